@@ -1,0 +1,60 @@
+# Every target makes `.venv` first, so each works on a fresh machine, without a terminal and without
+# an activated environment. `make demo` and `make test` are all the set-up there is.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+SIMULATE_SEEDS ?= 500
+SOAK_SEEDS ?= 5000
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate --quiet
+
+.PHONY: demo test check simulate bench docs soak lock clean
+
+demo: .venv/installed
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
+
+test: .venv/installed
+	$(BIN)/python -m pytest -q -m "not soak"
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src/contextos
+	$(BIN)/lint-imports
+	$(BIN)/contextos schemas --check
+	$(BIN)/python -m contextos.cli.reference --check
+	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/docs
+
+simulate: .venv/installed
+	$(BIN)/contextos simulate --seeds $(SIMULATE_SEEDS)
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/run.py
+
+docs: .venv/installed
+	$(BIN)/python -m contextos.cli.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+soak: .venv/installed
+	$(BIN)/contextos simulate --seeds $(SOAK_SEEDS)
+	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak
+
+# Dev is constrained by runtime: what is tested is what is shipped.
+lock: .venv/installed
+	$(LOCK) --upgrade --output-file requirements/runtime.txt
+	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+
+clean:
+	rm -rf .venv site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Made anew when the lock changes, so that nothing stays installed that the lock does not name.
+.venv/locked: requirements/dev.txt
+	$(PYTHON) -c 'import sys; sys.exit("python 3.11 or newer is needed; run make with PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv --clear .venv
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/installed: .venv/locked pyproject.toml
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@

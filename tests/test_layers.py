@@ -1,0 +1,149 @@
+"""The import rule holds, and each of its contracts is seen to fail on a planted violation."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "contextos"
+LINT = "from importlinter.cli import lint_imports_command as lint; lint(['--no-cache', '--no-logo'])"
+
+# module to plant, what it imports, what the linter must say
+SAYS = "is not allowed to import"
+PLANTED = [
+    ("contracts/planted_up.py", "import contextos.trust", f"contextos.contracts {SAYS} contextos.trust"),
+    ("trust/planted_sibling.py", "import contextos.action", f"contextos.trust {SAYS} contextos.action"),
+    ("decision/planted_app.py", "import contextos.app", f"contextos.decision {SAYS} contextos.app"),
+    ("store/planted_twin.py", "import contextos.engine", f"contextos.store {SAYS} contextos.engine"),
+    ("planted_module.py", "", "- contextos.planted_module"),
+    ("control/planted_time.py", "import time", f"contextos.control {SAYS} time"),
+    ("context/planted_os.py", "import os.path", f"contextos.context {SAYS} os"),
+    ("contracts/planted_chance.py", "def f(): import random", f"contextos.contracts {SAYS} random"),
+    ("cli/planted_store.py", "import contextos.store", "contextos.cli.planted_store -> contextos.store"),
+    ("action/planted_a.py", "from contextos.action import planted_b", "No cycles are allowed in contextos.action"),
+    ("action/planted_b.py", "from contextos.action import planted_a", "No cycles are allowed in contextos.action"),
+]
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on the tree under `root` and on no installed one."""
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    return subprocess.run(
+        [sys.executable, "-c", LINT], cwd=root, env=environment, text=True, capture_output=True, check=False
+    )
+
+
+def words(text: str) -> str:
+    """Without the linter's own line breaks."""
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    root = tmp_path_factory.mktemp("planted")
+    shutil.copytree(SRC, root / "src" / "contextos", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / ".importlinter", root)
+    for path, line, _ in PLANTED:
+        (root / "src" / "contextos" / path).write_text(line + "\n", encoding="utf-8")
+    return lint(root)
+
+
+def test_the_import_rule_holds() -> None:
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("path", "line", "said"), PLANTED, ids=[path for path, _, _ in PLANTED])
+def test_a_planted_import_is_found(
+    planted: subprocess.CompletedProcess[str], path: str, line: str, said: str
+) -> None:
+    assert planted.returncode == 1, planted.stdout + planted.stderr
+    assert said in words(planted.stdout)
+
+
+@pytest.fixture(scope="module")
+def rule() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / ".importlinter", encoding="utf-8")
+    return parser
+
+
+def layers(rule: configparser.ConfigParser) -> list[list[str]]:
+    return [line.split(" | ") for line in rule["importlinter:contract:layers"]["layers"].split("\n") if line]
+
+
+def built() -> set[str]:
+    return {path.stem for path in SRC.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
+
+
+def test_only_layers_that_are_not_built_stand_in_parentheses(rule: configparser.ConfigParser) -> None:
+    optional = {name.strip("()") for layer in layers(rule) for name in layer if name.startswith("(")}
+    assert not optional & built(), "take them out of the parentheses in `.importlinter`"
+
+
+def test_everything_from_the_runtime_down_takes_time_and_chance_from_ports(rule: configparser.ConfigParser) -> None:
+    order = layers(rule)
+    down = {name.strip("()") for layer in order[order.index(["runtime"]) :] for name in layer} - {"errors"}
+    sources = rule["importlinter:contract:ports-only"]["source_modules"].split()
+    judged = {name.removeprefix("contextos.") for name in sources}
+    assert judged == down & built(), "list exactly them in `.importlinter`"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("datetime.datetime.now(datetime.UTC)", "TID251"),
+        ("datetime.date.today()", "TID251"),
+        ("asyncio.sleep(1)", "TID251"),
+        ("try: f()\nexcept Exception: g()", "BLE001"),
+    ],
+)
+def test_a_plane_that_reads_the_clock_or_catches_everything_is_found(line: str, code: str) -> None:
+    source = f"import asyncio\nimport datetime\n\n{line}\n"
+    assert code in ruff("src/contextos/a_plane_of_tomorrow/planted.py", source)
+    assert code not in ruff("src/contextos/cli/planted.py", source)
+
+
+def ruff(path: str, source: str) -> str:
+    options = ["--no-cache", "--output-format=concise", "--stdin-filename", path, "-"]
+    command = [sys.executable, "-m", "ruff", "check", *options]
+    return subprocess.run(command, cwd=ROOT, input=source, text=True, capture_output=True, check=False).stdout
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_third_party_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
+    declared = {normal(re.split(r"[\s\[<>=!~;]", line)[0]) for line in [*project["dependencies"], *extras]}
+    installed = packages_distributions()
+    undeclared = {
+        name
+        for path in SRC.rglob("*.py")
+        for name in top_level_imports(path.read_text(encoding="utf-8")) - sys.stdlib_module_names - {"contextos"}
+        if not declared & {normal(distribution) for distribution in installed.get(name, [name])}
+    }
+    assert not undeclared, "declare them in `pyproject.toml` and run `make lock`"
+
+
+def top_level_imports(source: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    return found

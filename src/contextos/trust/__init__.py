@@ -1,0 +1,1 @@
+"""The Trust plane: what makes a run governable."""

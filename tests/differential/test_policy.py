@@ -1,0 +1,82 @@
+"""The policy engine answers what the naive reference answers, over generated bundles and hostile facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contextos.contracts.policy import POINTS, PolicyDecision
+from contextos.trust.policy import CapabilityView, LeveledBundle
+from tests import reference
+from tests.policies import CAPABILITIES, ID, broken_facts, bundle_sets, conditions, policy
+
+MANY = settings(max_examples=max(200, settings().max_examples))
+
+
+def _expected(
+    bundles: list[LeveledBundle], point: str, facts: dict[str, Any], view: CapabilityView | None, granted: bool,
+    **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    capability = view and {"id": view.capability_id, "mode": view.declared_mode, "facts": view.facts}
+    wire = [(leveled.level, leveled.bundle.to_json()) for leveled in bundles]
+    return reference.policy_decision(wire, point, facts, capability, granted, **more)
+
+
+def _shown(decision: PolicyDecision) -> dict[str, Any]:
+    return {
+        "allowed": decision.allowed, "reason": decision.reason,
+        "effective_approval_mode": decision.effective_approval_mode, "gates": list(decision.gates),
+        "prohibits": list(decision.prohibits), "requires": list(decision.requires),
+        "arg_constraints": {
+            name: [one.to_json() for one in bounds] for name, bounds in decision.arg_constraints.items()
+        },
+        "matched": list(decision.matched_rule_ids), "denying": list(decision.denying_rule_ids),
+        "undecided": [{"rule_id": one.rule_id, "facts": sorted(one.facts)} for one in decision.indeterminate],
+        "passed_over": list(decision.passed_over), "observed": sorted(decision.observed),
+        "must_refuse": len(decision.must_refuse), "must_escalate": len(decision.must_escalate),
+    }  # fmt: skip
+
+
+def _comparable(expected: dict[str, Any]) -> dict[str, Any]:
+    undecided = [{**one, "facts": sorted(one["facts"])} for one in expected["undecided"]]
+    return {**expected, "undecided": undecided, "observed": sorted(expected["observed"])}
+
+
+@given(bundle_sets(), broken_facts(), st.sampled_from(POINTS), st.sampled_from((*CAPABILITIES, None)), st.booleans())
+@MANY
+def test_every_decision_equals_the_reference(bundles, facts, point, view, granted):
+    decision = policy(*bundles).decide(point, facts, capability=view, granted=granted, decision_id=ID)
+    assert _shown(decision) == _comparable(_expected(bundles, point, facts, view, granted))
+
+
+@given(
+    bundle_sets(passable=False, observe=False), st.lists(conditions(), max_size=2, unique_by=str), broken_facts(),
+    st.sampled_from(POINTS), st.data(),
+)  # fmt: skip
+@MANY
+def test_guardrails_equal_the_reference(bundles, guards, facts, point, data):
+    guards = [guard for guard in guards if isinstance(guard, dict) and "user.roles" not in str(guard)]
+    ids = [rule.rule_id for leveled in bundles for rule in leveled.bundle.policy_dsl.rules]
+    entries = [*guards, *(data.draw(st.lists(st.sampled_from(ids), unique=True)) if ids else [])]
+    side = data.draw(st.sampled_from(("must_refuse", "must_escalate")))
+    view = data.draw(st.sampled_from(CAPABILITIES))
+    decision = policy(*bundles, **{side: entries}).decide(point, facts, capability=view, granted=True, decision_id=ID)
+    expected = _comparable(_expected(bundles, point, facts, view, True, **{side: entries}))
+    shown = _shown(decision)
+    for own in ("matched", "undecided"):  # the conditions of guardrails have ids of their own
+        shown[own] = [one for one in shown[own] if "R_GUARD_" not in str(one)]
+    assert shown == expected
+
+
+@given(bundle_sets(), broken_facts(), st.sampled_from(POINTS), st.booleans())
+@MANY
+def test_deciding_about_all_capabilities_equals_deciding_one_by_one(bundles, facts, point, granted):
+    policies = policy(*bundles)
+    ids = [f"pol_{index:016x}" for index in range(len(CAPABILITIES))]
+    names = {view.capability_id for view in CAPABILITIES} if granted else set()
+    assert policies.decide_all(point, facts, CAPABILITIES, ids, granted=names) == tuple(
+        policies.decide(point, facts, capability=view, granted=granted, decision_id=decision_id)
+        for view, decision_id in zip(CAPABILITIES, ids, strict=True)
+    )

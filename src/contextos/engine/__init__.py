@@ -1,0 +1,10 @@
+"""What guarantees that somebody calls `advance` for a run that is due, behind the `Engine` port.
+
+Owns when a run is driven, and that this process drives it once at a time. Does not own what a drive
+does (runtime), nor who may commit: the lease and the stream's sequence decide that in the store.
+
+- `local.LocalEngine`: asyncio tasks in this process; a submit is a hint, the sweep of `due` is the truth.
+- `owner.Owner`: who this process is to the leases, and whether another owner on this machine still lives.
+
+Tests: `tests/unit/engine`.
+"""

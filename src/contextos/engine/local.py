@@ -1,0 +1,239 @@
+"""`LocalEngine`: drives runs as asyncio tasks of this process.
+
+A submit or a timer is a hint that may be lost; the sweep of `due` is the truth and finds every run again,
+also those of a process that was killed. A run is never driven twice at once here; a wake that comes during
+a drive is followed by another drive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.journal import Advance
+from contextos.engine.fair import FairQueue, Run
+from contextos.errors import Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports import Clock, Stores
+
+SWEEP: Final[Run] = ("", "due")
+"""Under this name `failures` keeps what stopped a sweep."""
+
+OnFailure = Callable[[str, str, BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Bounds of a local engine. Past `max_waiting` a submit is dropped, and the sweep finds the run later."""
+
+    max_drives: int = 32
+    max_drives_per_tenant: int = 32
+    max_waiting: int = 10_000
+    max_conflicts: int = 8
+    conflict_backoff_ms: int = 5
+    sweep_interval_ms: int = 1000
+    sweep_page: int = 1000
+    timer_horizon_ms: int = 60_000
+    wake_floor_ms: int = 1
+    stop_grace_ms: int = 5000
+
+
+class LocalEngine:
+    """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
+
+    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
+    error says so. Any other failure is kept in `failures` and handed to `on_failure`; the run then rests until it
+    is submitted again, so that a broken run is not driven for ever.
+    """
+
+    def __init__(
+        self,
+        advance: Callable[[str, str], Awaitable[Advance]],
+        stores: Stores,
+        clock: Clock,
+        *,
+        limits: EngineLimits | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self.failures: dict[Run, BaseException] = {}
+        self._advance, self._stores, self._clock = advance, stores, clock
+        self._limits = limits if limits is not None else EngineLimits()
+        self._on_failure = on_failure
+        self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
+        self._driving: dict[Run, asyncio.Task[Advance]] = {}
+        self._again: set[Run] = set()
+        self._timers: dict[Run, tuple[int, asyncio.TimerHandle]] = {}
+        self._retries: dict[Run, asyncio.TimerHandle] = {}
+        self._conflicts: Counter[Run] = Counter()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._next_sweep: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._running = False
+
+    async def start(self) -> None:
+        """Start driving, first of all whatever is due: runs that a killed process left behind."""
+        assert not self._running, "an engine is started once"
+        self._running = True
+        self._sweep()
+        self._pump()
+
+    async def stop(self) -> None:
+        """Start nothing new, give drives `stop_grace_ms` to end, then cancel them: a run may stop anywhere."""
+        self._running = False
+        for handle in [*self._retries.values(), *(handle for _, handle in self._timers.values())]:
+            handle.cancel()
+        self._retries.clear()
+        self._timers.clear()
+        if self._next_sweep is not None:
+            self._next_sweep.cancel()
+        tasks: list[asyncio.Task[Advance] | asyncio.Task[None]] = [*self._driving.values()]
+        if self._sweeping is not None:
+            tasks.append(self._sweeping)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._limits.stop_grace_ms / 1000)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def idle(self) -> None:
+        """Return when no run is driven, waits to be driven, or is about to be tried again; timers may be set."""
+        while not self._is_idle():
+            self._idle.clear()
+            await self._idle.wait()
+
+    def submit(self, tenant_id: str, run_id: str) -> None:
+        """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
+        run = (tenant_id, run_id)
+        self.failures.pop(run, None)
+        if (retry := self._retries.pop(run, None)) is not None:
+            retry.cancel()
+        if run in self._driving:
+            self._again.add(run)
+        else:
+            self._enqueue(run)
+
+    def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
+        """Drive this run at `when_us`. Beyond the horizon of timers the sweep does it."""
+        run = (tenant_id, run_id)
+        delay_us = max(when_us - self._clock.now_us(), 0)
+        earlier = self._timers.get(run)
+        if not self._running or delay_us > self._limits.timer_horizon_ms * 1000:
+            return
+        if earlier is not None:
+            if earlier[0] <= when_us:
+                return
+            earlier[1].cancel()
+        handle = asyncio.get_running_loop().call_later(delay_us / 1e6, self._ring, run)
+        self._timers[run] = (when_us, handle)
+
+    def _ring(self, run: Run) -> None:
+        del self._timers[run]
+        if run in self._driving:
+            self._again.add(run)
+        elif run not in self._retries:
+            self._enqueue(run)
+
+    def _enqueue(self, run: Run) -> None:
+        if len(self._waiting) < self._limits.max_waiting:
+            self._waiting.put(run)
+            self._pump()
+
+    def _pump(self) -> None:
+        """Start drives while there is room."""
+        while self._running and len(self._driving) < self._limits.max_drives:
+            run = self._waiting.take()
+            if run is None:
+                return
+            if (timer := self._timers.pop(run, None)) is not None:
+                timer[1].cancel()
+            task = asyncio.ensure_future(self._advance(*run))
+            self._driving[run] = task
+            task.add_done_callback(partial(self._driven, run))
+
+    def _driven(self, run: Run, task: asyncio.Task[Advance]) -> None:
+        del self._driving[run]
+        self._waiting.done(run)
+        again = run in self._again
+        self._again.discard(run)
+        if task.cancelled():
+            fault: BaseException | None = asyncio.CancelledError("its drive was cancelled")
+        else:
+            fault = task.exception()
+        if self._running:
+            if fault is None:
+                self._rest(run, task.result(), again=again)
+            else:
+                self._failed(run, fault, again=again)
+        self._pump()
+        if self._is_idle():
+            self._idle.set()
+
+    def _rest(self, run: Run, result: Advance, *, again: bool) -> None:
+        self._conflicts.pop(run, None)
+        self.failures.pop(run, None)
+        if again:
+            self._enqueue(run)
+        elif result.wake_at_us:
+            # A wake that is past already must not turn the loop into a treadmill.
+            self.at(*run, max(result.wake_at_us, self._clock.now_us() + self._limits.wake_floor_ms * 1000))
+
+    def _failed(self, run: Run, fault: BaseException, *, again: bool) -> None:
+        if isinstance(fault, Unavailable):
+            self._retry(run, fault.retry_after_ms)
+        elif isinstance(fault, Conflict) and self._conflicts[run] < self._limits.max_conflicts:
+            self._conflicts[run] += 1
+            self._retry(run, self._limits.conflict_backoff_ms * self._conflicts[run])
+        else:
+            self._conflicts.pop(run, None)
+            self._report(run, fault)
+            if again:
+                self.submit(*run)
+
+    def _retry(self, run: Run, delay_ms: int) -> None:
+        self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
+
+    def _try_again(self, run: Run) -> None:
+        del self._retries[run]
+        self._enqueue(run)
+
+    def _report(self, run: Run, fault: BaseException) -> None:
+        self.failures[run] = fault
+        if self._on_failure is not None:
+            self._on_failure(*run, fault)
+
+    def _is_idle(self) -> bool:
+        return not (self._driving or self._retries or self._sweeping or (self._running and len(self._waiting)))
+
+    def _sweep(self) -> None:
+        self._next_sweep = None
+        self._sweeping = asyncio.ensure_future(self._enqueue_due())
+        self._sweeping.add_done_callback(self._swept)
+
+    async def _enqueue_due(self) -> None:
+        # Runs at rest are due too; they must not fill the page and hide the others.
+        page = self._limits.sweep_page + len(self.failures)
+        async for run in self._stores.due(self._clock.now_us(), limit=page):
+            resting = run in self.failures and not isinstance(self.failures[run], Conflict)
+            if not (resting or run in self._driving or run in self._retries):
+                self._enqueue(run)
+
+    def _swept(self, task: asyncio.Task[None]) -> None:
+        self._sweeping = None
+        if self._is_idle():
+            self._idle.set()
+        if not self._running or task.cancelled():
+            return
+        delay_ms = self._limits.sweep_interval_ms
+        fault = task.exception()
+        if fault is None:
+            self.failures.pop(SWEEP, None)
+        elif isinstance(fault, Unavailable):
+            delay_ms = max(delay_ms, fault.retry_after_ms)
+        else:
+            self._report(SWEEP, fault)
+        self._next_sweep = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)

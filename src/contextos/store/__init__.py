@@ -1,0 +1,16 @@
+"""Where journals, documents and graphs are kept, behind the `Store`, `Stores` and `Graph` ports.
+
+Owns durability, the atomic commit and the order of a stream. Does not own what entries mean, nor the
+verification of the chain (trust.ledger).
+
+- `sqlite.SqliteStores`: one file in WAL mode, one writer thread per process with group commit; several
+  processes may share the file.
+- `memory.MemoryStores`: the reference model of the port; its coroutines never suspend.
+
+Invariants, and the tests that prove them for both (`tests/suites/store_suite.py`, `graph_suite.py`):
+a batch happens whole or not at all; entries are appended at exactly the next sequence; a lost
+compare-and-set names what stood in the way; nothing of one tenant is visible to another; nothing is
+edited or deleted except the body and salt of an erased entry. SQLite alone
+(`tests/unit/store/test_sqlite_*.py`): what was acknowledged survives a kill, and every failing
+operation is reported to everybody whose commit it took down.
+"""

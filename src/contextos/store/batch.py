@@ -1,0 +1,71 @@
+"""What every store refuses before it looks at its own state: a batch that contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contextos.contracts.journal import CONTROL, INDEX, Batch
+from contextos.errors import InvalidInput, Problem
+
+MAX_BATCH_ENTRIES: Final = 10_000
+MAX_BODY_BYTES: Final = 64 << 20
+MAX_INT: Final = 2**63 - 1
+
+
+def refuse_misfit(tenant: str, batch: Batch) -> None:
+    """Refuses a batch for another tenant or run, with unknown shared streams, or out of bounds.
+
+    What depends on the state of the store (sequence, hashes, versions) is a `Conflict` and not judged here.
+
+    Raises: `InvalidInput`, with every problem.
+    """
+    problems = [*_entry_problems(tenant, batch), *_write_problems(batch), *_shared_problems(batch)]
+    if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_INT:
+        problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
+    if not batch.run:
+        problems.append(_problem("/run", "empty", "a batch belongs to a stream"))
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def nothing_signed(stream: str) -> InvalidInput:
+    """The refusal of a signed head for a stream that has no entry."""
+    return InvalidInput(Problem("/signature", "nothing_signed", f"`{stream}` has no entry to sign the head of"))
+
+
+def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
+    problems = []
+    if len(batch.entries) > MAX_BATCH_ENTRIES:
+        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
+    for at, entry in enumerate(batch.entries):
+        if entry.tenant != tenant or entry.run != batch.run:
+            problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
+        if entry.body is None or entry.salt is None:
+            problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
+        elif len(entry.body) > MAX_BODY_BYTES:
+            problems.append(_problem(f"/entries/{at}/body", "too_large", f"a body has at most {MAX_BODY_BYTES} bytes"))
+    return problems
+
+
+def _write_problems(batch: Batch) -> list[Problem]:
+    problems = []
+    for at, write in enumerate(batch.writes):
+        if not 0 <= write.expect < MAX_INT:
+            problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
+        if not write.collection or not write.key:
+            problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
+        if write.body is not None and len(write.body) > MAX_BODY_BYTES:
+            problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_BODY_BYTES} bytes"))
+    return problems
+
+
+def _shared_problems(batch: Batch) -> list[Problem]:
+    return [
+        _problem(f"/shared/{at}", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`")
+        for at, (stream, _) in enumerate(batch.shared)
+        if stream not in (INDEX, CONTROL)
+    ]
+
+
+def _problem(pointer: str, code: str, detail: str) -> Problem:
+    return Problem(pointer, code, detail)

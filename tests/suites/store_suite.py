@@ -1,0 +1,379 @@
+"""What every `Stores` does. A subclass gives the fixture `world`; `MemoryStores` is the model to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contextos.contracts import journal
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
+from contextos.errors import Conflict, InvalidInput, NotFound
+from contextos.store.batch import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
+from contextos.store.memory import MemoryStores
+
+T = TypeVar("T")
+NOW_US = 1_000_000
+LARGE = bytes(MAX_BODY_BYTES + 1)
+_tenants = count()
+
+
+@dataclass
+class SettableClock:
+    us: int = NOW_US
+
+    def now_us(self) -> int:
+        return self.us
+
+
+def at_once(coroutine: Awaitable[T]) -> T:
+    """The result of a coroutine that never suspends; anything else fails the test."""
+    steps = coroutine.__await__()
+    try:
+        next(steps)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the coroutine suspended, so it needs an event loop")
+
+
+@dataclass
+class World:
+    """An implementation under test, its clock, and how its coroutines are run."""
+
+    stores: Any
+    clock: SettableClock
+    run: Callable[[Awaitable[Any]], Any]
+    tenant: str = field(default_factory=lambda: f"tenant{next(_tenants)}")
+
+    def store(self, tenant: str | None = None) -> Any:
+        return self.stores.tenant(self.tenant if tenant is None else tenant)
+
+    def commit(self, batch: Batch, tenant: str | None = None) -> None:
+        self.run(self.store(tenant).commit(batch))
+
+    def read(self, stream: str, **bounds: Any) -> list[Entry]:
+        return list(self.run(self.store().read(stream, **bounds)))
+
+    def scan(self, collection: str, **bounds: Any) -> list[tuple[str, int, bytes]]:
+        return [(doc.key, doc.version, doc.body) for doc in self.run(self.store().scan(collection, **bounds))]
+
+    def due(self, before_us: int, **bounds: Any) -> list[tuple[str, str]]:
+        async def found() -> list[tuple[str, str]]:
+            return [run async for run in self.stores.due(before_us, **bounds)]
+
+        return self.run(found())
+
+    def everything(self) -> dict[str, Any]:
+        """All that can be seen of this tenant."""
+        streams = (*RUNS, INDEX, CONTROL)
+        return {
+            "entries": {name: self.read(name) for name in streams},
+            "heads": {name: list(self.run(self.store().signed_heads(name))) for name in streams},
+            "documents": {name: self.scan(name) for name in COLLECTIONS},
+            "due": [run for run in self.due(10**15) if run[0] == self.tenant],
+        }
+
+
+RUNS = ("run_a", "run_b")
+COLLECTIONS = ("leases", "keys")
+
+
+def draft(text: str = "x", kind: str = "run.context", key: str = "") -> Draft:
+    return Draft(kind=kind, key=key, at_us=5, by="runtime", body=f'"{text}"'.encode(), salt=b"0123456789abcdef")
+
+
+def entries_after(tenant: str, run: str, stream: list[Entry], count: int, text: str = "x") -> tuple[Entry, ...]:
+    """`count` entries that continue `stream`."""
+    seq, head = (stream[-1].seq, stream[-1].hash) if stream else (0, genesis(tenant, run))
+    made = []
+    for number in range(count):
+        entry = link(tenant, run, seq + number + 1, head, draft(f"{text}{number}"))
+        head = entry.hash
+        made.append(entry)
+    return tuple(made)
+
+
+def verify(tenant: str, run: str, stream: list[Entry]) -> None:
+    head = genesis(tenant, run)
+    for seq, entry in enumerate(stream, 1):
+        assert (entry.tenant, entry.run, entry.seq, entry.prev_hash) == (tenant, run, seq, head)
+        assert entry.hash == journal.header_hash(entry)
+        if entry.body is not None:
+            assert entry.body_digest == journal.body_digest(entry.salt, entry.body)
+        head = entry.hash
+
+
+def outcome(world: World, batch: Batch) -> Any:
+    try:
+        world.commit(batch)
+    except (Conflict, InvalidInput) as refusal:
+        return str(refusal)
+    return None
+
+
+class StoreSuite:
+    """Subclass it with a fixture `world`."""
+
+    @pytest.fixture
+    def world(self) -> Iterator[World]:
+        raise NotImplementedError
+
+    def test_entries_are_read_back_as_they_were_appended(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 3)
+        world.commit(Batch("run_a", entries[:1]))
+        world.commit(Batch("run_a", entries[1:]))
+        assert world.read("run_a") == list(entries)
+        assert world.read("run_a", after=1) == list(entries[1:])
+        assert world.read("run_a", after=1, limit=1) == [entries[1]]
+        assert world.read("run_a", limit=0) == []
+        assert world.read("run_b") == []
+
+    def test_an_entry_that_does_not_continue_the_sequence_is_a_conflict_on_the_stream(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 3)
+        world.commit(Batch("run_a", entries[:1]))
+        for wrong in (entries[:1], entries[2:], (entries[1], entries[1])):
+            with pytest.raises(Conflict) as refused:
+                world.commit(Batch("run_a", wrong))
+            assert refused.value.what == "run_a"
+        assert world.read("run_a") == [entries[0]]
+
+    def test_an_entry_with_another_previous_hash_is_a_conflict_on_the_stream(self, world: World) -> None:
+        ours = entries_after(world.tenant, "run_a", [], 2, "ours")
+        theirs = entries_after(world.tenant, "run_a", [], 2, "theirs")
+        with pytest.raises(Conflict):
+            world.commit(Batch("run_a", (replace(ours[0], prev_hash=genesis("another", "run_a")),)))
+        world.commit(Batch("run_a", theirs[:1]))
+        with pytest.raises(Conflict) as refused:
+            world.commit(Batch("run_a", ours[1:]))
+        assert refused.value.what == "run_a"
+        with pytest.raises(Conflict):
+            world.commit(Batch("run_a", (theirs[1], replace(theirs[1], seq=3))))
+        assert world.read("run_a") == [theirs[0]]
+
+    def test_a_document_version_counts_its_writes(self, world: World) -> None:
+        world.commit(Batch("run_a", writes=(Write("leases", "run_a", 0, b"one"),)))
+        world.commit(Batch("run_a", writes=(Write("leases", "run_a", 1, b"two"),)))
+        assert world.scan("leases") == [("run_a", 2, b"two")]
+        both = (Write("leases", "run_a", 2, b"three"), Write("leases", "run_a", 3, b"four"))
+        world.commit(Batch("run_a", writes=both))
+        assert world.scan("leases") == [("run_a", 4, b"four")]
+
+    @pytest.mark.parametrize("expect", [0, 1, 3])
+    def test_a_document_that_is_not_as_expected_is_a_conflict_that_names_it(self, world: World, expect: int) -> None:
+        for version in range(2):
+            world.commit(Batch("run_a", writes=(Write("leases", "run_a", version, b"kept"),)))
+        for body in (b"lost", None):
+            with pytest.raises(Conflict) as refused:
+                world.commit(Batch("run_a", writes=(Write("leases", "run_a", expect, body),)))
+            assert refused.value.what == "leases/run_a"
+        assert world.scan("leases") == [("run_a", 2, b"kept")]
+
+    def test_a_write_without_body_only_checks(self, world: World) -> None:
+        world.commit(Batch("run_a", writes=(Write("keys", "absent", 0, None),)))
+        world.commit(Batch("run_a", writes=(Write("keys", "present", 0, b"kept"), Write("keys", "present", 1, None))))
+        with pytest.raises(Conflict) as refused:
+            world.commit(Batch("run_a", writes=(Write("keys", "absent", 1, None),)))
+        assert refused.value.what == "keys/absent"
+        assert world.scan("keys") == [("present", 1, b"kept")]
+
+    @pytest.mark.parametrize(
+        ("now_us", "stands"), [(99, False), (100, True), (150, True), (200, True), (201, False)]
+    )  # fmt: skip
+    def test_a_deadline_is_judged_on_the_stores_own_clock_and_includes_its_ends(
+        self, world: World, now_us: int, stands: bool
+    ) -> None:
+        world.clock.us = now_us
+        write = Write("keys", "k", 0, b"v", not_after_us=200, not_before_us=100)
+        batch = Batch("run_a", writes=(write,))
+        check = Batch("run_a", writes=(replace(write, expect=int(stands), body=None),))
+        wanted = None if stands else str(Conflict("keys/k"))
+        assert [outcome(world, batch), outcome(world, check)] == [wanted, wanted]
+        assert world.scan("keys") == ([("k", 1, b"v")] if stands else [])
+
+    def test_a_batch_happens_whole_or_not_at_all(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 2)
+        world.commit(Batch("run_a", entries[:1], writes=(Write("keys", "k", 0, b"v"),), wake_at_us=7))
+        before = world.everything()
+        full = Batch(
+            "run_a",
+            entries[1:],
+            writes=(Write("keys", "k", 1, b"w"), Write("keys", "n", 0, b"new"), Write("leases", "run_a", 9, b"lost")),
+            shared=((INDEX, draft()), (CONTROL, draft())),
+            wake_at_us=0,
+            signature=("kid", "00"),
+        )
+        with pytest.raises(Conflict) as refused:
+            world.commit(full)
+        assert refused.value.what == "leases/run_a"
+        assert world.everything() == before
+        with pytest.raises(Conflict) as refused:
+            world.commit(replace(full, entries=entries[:1], writes=full.writes[:2]))
+        assert refused.value.what == "run_a"
+        assert world.everything() == before
+        world.commit(replace(full, writes=full.writes[:2]))
+        assert world.read("run_a") == list(entries)
+
+    def test_shared_drafts_are_linked_to_the_heads_of_the_tenants_own_streams(self, world: World) -> None:
+        for text in "ab":
+            shared = ((INDEX, draft(text)), (CONTROL, draft(text)), (INDEX, draft(text + text)))
+            world.commit(Batch("run_a", shared=shared))
+        index, control = world.read(INDEX), world.read(CONTROL)
+        verify(world.tenant, INDEX, index)
+        verify(world.tenant, CONTROL, control)
+        assert [entry.body for entry in index] == [b'"a"', b'"aa"', b'"b"', b'"bb"']
+        assert len(control) == 2
+        assert world.read("run_a") == []
+
+    def test_a_signature_covers_the_head_that_the_batch_leaves(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 3)
+        world.commit(Batch("run_a", entries[:2], signature=("k1", "aa")))
+        world.commit(Batch("run_a", signature=("k2", "bb")))
+        world.commit(Batch("run_a", signature=("k1", "again")))
+        world.commit(Batch("run_a", entries[2:], shared=((INDEX, draft()),), signature=("k1", "cc")))
+        assert list(world.run(world.store().signed_heads("run_a"))) == [
+            (2, entries[1].hash, "k1", "aa"),
+            (2, entries[1].hash, "k2", "bb"),
+            (3, entries[2].hash, "k1", "cc"),
+        ]
+        with pytest.raises(InvalidInput, match="no entry to sign"):
+            world.commit(Batch("run_b", signature=("k1", "aa"), writes=(Write("keys", "k", 0, b"v"),)))
+        assert world.scan("keys") == []
+
+    def test_due_names_runs_of_all_tenants_earliest_first_and_never_those_at_rest(self, world: World) -> None:
+        other = f"{world.tenant}_other"
+        for tenant, run, wake_at_us in (
+            (world.tenant, "run_b", 30), (other, "run_a", 20), (world.tenant, "run_a", 10), (other, "run_b", 31),
+            (other, "run_c", 5), (world.tenant, "run_c", 10),
+        ):  # fmt: skip
+            world.commit(Batch(run, wake_at_us=wake_at_us), tenant)
+        world.commit(Batch("run_c", wake_at_us=0), other)
+        world.commit(Batch("run_a", writes=(Write("keys", "k", 0, b"v"),)))
+        ours = [(world.tenant, "run_a"), (world.tenant, "run_c"), (other, "run_a"), (world.tenant, "run_b")]
+        assert world.due(30) == ours
+        assert world.due(29, limit=2) == ours[:2]
+        assert world.due(9) == []
+
+    def test_scan_finds_by_key_and_by_prefix_in_key_order(self, world: World) -> None:
+        keys = ["a", "a/1", "a/2", "a0", "b", "a\U0010ffff", "a\U0010ffffz", "a\ud7ff", "ä", "\U0010ffff", "\ue000"]
+        world.commit(Batch("run_a", writes=tuple(Write("keys", key, 0, key.encode()) for key in keys)))
+        world.commit(Batch("run_a", writes=(Write("leases", "a", 0, b"other collection"),)))
+
+        def found(**bounds: Any) -> list[str]:
+            return [key for key, _, _ in world.scan("keys", **bounds)]
+
+        assert found() == sorted(keys)
+        for prefix in ("a", "a/", "a\U0010ffff", "\U0010ffff", "a\ud7ff", "c", "ä", "a/1"):
+            assert found(prefix=prefix) == sorted(key for key in keys if key.startswith(prefix))
+            for after in ("a", "a/1", "b", "\U0010ffff"):
+                wanted = sorted(key for key in keys if key.startswith(prefix) and key > after)
+                assert found(prefix=prefix, after=after) == wanted
+        assert found(prefix="a", limit=2) == ["a", "a/1"]
+        assert found(limit=-1) == found(limit=0) == []
+        assert found(key="a") == ["a"]
+        assert found(key="a/") == []
+
+    def test_no_tenant_sees_or_hinders_another(self, world: World) -> None:
+        other = f"{world.tenant}_other"
+        batch = Batch(
+            "run_a", entries_after(world.tenant, "run_a", [], 1), (Write("keys", "k", 0, b"v"),), ((INDEX, draft()),)
+        )
+        world.commit(batch)
+        stranger = World(world.stores, world.clock, world.run, other)
+        assert stranger.everything() == World(world.stores, world.clock, world.run).everything()
+        stranger.commit(replace(batch, entries=entries_after(other, "run_a", [], 1)))
+        assert len(stranger.read(INDEX)) == 1
+        with pytest.raises(NotFound):
+            world.run(world.stores.erase(f"{other}2", "run_a", 1))
+
+    def test_a_batch_that_contradicts_itself_is_refused_and_nothing_is_stored(self, world: World) -> None:
+        (entry,) = entries_after(world.tenant, "run_a", [], 1)
+        wrong = [
+            Batch("run_b", (entry,)),
+            Batch("run_a", entries_after("another", "run_a", [], 1)),
+            Batch("run_a", (replace(entry, body=None, salt=None),)),
+            Batch("run_a", shared=(("run_b", draft()),)),
+            Batch("run_a", writes=(Write("keys", "k", -1, b"v"),)),
+            Batch("run_a", writes=(Write("keys", "", 0, b"v"),)),
+            Batch("run_a", wake_at_us=-1),
+            Batch("", writes=(Write("keys", "k", 0, b"v"),)),
+            Batch("run_a", (entry,) * (MAX_BATCH_ENTRIES + 1)),
+            Batch("run_a", (replace(entry, body=LARGE),)),
+            Batch("run_a", writes=(Write("keys", "k", 0, LARGE),)),
+        ]
+        for batch in wrong:
+            with pytest.raises(InvalidInput):
+                world.commit(batch)
+        assert not any(world.everything()[part][name] for part in ("entries",) for name in RUNS)
+        with pytest.raises(InvalidInput):
+            world.stores.tenant("")
+
+    def test_erasing_forgets_body_and_salt_and_the_chain_still_verifies(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 3)
+        world.commit(Batch("run_a", entries))
+        for _ in range(2):
+            world.run(world.stores.erase(world.tenant, "run_a", 2))
+        assert world.read("run_a") == [entries[0], replace(entries[1], body=None, salt=None), entries[2]]
+        verify(world.tenant, "run_a", world.read("run_a"))
+        for stream, seq in (("run_a", 4), ("run_a", 0), ("run_b", 1)):
+            with pytest.raises(NotFound):
+                world.run(world.stores.erase(world.tenant, stream, seq))
+
+    def test_any_history_agrees_with_the_reference_model(self, world: World) -> None:
+        @settings(max_examples=60)
+        @given(data=st.data())
+        def agrees(data: st.DataObject) -> None:
+            # A tenant of its own for every example; both implementations judge time by the same clock.
+            real = World(world.stores, world.clock, world.run)
+            model = World(MemoryStores(clock=world.clock), world.clock, at_once, real.tenant)
+            for drawn in data.draw(histories(), label="history"):
+                world.clock.us = data.draw(st.sampled_from([10, 20, 30]), label="now")
+                batch = continued(real.tenant, drawn, model)
+                assert outcome(real, batch) == outcome(model, batch)
+            assert real.everything() == model.everything()
+            for name in (*RUNS, INDEX, CONTROL):
+                verify(real.tenant, name, real.read(name))
+
+        agrees()
+
+
+def histories() -> st.SearchStrategy[list[Any]]:
+    run = st.sampled_from(RUNS)
+    moment = st.one_of(st.none(), st.sampled_from([10, 20, 30]))
+    write = st.builds(
+        Write,
+        st.sampled_from(COLLECTIONS),
+        st.sampled_from(["k", "l"]),
+        st.integers(0, 3),
+        st.one_of(st.none(), st.binary(max_size=2)),
+        moment,
+        moment,
+    )
+    shared = st.tuples(st.sampled_from([INDEX, CONTROL]), st.builds(draft, st.sampled_from("ab")))
+    batch = st.builds(
+        Batch,
+        run,
+        st.lists(st.integers(0, 3), max_size=3).map(tuple),
+        st.lists(write, max_size=3).map(tuple),
+        st.lists(shared, max_size=2).map(tuple),
+        st.one_of(st.none(), st.sampled_from([0, 10, 20])),
+        st.one_of(st.none(), st.tuples(st.sampled_from(["k1", "k2"]), st.just("00"))),
+    )
+    return st.lists(batch, min_size=1, max_size=12)
+
+
+def continued(tenant: str, batch: Batch, model: World) -> Batch:
+    """The batch with real entries: most continue the stream, some are stale, ahead or on another head."""
+    if not batch.entries:
+        return batch
+    stream = model.read(batch.run)
+    made = list(entries_after(tenant, batch.run, stream, len(batch.entries)))
+    if 3 in batch.entries and stream:
+        made = list(entries_after(tenant, batch.run, stream[:-1], len(made)))
+    if batch.entries == (2, 2):
+        made = [replace(made[0], prev_hash=made[0].hash), *made[1:]]
+    return replace(batch, entries=tuple(made))

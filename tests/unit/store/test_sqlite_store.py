@@ -1,0 +1,293 @@
+"""`SqliteStores` passes the suite of the port, and keeps what SQLite alone must keep."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contextos.contracts.journal import INDEX, Batch, Write
+from contextos.errors import Conflict, InvalidSettings, Unavailable
+from contextos.store.sqlite import PAGE_ENTRIES, SqliteStores
+from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, verify
+
+
+class TestSqliteStores(StoreSuite):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Iterator[World]:
+        clock = SettableClock()
+        stores = SqliteStores(tmp_path / "store.db", clock=clock)
+        with asyncio.Runner() as runner:
+            yield World(stores, clock, lambda coroutine: runner.run(_awaited(coroutine)))
+        stores.close()
+
+
+async def _awaited(coroutine):
+    return await coroutine
+
+
+def filled(path: Path) -> None:
+    """A store with one run of two entries, a signed head and a document."""
+    stores = SqliteStores(path)
+    entries = entries_after("acme", "run_a", [], 2)
+    batch = Batch("run_a", entries, (Write("keys", "k", 0, b"v"),), wake_at_us=5, signature=("kid", "aa"))
+    asyncio.run(stores.tenant("acme").commit(batch))
+    stores.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM journal",
+        "DELETE FROM heads",
+        "UPDATE heads SET sig = 'bb'",
+        "INSERT OR REPLACE INTO heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM heads",
+        "UPDATE journal SET kind = 'run.ended'",
+        "UPDATE journal SET body = x'00'",
+        "UPDATE journal SET body = NULL",
+        "UPDATE journal SET body = NULL, salt = NULL, at_us = 0",
+        "UPDATE journal SET body = NULL, salt = NULL, seq = seq + 7",
+        "UPDATE journal SET body = NULL, salt = NULL, tenant = 'evil'",
+        "UPDATE OR REPLACE journal SET seq = 1",
+        "INSERT OR REPLACE INTO journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+        "INSERT INTO journal VALUES ('acme', 'run_a', 4, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+    ],
+)
+def test_the_file_itself_refuses_to_edit_or_delete_what_was_journalled(tmp_path: Path, statement: str) -> None:
+    filled(tmp_path / "store.db")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    before = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("journal", "heads")]
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(statement)
+    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("journal", "heads")] == before
+    connection.close()
+
+
+COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", '"by"', "body_digest", "prev_hash", "hash")
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_an_erasure_that_changes_any_other_column_is_refused(tmp_path: Path, column: str) -> None:
+    filled(tmp_path / "store.db")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(f"UPDATE journal SET body = NULL, salt = NULL, {column} = 77 WHERE seq = 2")
+    connection.close()
+
+
+def test_the_tenant_leads_every_unique_index(tmp_path: Path) -> None:
+    filled(tmp_path / "store.db")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = [
+        (index, connection.execute(f"PRAGMA index_info('{index}')").fetchone()[2])
+        for table in tables
+        for _, index, unique, *_ in connection.execute(f"PRAGMA index_list('{table}')").fetchall()
+        if unique or index != "runs_due"
+    ]
+    connection.close()
+    assert len(found) >= len(tables) == 7
+    assert {column for _, column in found} == {"tenant"}
+
+
+def test_erased_bytes_are_nowhere_in_the_files(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    # Long enough to lie on pages of their own, which are free after the erasure and not used again.
+    entries = entries_after("acme", "run_a", [], 3, "secretword" * 2000)
+
+    async def history() -> None:
+        await stores.tenant("acme").commit(Batch("run_a", entries))
+        for seq in (1, 2, 3):
+            await stores.erase("acme", "run_a", seq)
+
+    asyncio.run(history())
+    assert not any(b"secretword" in path.read_bytes() for path in tmp_path.iterdir())
+    stores.close()
+
+
+def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
+    filled(tmp_path / "store.db")
+    stores = SqliteStores(tmp_path / "store.db")
+    assert len(asyncio.run(stores.tenant("acme").read("run_a"))) == 2
+    stores.close()
+
+
+def test_a_stream_longer_than_a_page_is_read_whole(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    length = 2 * PAGE_ENTRIES + 3
+    asyncio.run(stores.tenant("acme").commit(Batch("run_a", entries_after("acme", "run_a", [], length))))
+    read = asyncio.run(stores.tenant("acme").read("run_a"))
+    verify("acme", "run_a", list(read))
+    assert len(read) == length
+    assert len(asyncio.run(stores.tenant("acme").read("run_a", after=5, limit=PAGE_ENTRIES + 1))) == PAGE_ENTRIES + 1
+    stores.close()
+
+
+def test_the_write_path_syncs_every_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+
+    def pragmas(connection: sqlite3.Connection) -> list[int | str]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "secure_delete")
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    assert asyncio.run(stores._writer.run(pragmas)) == ["wal", 2, 1, 1]
+    stores.close()
+
+
+def test_a_missing_directory_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"the directory `.*absent` does not exist; create it"):
+        SqliteStores(tmp_path / "absent" / "store.db")
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path / "store.db")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(InvalidSettings, match="schema 99 is newer than 1"):
+        SqliteStores(tmp_path / "store.db")
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"not a database, but long enough to be read as one" * 100)
+    before = path.read_bytes()
+    with pytest.raises(InvalidSettings, match="not a database"):
+        SqliteStores(path)
+    assert path.read_bytes() == before
+
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(InvalidSettings, match="another application"):
+        SqliteStores(tmp_path / "other.db")
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(InvalidSettings, match="unable to open"):
+        SqliteStores(tmp_path / "folder.db")
+
+
+def test_a_path_is_always_a_file_even_if_it_looks_special(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    SqliteStores(":memory:").close()
+    assert (tmp_path / ":memory:").exists()
+
+
+def test_a_file_system_without_a_write_ahead_log_is_refused(tmp_path: Path) -> None:
+    class NoLog(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            return super().execute("SELECT 'delete'" if "journal_mode" in sql else sql, *values)
+
+    with pytest.raises(InvalidSettings, match="choose a local disk"):
+        SqliteStores(tmp_path / "store.db", connector=lambda path: sqlite3.connect(path, factory=NoLog))
+
+
+def test_a_store_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    path, refused = tmp_path / "store.db", []
+
+    class Busy(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if "journal_mode" in sql and len(refused) < 3:
+                refused.append(sql)
+                fault = sqlite3.OperationalError("database is locked")
+                fault.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise fault
+            return super().execute(sql, *values)
+
+    SqliteStores(path, connector=lambda path: sqlite3.connect(path, isolation_level=None, factory=Busy)).close()
+    assert len(refused) == 3
+
+
+def test_a_closed_store_is_unavailable_and_closing_twice_is_harmless(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    stores.close()
+    stores.close()
+    with pytest.raises(Unavailable, match="closed"):
+        asyncio.run(stores.tenant("acme").commit(Batch("run_a", wake_at_us=1)))
+    with pytest.raises(Unavailable, match="closed"):
+        asyncio.run(stores.tenant("acme").read("run_a"))
+
+
+def test_of_many_who_claim_one_key_at_the_same_time_one_wins_and_the_rest_are_told(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+
+    async def claim(number: int) -> bool:
+        run = f"run_{number}"
+        try:
+            claim = (Write("keys", "one", 0, run.encode()),)
+            await stores.tenant("acme").commit(
+                Batch(run, entries_after("acme", run, [], 2), claim, ((INDEX, draft()),))
+            )
+        except Conflict as conflict:
+            assert conflict.what == "keys/one"
+            return False
+        return True
+
+    async def race() -> list[bool]:
+        return await asyncio.gather(*(claim(number) for number in range(64)))
+
+    won = asyncio.run(race())
+    assert won.count(True) == 1
+    store = stores.tenant("acme")
+    (document,) = asyncio.run(store.scan("keys"))
+    winner = document.body.decode()
+    lengths = {f"run_{number}": len(asyncio.run(store.read(f"run_{number}"))) for number in range(64)}
+    assert {run for run, length in lengths.items() if length} == {winner}
+    assert len(asyncio.run(store.read(INDEX))) == 1
+    stores.close()
+
+
+def test_event_loops_on_many_threads_share_one_store(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    faults: list[BaseException] = []
+
+    async def one(number: int) -> None:
+        store, run, stream = stores.tenant("acme"), f"run_{number}", []
+        for _ in range(5):
+            batch = Batch(run, entries_after("acme", run, stream, 1), shared=((INDEX, draft()),))
+            await store.commit(batch)
+            stream = list(await store.read(run))
+            assert stream[-1] == batch.entries[-1], "what was committed is read at once"
+
+    def work(number: int) -> None:
+        try:
+            asyncio.run(one(number))
+        except BaseException as fault:
+            faults.append(fault)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    index = list(asyncio.run(stores.tenant("acme").read(INDEX)))
+    verify("acme", INDEX, index)
+    assert len(index) == 100
+    stores.close()
+
+
+def test_a_caller_that_went_away_hinders_nobody(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    store = stores.tenant("acme")
+
+    async def abandon() -> None:
+        task = asyncio.ensure_future(store.commit(Batch("run_a", wake_at_us=1)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    left = []
+
+    async def leave_loop() -> None:
+        left.append(asyncio.ensure_future(store.commit(Batch("run_b", wake_at_us=1))))
+        await asyncio.sleep(0)
+
+    asyncio.run(abandon())
+    asyncio.run(leave_loop())
+    asyncio.run(store.commit(Batch("run_c", wake_at_us=1)))
+    stores.close()

@@ -1,0 +1,68 @@
+"""The controls in force: what must be refused or escalated, the gates, the redactions, and the rules behind them.
+
+A control that any decision raised is in force, whether or not its capability is surfaced: controls are only ever
+added up. A matched rule that no bundle in force holds ends the compile, because a policy manifest that left it out
+would be a false statement.
+Source: API Contracts, "Compiled output"; shared/design/contracts.md, "Policy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.pack import Guardrails
+from contextos.contracts.policy import PolicyBundle, PolicyDecision, Rule
+from contextos.contracts.verdicts import Failure
+
+Matched = dict[str, tuple[Rule, list[str]]]
+"""Rule id to the rule and the ids of the bundles in force that hold it."""
+
+
+def runtime_controls(decisions: Iterable[PolicyDecision], guardrails: Guardrails) -> dict[str, list[str]]:
+    """`RuntimeControls` in their wire form: each list sorted, without repeats."""
+    refuse: set[str] = set()
+    escalate: set[str] = set()
+    gates: set[str] = set()
+    for decision in decisions:
+        refuse.update(decision.must_refuse)
+        escalate.update(decision.must_escalate)
+        gates.update(decision.gates)
+    return {
+        "must_refuse": sorted(refuse),
+        "must_escalate": sorted(escalate),
+        "approval_gates_active": sorted(gates),
+        "redaction_rules_active": sorted(set(guardrails.redaction_rules)),
+    }
+
+
+def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle]) -> Matched | Failure:
+    """Every rule that matched, with its bundles. Guardrail conditions belong to no bundle; controls name them."""
+    matched: set[str] = set()
+    guards: set[str] = set()
+    for decision in decisions:
+        matched.update(decision.matched_rule_ids, decision.denying_rule_ids)
+        guards.update(decision.must_refuse, decision.must_escalate)
+    found: Matched = {}
+    for bundle in bundles:
+        for rule in bundle.policy_dsl.rules:
+            if rule.rule_id in matched:
+                found.setdefault(rule.rule_id, (rule, []))[1].append(bundle.bundle_id)
+    unknown = sorted(matched - found.keys() - guards)
+    if unknown:
+        detail = f"matched rule `{unknown[0]}` is in no bundle in force; hand its bundle to the compiler"
+        return Failure(code="policy_eval_error", detail=detail, rule_ids=tuple(unknown))
+    return found
+
+
+def policy_manifest(
+    decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle], matched: Matched
+) -> list[dict[str, Any]]:
+    """`PolicyManifestEntry`s in their wire form: every bundle consulted, by priority descending and id."""
+    rules: dict[str, list[str]] = {bundle_id: [] for decision in decisions for bundle_id in decision.bundle_ids}
+    for rule_id in sorted(matched):
+        for bundle_id in matched[rule_id][1]:
+            rules.setdefault(bundle_id, []).append(rule_id)
+    priority: Mapping[str, int] = {bundle.bundle_id: bundle.priority for bundle in bundles}
+    order = sorted(rules, key=lambda bundle_id: (-priority.get(bundle_id, 0), bundle_id))
+    return [{"bundle_id": bundle_id, "rule_ids": rules[bundle_id]} for bundle_id in order]

@@ -1,0 +1,79 @@
+"""Which capabilities a run may see: registry and permissions, then policy, then the ceiling, then lifecycle.
+
+Denies on missing: a capability without a policy decision of its own at the point `compile` is not surfaced. Every
+registered capability is reported with the reason, surfaced or not.
+Source: How It Works, step 2; shared/design/contracts.md, "Compile", "Approval modes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from contextos.contracts.codec import canonical
+from contextos.contracts.compiled import SurfaceCapability
+from contextos.contracts.policy import APPROVAL_MODES, ApprovalMode, ArgConstraint, PolicyDecision
+
+SURFACED: Final = "surfaced"
+
+_RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_MODES)}
+
+
+def reason(capability: SurfaceCapability, decision: PolicyDecision | None, ceiling: ApprovalMode) -> str:
+    """`surfaced`, or the first thing that withholds the capability.
+
+    The ceiling is held against the declared mode, the highest that the capability can reach.
+    """
+    if not capability.granted or capability.withheld is not None:
+        return capability.withheld or "no_permission"
+    if not _allows(decision, capability.capability_id):
+        return "policy_denied"
+    if _RANK[capability.approval_mode] > _RANK[ceiling]:
+        return "above_safety_mode"
+    if capability.lifecycle != "active":
+        return capability.lifecycle
+    return SURFACED
+
+
+def _allows(decision: PolicyDecision | None, capability_id: str) -> bool:
+    return (
+        decision is not None and decision.allowed and decision.point == "compile"
+        and decision.capability_id == capability_id
+    )  # fmt: skip
+
+
+def tool_manifest(
+    surfaced: Iterable[SurfaceCapability], constraints: Mapping[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """`ToolManifestEntry`s in their wire form, one per adapter; both levels keep the order of `surfaced`."""
+    entries: dict[str, dict[str, Any]] = {}
+    for capability in surfaced:
+        adapter_id, _, name = capability.capability_id.rpartition(".")
+        empty: dict[str, Any] = {
+            "adapter_id": adapter_id, "capabilities": [], "constraints": {}, "capability_metadata": {},
+        }  # fmt: skip
+        entry = entries.setdefault(adapter_id, empty)
+        entry["capabilities"].append(name)
+        entry["capability_metadata"][name] = {
+            "kind": capability.kind, "risk_level": capability.risk_level, "approval_mode": capability.approval_mode,
+            "source": "adapter_registry",
+        }  # fmt: skip
+        if bounds := constraints[capability.capability_id]:
+            entry["constraints"][name] = bounds
+    return list(entries.values())
+
+
+def united_constraints(capability: SurfaceCapability, decision: PolicyDecision) -> dict[str, Any]:
+    """The permission's bounds and the policy's on each argument, united: all of them hold."""
+    said = decision.arg_constraints
+    return {
+        name: _unique((*capability.constraints.get(name, ()), *said.get(name, ())))
+        for name in sorted({*capability.constraints, *said})
+    }
+
+
+def _unique(constraints: tuple[ArgConstraint, ...]) -> list[Any]:
+    if len(constraints) == 1:
+        return [constraints[0].to_json()]
+    by_text = {canonical(wire): wire for wire in (constraint.to_json() for constraint in constraints)}
+    return [by_text[text] for text in sorted(by_text)]

@@ -1,0 +1,78 @@
+"""Budgets against the naive reference: same allocation, same blocks kept, same blocks dropped, same tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextos.context.budget import Packing, Piece, allocate, pack
+from contextos.contracts.run import BUCKETS, RunBudget
+from contextos.contracts.verdicts import Failure
+from tests.reference_budget import allocation, packed
+
+AMOUNTS = st.integers(min_value=0, max_value=60)
+BUCKET_TOKENS = st.fixed_dictionaries(dict.fromkeys(BUCKETS, AMOUNTS))
+BLOCK = st.fixed_dictionaries({
+    "block_id": st.text(alphabet="ab_é10", min_size=1, max_size=4),
+    "bucket": st.sampled_from(BUCKETS),
+    "tokens": st.integers(min_value=0, max_value=25),
+    "priority": st.integers(min_value=0, max_value=3),
+    "required": st.sampled_from([True, False, False, False, False]),
+})
+BLOCKS = st.lists(BLOCK, max_size=40, unique_by=lambda block: block["block_id"])
+
+
+def run_budget(tokens: dict[str, int], total: int) -> RunBudget:
+    return RunBudget.model_validate({
+        "total_tokens": total, "bucket_tokens": tokens, "max_tool_calls": 1, "max_replan_attempts": 0,
+        "wall_clock_ms": 1, "max_cost_cents": 0,
+    })  # fmt: skip
+
+
+def pieces(blocks: list[dict[str, Any]]) -> list[Piece]:
+    return [
+        Piece(block["bucket"], block["block_id"], block["priority"], block["tokens"], 0, block["required"], place)
+        for place, block in enumerate(blocks)
+    ]
+
+
+@given(BUCKET_TOKENS, st.integers(min_value=1, max_value=400))
+def test_allocation_is_the_references(tokens: dict[str, int], total: int) -> None:
+    allocated = allocate(run_budget(tokens, total))
+    assert allocated == allocation(tokens, total)
+    assert sum(allocated.values()) <= total
+
+
+@given(BLOCKS, BUCKET_TOKENS, st.integers(min_value=0, max_value=20))
+def test_packing_is_the_references(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: int) -> None:
+    expected = packed(blocks, allocated, {"business": reserved})
+    got = pack(pieces(blocks), allocated, {"business": reserved})
+    if expected is None:
+        assert isinstance(got, Failure)
+        assert got.code == "budget_exhausted"
+        return
+    assert isinstance(got, Packing)
+    assert [piece.block_id for piece in got.kept] == expected["kept"]
+    assert [piece.block_id for piece in got.dropped] == expected["dropped"]
+    assert got.used == expected["used"]
+
+
+@given(BLOCKS, BUCKET_TOKENS, st.randoms(use_true_random=False))
+def test_the_order_of_blocks_never_matters(blocks: list[dict[str, Any]], allocated: dict[Any, int], rnd: Any) -> None:
+    shuffled = list(pieces(blocks))
+    rnd.shuffle(shuffled)
+    assert pack(shuffled, allocated, {}) == pack(pieces(blocks), allocated, {})
+
+
+@given(BLOCKS, BUCKET_TOKENS)
+def test_nothing_is_lost_and_no_bucket_overflows(blocks: list[dict[str, Any]], allocated: dict[Any, int]) -> None:
+    got = pack(pieces(blocks), allocated, {})
+    if isinstance(got, Failure):
+        return
+    assert sorted(piece.place for piece in (*got.kept, *got.dropped)) == list(range(len(blocks)))
+    assert not any(piece.required for piece in got.dropped)
+    assert all(got.used[bucket] <= allocated[bucket] for bucket in BUCKETS)
+    for piece in got.dropped:  # first fit: nothing that is dropped would have fitted beside what is kept
+        assert got.used[piece.bucket] + piece.tokens > allocated[piece.bucket]

@@ -1,0 +1,162 @@
+"""Approvals: a person agrees to one call, its final arguments and frozen evidence, once.
+
+`Approvals.obtain` asks and waits, and when an answer is there it asks everything again that the approval was bound to.
+The redemption itself is a compare-and-set in the commit that dispatches the call.
+Source: shared/design/contracts.md, "Approval modes"; standards.md, B4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from contextos.contracts.codec import content_address
+from contextos.contracts.identity import Approver, Principals
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import Timeout, Write
+from contextos.contracts.ports import Directory, Journal
+from contextos.contracts.scope import Action, Redeemed, RunScope
+from contextos.contracts.verdicts import Failure
+from contextos.trust.assertion import asserted
+from contextos.trust.redact import neutralise
+
+Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
+"""The content address of everything an approval was bound to, as it is now; None for what is withdrawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """The `Approvals` seam of one run. `deferred` gives the record of the waiting run, `recheck` the outside as it is now."""
+
+    journal: Journal
+    scope: RunScope
+    directory: Directory
+    deferred: Callable[[str], dict[str, Any]]
+    recheck: Callable[[Action], Recheck]
+
+    async def obtain(self, action: Action) -> Redeemed | Failure:
+        """An approval that counts now, or the failure that says why there is none."""
+        asked = self._question(action)
+        document = {**asked, "run_id": self.scope.run.run_id, "state": "open"}
+        approval_id = asked["approval_id"]
+        self.journal.note("approval.asked", action.key, asked)
+        self.journal.stage(Write("approvals", approval_id, 0, orjson.dumps(document)))
+        self.journal.note("record.revised", f"approval/{action.key}", self.deferred("approval"))
+        await self.journal.commit(wake_at_us=asked["deadline_us"])
+        expired = Write(
+            "approvals",
+            approval_id,
+            1,
+            orjson.dumps({**document, "state": "expired"}),
+            not_before_us=asked["deadline_us"],
+        )
+        kind, answer = await self.journal.wait(
+            ("approval.answered", "approval.expired", "run.cancel_requested"), action.key,
+            wake_at_us=asked["deadline_us"], on_timeout=Timeout("approval.expired", (expired,)),
+        )  # fmt: skip
+        if kind == "approval.expired":
+            code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
+            return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
+        if kind == "run.cancel_requested":
+            return self._failure("cancelled", action, "the run was cancelled while it waited")
+        if answer["verdict"] != "approved":
+            return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
+        void = await self._void(action, asked, answer)
+        if void:
+            self.journal.note("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
+            return self._failure("approval_void", action, f"the approval no longer holds: {void}")
+        consumed = {**document, "state": "consumed", "approver": answer["approver"]}
+        return Redeemed(
+            approval_id, action.gate.gate_id, answer["approver"], asked["evidence_snapshot_hash"], 2,
+            orjson.dumps(consumed), asked["deadline_us"],
+        )  # fmt: skip
+
+    def _question(self, action: Action) -> dict[str, Any]:
+        """What is asked: the binding, its digest, and what the approver is shown (rendered by us, never by a model)."""
+        scope = self.scope
+        evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
+        binding = {
+            "tenant_id": scope.run.tenant_id, "run_id": scope.run.run_id, "tool_call_id": action.tool_call_id,
+            "capability_id": action.capability.capability_id, "definition_digest": action.capability.definition_digest,
+            "args_digest": content_address(dict(action.args)), "evidence_snapshot_hash": content_address(evidence),
+            "policy_decision_id": action.decision.policy_decision_id, "pins_digest": content_address(dict(scope.pins)),
+            "requester_chain": [principal.to_json() for principal in scope.chain], "gate_id": action.gate.gate_id,
+            "required_role": action.gate.required_approver_role, "idempotency_key": action.idempotency_key,
+            "nonce": self.journal.head, "deadline_us": self.journal.now_us + action.gate.timeout_s * 1_000_000,
+        }  # fmt: skip
+        shown = {
+            "capability": action.capability.capability_id, "mode": action.mode, "gate": action.gate.gate_id,
+            "args": neutralise_all(dict(action.args)),
+            "evidence": [{"name": f.name, "subject": f.subject, "value": neutralise_all(f.value), "ref": f.evidence_ref}
+                         for f in action.evidence],
+            "requester": [f"{principal.kind}:{principal.id}" for principal in scope.chain],
+        }  # fmt: skip
+        return {
+            "approval_id": derive("appr_", scope.run.run_id, "approval", action.key), "gate_id": action.gate.gate_id,
+            "required_role": action.gate.required_approver_role, "deadline_us": binding["deadline_us"],
+            "evidence_snapshot_hash": binding["evidence_snapshot_hash"], "binding": binding,
+            "binding_digest": content_address(binding), "shown": shown, "shown_digest": content_address(shown),
+            "barred": self._barred(), "approval_mode_effective": action.mode, "denial_key": _denial_key(action),
+        }  # fmt: skip
+
+    def _barred(self) -> list[str]:
+        """Who may not approve: everybody in the requester's chain, the agent and its owner, the pack's publisher."""
+        agent = self.scope.principals.agent
+        chain = {principal.id for principal in self.scope.chain}
+        return sorted(chain | {agent.agent_id, agent.owner, self.scope.pack.contract_meta.issuer})
+
+    async def _void(self, action: Action, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+        """The first thing that is not as it was when the approver agreed; None while everything holds."""
+        request, scope = self.scope.request, self.scope
+        approver_id = answer["approver"]
+
+        async def resolve() -> dict[str, Any]:
+            principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+            approver = await self.directory.approver(request.tenant_id, approver_id)
+            return {
+                "principals": principals.to_json() if principals else None,
+                "approver": approver.to_json() if approver else None,
+            }
+
+        who = await self.journal.ask("identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, resolve)
+        now = await self.journal.ask(
+            "evidence.rechecked", action.key, {"binding_digest": asked["binding_digest"]}, self.recheck(action)
+        )
+        if answer["binding_digest"] != asked["binding_digest"]:
+            return "the answer is bound to another call"
+        if self.journal.now_us > asked["deadline_us"]:
+            return "its deadline has passed"
+        if who["principals"] is None or Principals.model_validate(who["principals"]) != scope.principals:
+            return "the requester or the agent changed"
+        if who["approver"] is None:
+            return "the approver is no longer known"
+        refused = asserted(Approver.model_validate(who["approver"]), asked, answer)
+        if refused:
+            return str(refused)
+        expected = {**scope.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
+        changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
+        return f"`{changed[0]}` changed or was withdrawn" if changed else None
+
+    @staticmethod
+    def _failure(code: Any, action: Action, detail: str) -> Failure:
+        return Failure(
+            code=code, detail=detail, step_id=action.key.split("/")[1], capability_id=action.capability.capability_id
+        )
+
+
+def neutralise_all(value: Any) -> Any:
+    """Every string of a JSON value made safe to look at."""
+    if isinstance(value, str):
+        return neutralise(value)
+    if isinstance(value, dict):
+        return {neutralise(str(name)): neutralise_all(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [neutralise_all(item) for item in value]
+    return value
+
+
+def _denial_key(action: Action) -> str:
+    return f"{action.capability.capability_id}/{action.capability.definition_digest}/{action.idempotency_key}"

@@ -1,0 +1,295 @@
+"""The journal of one run: record, then use. One loop, three worlds: live, tape, simulated.
+
+A `RunJournal` is given the entries that exist (the tape). While it reads them it answers `ask` from the tape
+and compares every `note`. Past them it is live if it was given a `Live` world, and otherwise the replay has
+found that the loop wants to go further than history did. So recovery is replay up to the last entry, then live.
+Source: shared/design/journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.codec import canonical, content_address, loads
+from contextos.contracts.journal import (
+    INDEX,
+    KINDS,
+    Batch,
+    Draft,
+    Entry,
+    Logged,
+    Parked,
+    Timeout,
+    Write,
+    body_digest,
+    genesis,
+    header_hash,
+    link,
+)
+from contextos.contracts.ports import Ask, Clock, Entropy, Keys, Store
+from contextos.errors import ChainBroken, ReplayMismatch
+
+Step = Callable[[str, str, Mapping[str, Any]], str | None]
+"""(state, kind, body) -> next state, or None where the run table refuses."""
+
+MAX_ENTRIES: Final = 10_000
+
+
+@dataclass(slots=True)
+class Live:
+    """What a driver needs to go on where the tape ends.
+
+    `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
+    """
+
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+    owner: str
+    lease_ttl_us: int
+    lease_version: int = 0
+    cause: str = "recovery"
+
+
+class RunJournal:
+    """The `Journal` seam. Refuses what the run table does not allow, and any difference between tape and loop."""
+
+    def __init__(self, tenant: str, run: str, tape: Sequence[Entry], step: Step, start: str, live: Live | None) -> None:
+        self.tenant, self.run_id, self.state = tenant, run, start
+        self.missing: list[int] = []
+        self._tape, self._step, self._live = tape, step, live
+        self._at = 0
+        self._head, self._seq, self._now_us = genesis(tenant, run), 0, 0
+        self._log: list[Logged] = []
+        self._pending: list[Entry] = []
+        self._staged: list[Write] = []
+        self._announce = bool(tape)
+
+    @property
+    def now_us(self) -> int:
+        """The time of the last entry: the only time a plane knows."""
+        return self._now_us
+
+    @property
+    def on_tape(self) -> bool:
+        """Whether the next entry comes from the tape."""
+        self._skip_resumed()
+        return self._at < len(self._tape)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry."""
+        return self._head
+
+    def log(self) -> Sequence[Logged]:
+        """Every entry so far, in order."""
+        return self._log
+
+    async def ask(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
+        """Record an answer from outside, then use it. On a tape, use the recorded one."""
+        assert KINDS[kind].asked, f"`{kind}` is noted, not asked"
+        if self.on_tape:
+            return self._read_asked(kind, key, request)
+        self._go_live(kind)
+        answer = await call()
+        self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
+        return self._log[-1].body
+
+    def note(self, kind: str, key: str, body: Any) -> None:
+        """Record something derived. On a tape, compare it."""
+        assert not KINDS[kind].asked, f"`{kind}` is asked, not noted"
+        if self.on_tape:
+            self._compare_noted(kind, key, body)
+            return
+        self._go_live(kind)
+        self._append(kind, key, "runtime", body)
+
+    def stage(self, *writes: Write) -> None:
+        """Writes that belong to the last entry and ride in its commit; on a tape they are done already."""
+        if self._pending:
+            self._staged.extend(writes)
+
+    async def take_over(self) -> None:
+        """Make it durable that this driver goes on, before it does anything that another may be doing."""
+        self._go_live("run.resumed")
+        await self.commit()
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:
+        """The barrier. Nothing to do while the tape lasts: what is on it is durable."""
+        live = self._live
+        if live is None or not self._pending:
+            return
+        letting_go = wake_at_us is not None
+        until = 0 if letting_go else live.clock.now_us() + live.lease_ttl_us
+        lease = Write("leases", self.run_id, live.lease_version, orjson.dumps({"owner": live.owner, "until_us": until}))
+        head = f"{self.tenant}\n{self.run_id}\n{self._seq}\n{self._head}".encode()
+        kid, signature = live.keys.sign("head", head)
+        batch = Batch(
+            run=self.run_id,
+            entries=tuple(self._pending),
+            writes=(lease, *self._staged),
+            shared=self._index(live),
+            wake_at_us=wake_at_us if letting_go else until,
+            signature=(kid, signature.hex()),
+        )
+        await live.store.commit(batch)
+        live.lease_version += 1
+        self._pending.clear()
+        self._staged.clear()
+
+    def _index(self, live: Live) -> tuple[tuple[str, Draft], ...]:
+        """The lines of the tenant's index that this commit brings: a run began, a run ended at this head."""
+        lines: list[tuple[str, dict[str, Any]]] = []
+        if self._pending[0].seq == 1:
+            lines.append(("run.indexed", {"run": self.run_id}))
+        if self._pending[-1].kind == "run.ended":
+            lines.append(("run.closed", {"run": self.run_id, "entries": self._seq, "head": self._head}))
+        return tuple(
+            (INDEX, Draft(kind, self.run_id, self._now_us, "runtime", canonical(body), live.entropy.take(16)))
+            for kind, body in lines
+        )
+
+    async def wait(
+        self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
+    ) -> tuple[str, Any]:
+        """Read the entry that somebody else appended, append `on_timeout` past its time, or park."""
+        if self.on_tape:
+            entry = self._next()
+            if entry.kind not in kinds:
+                raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
+            return entry.kind, self._take(entry)["answer"]
+        if self._live is None:
+            raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+        if on_timeout is None or self._live.clock.now_us() < wake_at_us:
+            raise Parked(wake_at_us)
+        request = {"deadline_us": wake_at_us}
+        self._go_live(on_timeout.kind)
+        self._append(
+            on_timeout.kind, key, "runtime", {"request_digest": content_address(request), "answer": {"expired": True}}
+        )
+        self.stage(*on_timeout.writes)
+        await self.commit()
+        return on_timeout.kind, self._log[-1].body
+
+    def _go_live(self, kind: str) -> None:
+        if self._live is None:
+            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        if self._announce:
+            self._announce = False
+            body = {"request_digest": content_address({}), "answer": {"cause": self._live.cause}}
+            self._append("run.resumed", "", self._live.owner, body)
+
+    def _append(self, kind: str, key: str, by: str, body: Any) -> None:
+        assert self._live is not None
+        if self._seq >= MAX_ENTRIES:
+            raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
+        at_us = max(self._live.clock.now_us(), self._now_us)
+        raw = canonical(body)
+        entry = link(
+            self.tenant, self.run_id, self._seq + 1, self._head,
+            Draft(kind, key, at_us, by, raw, self._live.entropy.take(16)),
+        )  # fmt: skip
+        # What is used is what was written, not the object that the caller still holds.
+        self._push(entry, orjson.loads(raw))
+        self._pending.append(entry)
+
+    def _next(self) -> Entry:
+        return self._tape[self._at]
+
+    def _skip_resumed(self) -> None:
+        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
+            self._take(self._tape[self._at])
+
+    def _take(self, entry: Entry) -> Any:
+        if entry.body is None:
+            raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
+        body = orjson.loads(entry.body)
+        self._at += 1
+        self._push(entry, body)
+        return body
+
+    def _read_asked(self, kind: str, key: str, request: Any) -> Any:
+        entry = self._expect(kind, key)
+        body = self._take(entry)
+        if body["request_digest"] != content_address(request):
+            raise ReplayMismatch(entry.seq, kind, f"`{key}` asks something else than was recorded")
+        return self._log[-1].body
+
+    def _compare_noted(self, kind: str, key: str, body: Any) -> None:
+        entry = self._expect(kind, key)
+        raw = canonical(body)
+        if entry.body is None:
+            self.missing.append(entry.seq)
+        elif raw != entry.body:
+            raise ReplayMismatch(entry.seq, kind, _first_difference(loads(entry.body, max_bytes=1 << 26), body))
+        self._at += 1
+        self._push(entry, orjson.loads(raw))
+
+    def _expect(self, kind: str, key: str) -> Entry:
+        entry = self._next()
+        if (entry.kind, entry.key) != (kind, key):
+            raise ReplayMismatch(
+                entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
+            )
+        return entry
+
+    def _push(self, entry: Entry, body: Any) -> None:
+        asked = KINDS[entry.kind].asked
+        seen = body["answer"] if asked else body
+        state = self._step(self.state, entry.kind, seen)
+        if state is None:
+            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
+        self.state = state
+        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+
+
+def _first_difference(recorded: Any, derived: Any, where: str = "") -> str:
+    """The pointer of the first place where two JSON values differ."""
+    if isinstance(recorded, dict) and isinstance(derived, dict):
+        for name in sorted(recorded.keys() | derived.keys()):
+            if recorded.get(name) != derived.get(name):
+                return _first_difference(recorded.get(name), derived.get(name), f"{where}/{name}")
+    if isinstance(recorded, list) and isinstance(derived, (list, tuple)) and len(recorded) == len(derived):
+        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
+            if one != other:
+                return _first_difference(one, other, f"{where}/{index}")
+    return f"differs from what was recorded at `{where or '/'}`"
+
+
+def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: Any, at_us: int, salt: bytes) -> Entry:
+    """The entry by which somebody outside the loop (an approver, an operator) continues a parked run."""
+    last = entries[-1]
+    body = canonical({"request_digest": content_address({"key": key}), "answer": answer})
+    return link(
+        last.tenant, last.run, last.seq + 1, last.hash, Draft(kind, key, max(at_us, last.at_us), by, body, salt)
+    )
+
+
+def verify_chain(tenant: str, stream: str, entries: Sequence[Entry]) -> str:
+    """Walk a stream from its genesis and return its head. Raises `ChainBroken` naming the first bad entry."""
+    head = genesis(tenant, stream)
+    for number, entry in enumerate(entries, start=1):
+        if (entry.tenant, entry.run) != (tenant, stream):
+            raise ChainBroken(stream, number, "belongs to another stream; restore the stream from a good copy")
+        if entry.seq != number:
+            raise ChainBroken(stream, number, f"is missing; entry {entry.seq} stands in its place")
+        if entry.prev_hash != head:
+            raise ChainBroken(stream, number, "does not continue the entry before it")
+        if header_hash(entry) != entry.hash:
+            raise ChainBroken(stream, number, "has a header that its hash does not cover")
+        if (entry.body is None) != (entry.salt is None):
+            raise ChainBroken(stream, number, "is half erased")
+        if (
+            entry.body is not None
+            and entry.salt is not None
+            and body_digest(entry.salt, entry.body) != entry.body_digest
+        ):
+            raise ChainBroken(stream, number, "has a body that its digest does not cover")
+        head = entry.hash
+    return head

@@ -1,0 +1,61 @@
+"""What a run has used, as a fold of its journal: the one source for budget guards, records and wall clock.
+
+Source: API Contracts, "run_budget"; shared/design/contracts.md, "Wall clock: time spent waiting does not count".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contextos.contracts.journal import Logged
+
+TENTHS_OF_MILLE: Final = 10_000
+"""Costs are counted in integers of 1/10,000 cent, so that sums are exact."""
+
+_WAKING: Final = frozenset(
+    {"approval.answered", "approval.expired", "effect.settled", "run.cancel_requested", "run.resumed"}
+)
+"""The gap before one of these is waiting, for a person or for a driver, and not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, dispatches, cost in 1/10,000 cent, and wall clock in microseconds without waiting."""
+
+    tokens: int
+    tool_calls: int
+    cost_units: int
+    wall_clock_us: int
+
+    @property
+    def cost_cents(self) -> float | int:
+        """US cents with at most 4 decimals."""
+        whole, rest = divmod(self.cost_units, TENTHS_OF_MILLE)
+        return whole if rest == 0 else self.cost_units / TENTHS_OF_MILLE
+
+
+def units(cents: float | int) -> int:
+    """US cents as integers of 1/10,000 cent."""
+    return round(cents * TENTHS_OF_MILLE)
+
+
+def usage(log: Sequence[Logged]) -> Usage:
+    """Fold the entries of a run. A dispatch counts what it reserved until its outcome says what it cost."""
+    tokens = calls = waited = 0
+    cost: dict[str, int] = {}
+    last_us = log[0].at_us if log else 0
+    for entry in log:
+        if entry.kind in _WAKING:
+            waited += entry.at_us - last_us
+        last_us = entry.at_us
+        if entry.kind == "context.compiled":
+            tokens += entry.body["budget_report"]["tokens_used_at_compile"]
+        elif entry.kind == "tool.dispatching":
+            calls += 1
+            cost[entry.key] = units(entry.body["reservation"]["cost_cents"])
+        elif entry.kind == "tool.returned":
+            cost[entry.key] = units(entry.body["cost_cents"])
+    wall = last_us - log[0].at_us - waited if log else 0
+    return Usage(tokens, calls, sum(cost.values()), wall)

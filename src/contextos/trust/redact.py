@@ -1,0 +1,258 @@
+"""What must not leave: redaction by named rules, a scan for what nobody can see, and text made safe to show.
+
+All of it is deterministic and linear in the length of the text: the patterns run on RE2, the characters are listed
+here by number and not by the interpreter's Unicode version, so a replay redacts what the run redacted.
+A rule that is not known is refused and never passed over.
+Source: contextos-facts.md, "Redaction"; shared/design/contracts.md, "Run" (unsafe output).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from itertools import accumulate, islice
+from typing import Any, Final
+
+from contextos.contracts.codec import pointer
+from contextos.errors import InvalidArtifact, Problem
+
+Json = Any
+
+MAX_PROBLEMS: Final = 50
+PAN_DIGITS: Final = range(13, 20)
+
+RULES: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
+"""Rule names, and which redaction each stands for: `credit_card` is another name of `pan`."""
+
+_ORDER: Final = ("secret", "pan", "email")
+
+# Repetitions are unbounded on purpose: RE2 stays linear, and counts over Unicode classes make its tables explode.
+_EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+"
+_SECRET: Final = "|".join([
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?",
+    r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
+    r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    r"\bglpat-[A-Za-z0-9_-]{20,}",
+    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
+    r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    r"\bsk-[A-Za-z0-9_-]{20,}",
+    r"\bAIza[A-Za-z0-9_-]{35}",
+    r"\bnpm_[A-Za-z0-9]{36}",
+    r"\bwhsec_[A-Za-z0-9+/=]{24,}",
+    r"\b[a-z][a-z0-9+.-]+://[^\s/:@]+:[^\s/@]+@",
+])  # fmt: skip
+# Digits of any script, and between two of them at most two characters that a reader passes over.
+_DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
+
+_CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
+_BIDI: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_TAGS: Final = r"\U000e0000-\U000e007f"
+_INVISIBLE: Final = (
+    r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff"
+)
+_HIDDEN: Final = {
+    "ansi_escape": (re.compile(r"[\x1b\x9b]"), "a terminal escape"),
+    "control_character": (re.compile(f"[{_CONTROLS}]"), "a control character"),
+    "bidi_control": (re.compile(f"[{_BIDI}]"), "a character that turns the reading direction"),
+    "tag_character": (re.compile(f"[{_TAGS}]"), "a tag character, which nobody can see"),
+    "hidden_character": (re.compile(f"[{_INVISIBLE}]"), "a character that nobody can see"),
+}
+_LAYOUT: Final = re.compile(r"[\n\r\t]")
+# What ordinary writing needs: a variation selector after, one joiner between, seen characters beyond ASCII.
+_SEEN: Final = rf"[^\x00-\x7f{_BIDI}{_TAGS}{_INVISIBLE}]"
+_WRITING: Final = re.compile(
+    rf"(?<={_SEEN})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_SEEN})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+)
+_SHOWN: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{_BIDI}{_TAGS}{_INVISIBLE}]")
+_SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+
+
+def redact(value: Json, rules: Collection[str]) -> tuple[Json, tuple[str, ...]]:
+    """The value with everything that `rules` forbid replaced by `[redacted:<what>]`, and the rules that did so, sorted.
+
+    Looks into every text of a nested value, keys included, and at whole numbers that are a card's. What is redacted is
+    never given back in any part. Two keys that become equal are numbered.
+
+    >>> redact({"note": "card 4111 1111 1111 1111"}, ["pan"])
+    ({'note': 'card [redacted:pan]'}, ('pan',))
+
+    Raises:
+        InvalidArtifact: a rule is not known; nothing was redacted.
+    """
+    refuse_unknown(rules)
+    wanted = [what for what in _ORDER if what in {RULES[rule] for rule in rules}]
+    hit: set[str] = set()
+    redacted = _walk(value, wanted, hit)
+    return redacted, tuple(sorted(rule for rule in set(rules) if RULES[rule] in hit))
+
+
+def refuse_unknown(rules: Collection[str]) -> None:
+    """For lint: raises `InvalidArtifact` where a rule is not one of `RULES`."""
+    unknown = sorted(set(rules) - RULES.keys())
+    if unknown:
+        remedy = f"use one of {', '.join(sorted(RULES))}"
+        raise InvalidArtifact(
+            *(
+                Problem("/redaction_rules", "unknown_rule", f"no redaction is called `{rule}`", remedy)
+                for rule in unknown
+            )
+        )
+
+
+def scan_unsafe(value: Json, *, declared_text: bool) -> tuple[Problem, ...]:
+    """Hidden characters and secrets in every text of `value`, keys included; at most 50, one per place and kind.
+
+    `declared_text` says that text for people was declared here: lines, tabs, and joiners as ordinary writing has them
+    are then allowed. Elsewhere, in ids and codes, none of it is. Never echoes what it found.
+    """
+    return tuple(islice(_unsafe(value, (), declared_text), MAX_PROBLEMS))
+
+
+def neutralise(text: str) -> str:
+    r"""Text as an approver may be shown it: everything that hides, turns or moves text stands there as an escape.
+
+    A backslash is doubled, so that an escape that was typed is told from one that was made, and no two texts look the
+    same. Lines and tabs become `\n` and `\t`: one value cannot pose as two.
+
+    >>> neutralise("pay\u202e0001")
+    'pay\\u202e0001'
+    """
+    return _SHOWN.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
+
+
+def _walk(value: Json, wanted: Collection[str], hit: set[str]) -> Json:
+    if isinstance(value, str):
+        return _text(value, wanted, hit)
+    if isinstance(value, dict):
+        made: dict[str, Json] = {}
+        for key, child in value.items():
+            made[_free(_text(key, wanted, hit), made, value)] = _walk(child, wanted, hit)
+        return made
+    if isinstance(value, list | tuple):
+        return [_walk(child, wanted, hit) for child in value]
+    if isinstance(value, int | float) and "pan" in wanted and _is_card_number(value):
+        hit.add("pan")
+        return "[redacted:pan]"
+    return value
+
+
+def _free(key: str, made: dict[str, Json], original: dict[str, Json]) -> str:
+    """The key, or with a number if it is taken: nothing is lost because two keys were redacted to one."""
+    number, free = 1, key
+    while free in made or (free != key and free in original):
+        number += 1
+        free = f"{key}~{number}"
+    return free
+
+
+def _text(text: str, wanted: Collection[str], hit: set[str]) -> str:
+    for what in wanted:
+        made = _REDACTIONS[what](text)
+        if made != text:
+            hit.add(what)
+            text = made
+    return text
+
+
+def _without_pans(text: str) -> str:
+    return _pattern(_DIGITS).sub(lambda found: _without_cards(found.group()), text) if len(text) >= 13 else text
+
+
+def _without_cards(run: str) -> str:
+    """A run of digits and separators without its cards: whole groups, 13 to 19 digits together, that pass Luhn."""
+    groups = [found.span() for found in re.finditer(r"\d+", run)]
+    sums = _luhn_sums("".join(run[start:end] for start, end in groups))
+    # How many digits stand before each group, and in all.
+    before = list(accumulate((end - start for start, end in groups), initial=0))
+    made: list[str] = []
+    kept, first = 0, 0
+    while first < len(groups):
+        shortest, too_long = (
+            bisect_left(before, before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
+        )
+        passing = [end for end in range(shortest, too_long) if _passes_luhn(sums, before[first], before[end])]
+        if passing:
+            made += run[kept : groups[first][0]], "[redacted:pan]"
+            kept = groups[passing[-1] - 1][1]
+        first = passing[-1] if passing else first + 1
+    return "".join([*made, run[kept:]])
+
+
+def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
+    """Running sums with every digit at an even, and at an odd, position doubled; so any stretch is summed at once."""
+    numbers = [int(digit) for digit in digits]
+    doubled = [2 * number - 9 if number > 4 else 2 * number for number in numbers]
+    even = accumulate((numbers[at] if at % 2 else doubled[at] for at in range(len(numbers))), initial=0)
+    odd = accumulate((doubled[at] if at % 2 else numbers[at] for at in range(len(numbers))), initial=0)
+    return list(even), list(odd)
+
+
+def _passes_luhn(sums: tuple[list[int], list[int]], start: int, end: int) -> bool:
+    running = sums[end % 2]
+    return (running[end] - running[start]) % 10 == 0
+
+
+def _is_card_number(number: int | float) -> bool:
+    """Only numbers that begin as cards do: times in microseconds are as long."""
+    if not 10**12 <= number < 10**19 or number != int(number):
+        return False
+    digits = str(int(number))
+    return (digits[0] in "3456" or "2221" <= digits[:4] <= "2720") and _passes_luhn(_luhn_sums(digits), 0, len(digits))
+
+
+def _without_secrets(text: str) -> str:
+    return str(_pattern(_SECRET).sub("[redacted:secret]", text))
+
+
+def _without_emails(text: str) -> str:
+    return _pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
+
+
+_REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
+    "secret": _without_secrets, "pan": _without_pans, "email": _without_emails,
+}  # fmt: skip
+
+
+def _unsafe(value: Json, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
+    if isinstance(value, str):
+        yield from _unsafe_text(value, path, declared_text)
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _unsafe_text(key, path, False)
+            yield from _unsafe(child, (*path, neutralise(_without_secrets(key))), declared_text)
+    elif isinstance(value, list | tuple):
+        for at, child in enumerate(value):
+            yield from _unsafe(child, (*path, at), declared_text)
+
+
+def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
+    where = pointer(path)
+    if _pattern(_SECRET).search(text):
+        yield Problem(where, "secret", "the text holds what looks like a secret", "send a reference to it")
+    if not declared_text and _LAYOUT.search(text):
+        yield Problem(where, "control_character", "the text holds a line break or tab", "send one line")
+    if text.isascii() and text.isprintable():
+        return
+    scanned = _WRITING.sub("", text) if declared_text else text
+    for code, (pattern, what) in _HIDDEN.items():
+        if pattern.search(scanned):
+            yield Problem(where, code, f"the text holds {what}", "send the text without it")
+
+
+@cache
+def _pattern(source: str) -> Any:
+    """Compiled once, and only where redaction is used: RE2 costs 17 ms to import."""
+    import re2  # type: ignore[import-untyped]
+
+    return re2.compile(source)

@@ -1,0 +1,241 @@
+"""Signatures: a ring of Ed25519 keys by purpose, and DSSE envelopes over exact bytes.
+
+A verifier returns the very bytes that it checked, so nobody parses anything else. The algorithm comes from the key,
+never from the message; a key id in a message is a hint about where to look first and decides nothing. Refuses one key
+for two purposes: a signature over a head must never count as one over a pack.
+
+DSSE is the pre-authentication encoding below over `cryptography`, held to the published vector and, in the tests, to
+`securesystemslib` in both directions. That library itself costs 140 ms to import and the whole process may cost 300;
+`cryptography` costs 20 to 40 and is loaded when the first key is.
+Source: DSSE protocol 1.0.2 (shared/spec/standards.md, A9); shared/design/contracts.md, "Wire and hashing".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from contextos.contracts.ports import Keys
+from contextos.errors import InvalidSettings, Problem, SignatureInvalid
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+Json = Any
+Purpose = Literal["head", "claim", "export", "pack"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack")
+
+KEY_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+MAX_SIGNATURES: Final = 16
+MAX_KEYS_PER_PURPOSE: Final = 32
+
+PrivateKey: TypeAlias = "bytes | Ed25519PrivateKey"
+PublicKey: TypeAlias = "bytes | Ed25519PublicKey"
+
+_STANDARD: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+
+
+def kid_of(public_key: bytes) -> str:
+    """The name of a key: `kid_` and the first 16 hex digits of sha256 of its 32 raw bytes."""
+    return "kid_" + hashlib.sha256(public_key).hexdigest()[:16]
+
+
+class KeyRing:
+    """The keys of a runtime: at most one to sign with per purpose, and all that are trusted for it. Implements `Keys`.
+
+    Keys are given as 32 raw bytes or as key objects of `cryptography`; reading them from files is the app's business.
+    A signing key is trusted for its own purpose. `trusted` adds public keys, such as those of a rotation.
+
+    Raises:
+        InvalidSettings: an unknown purpose, bytes that are no key, too many keys, or one key for two purposes.
+    """
+
+    def __init__(
+        self, signing: Mapping[str, PrivateKey], trusted: Mapping[str, Sequence[PublicKey]] | None = None
+    ) -> None:
+        given = trusted or {}
+        for purpose in (*signing, *given):
+            if purpose not in PURPOSES:
+                raise _misfit(purpose, "unknown_purpose", f"no purpose is called `{purpose}`", f"use {PURPOSES}")
+        self._signing: dict[str, tuple[str, Ed25519PrivateKey]] = {}
+        self._trusted: dict[str, dict[str, Ed25519PublicKey]] = {purpose: {} for purpose in PURPOSES}
+        for purpose, key in signing.items():
+            private = _private(purpose, key)
+            self._signing[purpose] = (self._trust(purpose, private.public_key()), private)
+        for purpose, keys in given.items():
+            for public in keys:
+                self._trust(purpose, _public(purpose, public))
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> KeyRing:
+        """A ring with one signing key per purpose, all derived from 32 bytes; for development and simulation."""
+        if len(seed) != KEY_BYTES:
+            raise _misfit(
+                "seed", "seed_length", f"a seed has {KEY_BYTES} bytes, this one {len(seed)}", "make a new one"
+            )
+        return cls(
+            {purpose: hashlib.sha256(b"contextos " + purpose.encode() + b"\0" + seed).digest() for purpose in PURPOSES}
+        )
+
+    def kids(self, purpose: str) -> Sequence[str]:
+        """The ids of the keys trusted for `purpose`; the one that signs comes first. Empty for an unknown purpose."""
+        return tuple(self._trusted.get(purpose, ()))
+
+    def public_key(self, purpose: str, kid: str) -> bytes | None:
+        """The 32 raw bytes of a trusted key, to publish it; None if it is not trusted for `purpose`."""
+        key = self._trusted.get(purpose, {}).get(kid)
+        return key.public_bytes_raw() if key else None
+
+    def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
+        """(kid, signature of 64 bytes). Raises `InvalidSettings` where the ring has no key to sign with."""
+        if purpose not in self._signing:
+            raise _misfit(
+                purpose, "no_signing_key", f"there is no key to sign `{purpose}` with", "add one to the settings"
+            )
+        kid, key = self._signing[purpose]
+        return kid, key.sign(payload)
+
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
+        """Whether the key `kid`, trusted for `purpose`, made this signature; False for every other key."""
+        key = self._trusted.get(purpose, {}).get(kid)
+        return key is not None and _verifies(key, payload, signature)
+
+    def _trust(self, purpose: str, key: Ed25519PublicKey) -> str:
+        kid = kid_of(key.public_bytes_raw())
+        for other, keys in self._trusted.items():
+            if other != purpose and kid in keys:
+                detail = f"the key is given for `{other}` and for `{purpose}`"
+                raise _misfit(purpose, "shared_key", detail, "make one key per purpose")
+        self._trusted[purpose][kid] = key
+        if len(self._trusted[purpose]) > MAX_KEYS_PER_PURPOSE:
+            raise _misfit(purpose, "too_many_keys", f"more than {MAX_KEYS_PER_PURPOSE} keys", "drop the oldest")
+        return kid
+
+
+def verifies(public_key: bytes, payload: bytes, signature: bytes) -> bool:
+    """Whether this raw Ed25519 key made this signature; False for bytes that are no key.
+
+    For keys that come from a directory (an approver's) and not from the ring.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if len(public_key) != KEY_BYTES:
+        return False
+    return _verifies(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """What a DSSE v1 signature is over: type and payload, each with its length in bytes.
+
+    >>> pae("http://example.com/HelloWorld", b"hello world")
+    b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
+    """
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dict[str, Json]:
+    """A DSSE envelope over these very bytes, signed with the current key for `purpose`."""
+    kid, signature = keys.sign(purpose, pae(payload_type, payload))
+    return {
+        "payloadType": payload_type,
+        "payload": base64.b64encode(payload).decode(),
+        "signatures": [{"keyid": kid, "sig": base64.b64encode(signature).decode()}],
+    }
+
+
+def open_sealed(envelope: Json, keys: Keys, purpose: Purpose, payload_types: Collection[str]) -> bytes:
+    """The payload of a DSSE envelope: exactly the bytes whose signature holds under a key trusted for `purpose`.
+
+    Every trusted key is tried, the hinted one first. Refuses payload types that are not in `payload_types`, no or more
+    than 16 signatures, and Base64 with stray characters, wrong padding or left-over bits. Unknown fields are ignored.
+
+    Raises:
+        SignatureInvalid: none of the signatures holds, or the envelope is not DSSE.
+    """
+    fields = envelope if isinstance(envelope, Mapping) else {}
+    kind, signatures = fields.get("payloadType"), fields.get("signatures")
+    if not isinstance(kind, str) or kind not in payload_types:
+        raise SignatureInvalid(
+            f"payload type `{str(kind)[:80]}` is not expected here; send one of {sorted(payload_types)}"
+        )
+    if not isinstance(signatures, list | tuple) or not 1 <= len(signatures) <= MAX_SIGNATURES:
+        raise SignatureInvalid(f"an envelope has 1 to {MAX_SIGNATURES} signatures; seal it again")
+    payload = unbase64(fields.get("payload"))
+    message = pae(kind, payload)
+    trusted = keys.kids(purpose)
+    for entry in signatures:
+        hint = entry.get("keyid") if isinstance(entry, Mapping) else None
+        signature = unbase64(entry.get("sig") if isinstance(entry, Mapping) else None)
+        for kid in sorted(trusted, key=lambda known: known != hint):
+            if keys.verify(purpose, kid, message, signature):
+                return payload
+    raise SignatureInvalid(
+        f"no key that may sign for `{purpose}` made a signature of this envelope; check who sealed it"
+    )
+
+
+def unbase64(text: Json) -> bytes:
+    """Decode Base64 in the standard or the url-safe alphabet, padded rightly or not at all.
+
+    Refuses everything that two readers could read differently: both alphabets in one text, stray characters, padding
+    that does not fit, bits left over in the last character.
+
+    Raises:
+        SignatureInvalid: it is not that.
+    """
+    if not isinstance(text, str) or not (_STANDARD.fullmatch(text) or _URL_SAFE.fullmatch(text)):
+        raise SignatureInvalid("this is not Base64; encode the bytes as RFC 4648 says")
+    bare = text.rstrip("=").replace("-", "+").replace("_", "/")
+    padded = bare + "=" * (-len(bare) % 4)
+    if "=" in text and len(text) != len(padded):
+        raise SignatureInvalid("the padding of this Base64 does not fit; encode the bytes as RFC 4648 says")
+    try:
+        raw = base64.b64decode(padded, validate=True)
+    except binascii.Error:
+        raise SignatureInvalid("this Base64 is cut short; encode the bytes as RFC 4648 says") from None
+    if base64.b64encode(raw).decode() != padded:
+        raise SignatureInvalid("this Base64 has bits left over; encode the bytes as RFC 4648 says")
+    return raw
+
+
+def _private(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if isinstance(key, Ed25519PrivateKey):
+        return key
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise _misfit(purpose, "not_a_key", "this is no Ed25519 private key", f"give {KEY_BYTES} raw bytes")
+    return Ed25519PrivateKey.from_private_bytes(key)
+
+
+def _public(purpose: str, key: PublicKey) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if isinstance(key, Ed25519PublicKey):
+        return key
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise _misfit(purpose, "not_a_key", "this is no Ed25519 public key", f"give {KEY_BYTES} raw bytes")
+    return Ed25519PublicKey.from_public_bytes(key)
+
+
+def _verifies(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    if len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        key.verify(signature, payload)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _misfit(purpose: str, code: str, detail: str, remedy: str) -> InvalidSettings:
+    return InvalidSettings(Problem(f"/keys/{purpose}", code, detail, remedy))

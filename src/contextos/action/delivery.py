@@ -1,0 +1,256 @@
+"""Delivery: a call that passed every guard goes out, and its outcome is certain before the run goes on.
+
+A dispatch is durable before it is sent (`tool.dispatching`), its outcome before it is used (`tool.returned`). A reply
+that was lost is never guessed: a keyed effect is sent again with the same key, an effect that can be looked up is looked
+up, and any other waits for a person. Source: shared/design/contracts.md, "effect_uncertain"; standards.md, B7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from contextos.action import idempotency
+from contextos.action.registry import Registry
+from contextos.contracts.codec import canonical, content_address
+from contextos.contracts.journal import Parked, Write
+from contextos.contracts.ports import Adapter, Clock, Journal, Store
+from contextos.contracts.scope import Capability, Redeemed, RunScope
+from contextos.contracts.tool import (
+    AdapterReply,
+    CallContext,
+    Citation,
+    ToolCallEnvelope,
+    ToolError,
+    ToolResultEnvelope,
+    ToolStatus,
+)
+from contextos.errors import LostReply, Problem, Unavailable
+
+MAX_ATTEMPTS: Final = 3
+MAX_OUTPUT_BYTES: Final = 1_048_576
+
+Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
+"""output -> (redacted output, rules applied, what is unsafe in it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a delivery may touch. In a replay there are no adapters, and nothing asks for them.
+
+    `deferred` gives the record of a run that waits, for the reason named.
+    """
+
+    store: Store
+    clock: Clock
+    adapters: Mapping[str, Adapter]
+    headers: Callable[[str, bool], dict[str, str]]
+    claim_token: Callable[[], str]
+    cleanse: Cleanse
+    deferred: Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One call's way out and back."""
+
+    journal: Journal
+    scope: RunScope
+    registry: Registry
+    outside: Outside
+
+    async def deliver(
+        self, *, envelope: ToolCallEnvelope, capability: Capability, key: str, provenance: Mapping[str, str],
+        approval: Redeemed | None, act: Mapping[str, Any],
+    ) -> ToolResultEnvelope:  # fmt: skip
+        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope."""
+        definition, mode = capability.definition, "send"
+        claimed: Write | None = None
+        first_us = self.journal.now_us
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            attempt_key = f"{key}/{attempt}"
+            not_after_us = self.journal.now_us + definition.timeout_s * 1_000_000
+            recorded = self.journal.on_tape
+            self.journal.note("tool.dispatching", attempt_key, {
+                "envelope": envelope.to_json(), "args_digest": content_address(envelope.args), "mode": mode,
+                "provenance": dict(provenance), "definition_digest": capability.definition_digest,
+                "reservation": {"tool_calls": 1, "cost_cents": definition.cost_cents}, "not_after_us": not_after_us,
+                "approval_id": approval.approval_id if approval else None,
+            })  # fmt: skip
+            if definition.kind == "write":
+                assert envelope.idempotency_key is not None, "the guard `known_act` gives every write its key"
+                if claimed is None:
+                    claimed = idempotency.claim(
+                        self.journal.run_id, capability.capability_id, envelope.idempotency_key, envelope.args,
+                        act["version"], envelope.tool_call_id,
+                    )  # fmt: skip
+                    self.journal.stage(claimed, *_consumed(approval))
+            if definition.kind == "write" or capability.adapter.external:
+                await self.journal.commit()
+            recovered = recorded and not self.journal.on_tape
+            if recovered and definition.kind == "write":
+                await self.journal.take_over()
+                mode = "reconcile"
+            answer = await self.journal.ask(
+                "tool.returned", attempt_key, {"tool_call_id": envelope.tool_call_id, "attempt": attempt},
+                partial(self._send, capability, envelope, mode, approval, not_after_us, first_us),
+            )  # fmt: skip
+            result = ToolResultEnvelope.model_validate(answer["envelope"])
+            outcome = answer["outcome"]
+            again = attempt < MAX_ATTEMPTS and _may_ask_again(capability, outcome)
+            if claimed is not None and not again and outcome != "unknown":
+                happened = result.status == "completed" or bool(result.mutations)
+                self.journal.stage(idempotency.conclude(claimed, result, happened=happened))
+            if definition.kind == "write":
+                await self.journal.commit()
+            if again:
+                mode = "reconcile" if outcome == "unknown" else "send"
+                continue
+            if outcome == "unknown" and definition.kind == "write":
+                return await self._settle(envelope, key)
+            return result
+        raise AssertionError("the last attempt returns")
+
+    def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
+        return CallContext(
+            tenant_id=self.scope.run.tenant_id, run_id=envelope.run_id, tool_call_id=envelope.tool_call_id,
+            idempotency_key=envelope.idempotency_key, not_after_us=not_after_us,
+            timeout_ms=capability.definition.timeout_s * 1_000,
+            headers=self.outside.headers(envelope.tool_call_id, capability.adapter.external),
+            claim=self.outside.claim_token() if capability.definition.kind == "write" else "",
+        )  # fmt: skip
+
+    async def _send(
+        self, capability: Capability, envelope: ToolCallEnvelope, mode: str, approval: Redeemed | None,
+        not_after_us: int, first_us: int,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`."""
+        adapter = self.outside.adapters[capability.adapter.adapter_id]
+        began, context = self.outside.clock.now_us(), self._context(envelope, capability, not_after_us)
+        name, rule = capability.definition.name, capability.definition.idempotency
+        try:
+            fresh = began - first_us <= rule.key_ttl_s * 1_000_000
+            if mode == "send" or (rule.strategy == "keyed" and fresh):
+                reply: AdapterReply | None = await adapter.call(name, envelope.args, context)
+            elif rule.strategy == "lookup":
+                assert context.idempotency_key is not None, "every write has its key"
+                reply = await adapter.lookup(name, context.idempotency_key, context)
+                if reply is None and rule.honours_not_after:
+                    if began <= context.not_after_us:
+                        raise Parked(context.not_after_us + 1)
+                    return self._outcome(
+                        "not_sent", capability, envelope, None, began, approval, "the outside knows of no such call"
+                    )
+            else:
+                reply = None
+        except Unavailable as error:
+            return self._outcome("not_sent", capability, envelope, None, began, approval, str(error))
+        except LostReply as error:
+            return self._outcome("unknown", capability, envelope, None, began, approval, str(error))
+        if reply is None:
+            return self._outcome(
+                "unknown", capability, envelope, None, began, approval, "it is not known whether it happened"
+            )
+        return self._outcome("returned", capability, envelope, reply, began, approval, "")
+
+    def _outcome(
+        self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None, began_us: int,
+        approval: Redeemed | None, why: str,
+    ) -> dict[str, Any]:  # fmt: skip
+        status, output, error, redacted = self._judge(capability, reply, outcome, why)
+        effect = capability.definition.kind == "write"
+        result = ToolResultEnvelope(
+            envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
+            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id, status=status,
+            output=output, error=error, artifacts=(),
+            citations=(Citation(evidence_ref=f"tool:{envelope.capability_id}:{envelope.tool_call_id}"),)
+            if status in ("ok", "completed") else (),
+            mutations=reply.mutations if reply else (),
+            risk_tags=(envelope.approval_mode_effective,) if effect else (),
+            policy_decision_id=envelope.policy_decision_id,
+            latency_ms=max(0, self.outside.clock.now_us() - began_us) / 1_000,
+            metadata={
+                "redaction_applied": bool(redacted), "cost_cents": reply.cost_cents if reply else 0,
+                **({"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
+                   if approval else {}),
+            },
+        )  # fmt: skip
+        cost = reply.cost_cents if reply else (capability.definition.cost_cents if outcome == "unknown" else 0)
+        return {
+            "outcome": outcome,
+            "envelope": result.to_json(),
+            "output_digest": content_address(output),
+            "cost_cents": cost,
+        }
+
+    def _judge(
+        self, capability: Capability, reply: AdapterReply | None, outcome: str, why: str
+    ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
+        """What the reply amounts to. Unsafe output is quarantined: only the reason is kept."""
+        if reply is None:
+            code = "effect_uncertain" if outcome == "unknown" else "tool_failed"
+            return (
+                ("paused" if outcome == "unknown" else "failed"),
+                None,
+                ToolError(code=code, message=why, retryable=True),
+                (),
+            )
+        if reply.error is not None:
+            return "error", None, reply.error, ()
+        if reply.output is None or len(canonical(reply.output)) > MAX_OUTPUT_BYTES:
+            return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
+        problem = self.registry.check(capability, "output", reply.output)
+        if problem:
+            message = f"{problem.detail} at `{problem.pointer}`"
+            return "failed", None, ToolError(code="unsafe_output", message=message), ()
+        output, applied, unsafe = self.outside.cleanse(reply.output)
+        if unsafe:
+            return (
+                "failed",
+                None,
+                ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer),
+                applied,
+            )
+        return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
+
+    async def _settle(self, envelope: ToolCallEnvelope, key: str) -> ToolResultEnvelope:
+        """Nobody can know but a person: wait for `contextos settle`, however long it takes."""
+        self.journal.note("record.revised", f"uncertain/{key}", self.outside.deferred("effect_uncertain"))
+        await self.journal.commit(wake_at_us=0)
+        _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
+        happened = bool(answer["happened"])
+        return ToolResultEnvelope(
+            envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
+            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
+            status="completed" if happened else "failed", output=answer["output"] if happened else None,
+            error=None if happened else ToolError(code="tool_failed", message="a person settled that it did not happen"),
+            artifacts=(), citations=(), mutations=tuple(answer["mutations"]) if happened else (), risk_tags=("settled",),
+            policy_decision_id=envelope.policy_decision_id, latency_ms=0,
+            metadata={"settled_by": answer["by"], "evidence_ref": answer["evidence_ref"]},
+        )  # fmt: skip
+
+
+def _may_ask_again(capability: Capability, outcome: str) -> bool:
+    """Whether another attempt is safe: a read always, a keyed effect with its key, a lookup while it is not known.
+
+    An effect that was certainly not sent is only sent again where it is keyed.
+    """
+    strategy = capability.definition.idempotency.strategy
+    if outcome == "returned":
+        return False
+    if capability.definition.kind == "read" or strategy == "keyed":
+        return True
+    return strategy == "lookup" and outcome == "unknown"
+
+
+def _consumed(approval: Redeemed | None) -> tuple[Write, ...]:
+    """The redemption: the approval is spent in the commit that dispatches its call, or that commit fails."""
+    if approval is None:
+        return ()
+    return (
+        Write(
+            "approvals", approval.approval_id, approval.version, approval.document, not_after_us=approval.not_after_us
+        ),
+    )

@@ -1,0 +1,273 @@
+"""The guards of the Tool Gateway, in the order of its list. Each looks at one thing and refuses, or lets the call go on.
+
+A guard returns the call with one thing more known, or a `Refusal`. What a guard refuses never reaches an adapter.
+Source: shared/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolResultEnvelope statuses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from contextos.action import idempotency
+from contextos.action.delivery import Outside
+from contextos.action.registry import Registry
+from contextos.contracts.codec import MISSING, content_address, resolve
+from contextos.contracts.ids import derive
+from contextos.contracts.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
+from contextos.contracts.ports import Approvals, Journal, Policy
+from contextos.contracts.scope import Action, Capability, Fact, Redeemed, RunScope, StepCall
+from contextos.contracts.tool import ToolStatus
+from contextos.contracts.verdicts import Failure
+from contextos.errors import Problem
+
+GOVERNED: Final = ("network", "delegated", "destructive")
+"""Approval modes whose required evidence must resolve before the call (contracts.md, "Approval modes")."""
+
+CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], bool], Sequence[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call goes no further."""
+
+    status: ToolStatus
+    code: str
+    detail: str
+    pointer: str | None = None
+    output: Any = None
+    mutations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """A call on its way through the guards."""
+
+    call: StepCall
+    capability: Capability
+    tool_call_id: str
+    key: str
+    args: Mapping[str, Any]
+    decision: PolicyDecision | None = None
+    idempotency_key: str | None = None
+    act: Mapping[str, Any] = field(default_factory=dict)
+    frozen: tuple[Fact, ...] = ()
+    approval: Redeemed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What the run has used so far, as the meter folds it."""
+
+    tool_calls: int
+    cost_units: int
+    wall_clock_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """What the guards of one run may use, and nothing else."""
+
+    journal: Journal
+    scope: RunScope
+    policy: Policy
+    approvals: Approvals
+    registry: Registry
+    outside: Outside
+    check_args: CheckArgs
+    spent: Callable[[], Spending]
+
+
+async def surfaced(at: Station, governed: Governed) -> Governed | Refusal:
+    """Only what the compiled manifest names; what policy hid is a policy denial."""
+    name = governed.capability.capability_id
+    if name in at.scope.surfaced:
+        return governed
+    if name in at.scope.granted:
+        return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
+    return Refusal("rejected", "tool_not_in_manifest", f"`{name}` is not in the tool manifest of this run")
+
+
+async def well_formed(at: Station, governed: Governed) -> Governed | Refusal:
+    """The final arguments satisfy the capability's schema."""
+    problem = at.registry.check(governed.capability, "input", dict(governed.args))
+    if problem:
+        return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
+    return governed
+
+
+async def agreed(at: Station, governed: Governed) -> Governed | Refusal:
+    """Where the request and an argument both carry a value, they are the same value."""
+    request = at.scope.request.to_json()
+    adapter, _, capability = governed.capability.capability_id.partition(".")
+    for permission in at.scope.pack.tooling_layer.permissions:
+        if (permission.adapter_id, permission.capability) != (adapter, capability):
+            continue
+        for argument, where in permission.agrees_with.items():
+            stated, final = resolve(request, where), governed.args.get(argument, MISSING)
+            if stated is not MISSING and final is not MISSING and content_address(stated) != content_address(final):
+                detail = f"argument `{argument}` is not what the request states at `{where}`"
+                return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
+    return governed
+
+
+async def affordable(at: Station, governed: Governed) -> Governed | Refusal:
+    """One more dispatch stays within calls, cost and wall clock."""
+    budget, spent = at.scope.run.run_budget, at.spent()
+    cost = round(governed.capability.definition.cost_cents * 10_000)
+    if spent.tool_calls + 1 > budget.max_tool_calls:
+        return Refusal("blocked", "budget_exhausted", f"`max_tool_calls` is {budget.max_tool_calls}")
+    if spent.cost_units + cost > round(budget.max_cost_cents * 10_000):
+        return Refusal("blocked", "budget_exhausted", f"`max_cost_cents` is {budget.max_cost_cents}")
+    if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
+        return Refusal("blocked", "budget_exhausted", f"`wall_clock_ms` is {budget.wall_clock_ms}")
+    return governed
+
+
+async def permitted(at: Station, governed: Governed) -> Governed | Refusal:
+    """Policy decides on the final arguments; the boundary decides, the plan only proposed."""
+    decision = decide(at, governed, "execute", governed.key)
+    at.journal.note("policy.decided", f"execute/{governed.key}", decision.to_json())
+    governed = replace(governed, decision=decision)
+    if not decision.allowed:
+        code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
+        return Refusal("blocked", code, _why_denied(decision))
+    # A gate that is about to be asked lifts what is bounded `unless_approved`; without one nothing lifts it.
+    problems = at.check_args(_bounds(at, governed, decision), governed.args, bool(decision.gates))
+    if problems:
+        return Refusal("rejected", "argument_out_of_bounds", problems[0].detail, problems[0].pointer)
+    return governed
+
+
+def decide(at: Station, governed: Governed, point: str, ordinal: str) -> PolicyDecision:
+    """Ask policy about this call; also used when an approval is redeemed."""
+    scope = at.scope
+    facts = {
+        **scope.facts,
+        "args": dict(governed.args),
+        "evidence": nested({name: fact.value for name, fact in governed.call.evidence.items()}),
+        "provenance": dict(governed.call.provenance),
+    }
+    capability = governed.capability
+    view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
+    return at.policy.decide(
+        "execute", facts, capability=view, granted=capability.capability_id in scope.granted,
+        decision_id=derive("pol_", scope.run.run_id, f"policy.{point}", ordinal),
+    )  # fmt: skip
+
+
+def capability_facts(capability: Capability) -> dict[str, Any]:
+    """What rules may read under `capability`."""
+    definition = capability.definition
+    return {"capability_id": capability.capability_id, "kind": definition.kind, "risk_level": definition.risk_level,
+            "approval_mode": definition.approval_mode, "external": capability.adapter.external}  # fmt: skip
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Evidence as rules read it: a dotted name such as `policy.eval` is a path, so it stands under its first part."""
+    tree: dict[str, Any] = {}
+    for name in sorted(values):
+        *path, last = name.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                break
+        else:
+            node[last] = values[name]
+    return tree
+
+
+def _why_denied(decision: PolicyDecision) -> str:
+    facts = sorted({fact for lack in decision.indeterminate for fact in lack.facts})
+    if facts:
+        return "policy cannot decide: missing or mistyped facts " + ", ".join(f"`{fact}`" for fact in facts)
+    rules = ", ".join(f"`{rule}`" for rule in (*decision.denying_rule_ids, *decision.must_refuse))
+    return f"policy denies: {decision.reason}" + (f" by {rules}" if rules else "")
+
+
+def _bounds(at: Station, governed: Governed, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
+    bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
+    adapter, _, capability = governed.capability.capability_id.partition(".")
+    for permission in at.scope.pack.tooling_layer.permissions:
+        if (permission.adapter_id, permission.capability) == (adapter, capability):
+            for argument, bound in permission.arg_constraints.items():
+                bounds[argument] = (*bounds.get(argument, ()), bound)
+    return bounds
+
+
+async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
+    """What is known of this act: cancelled, denied before, done before. Asked before a person is."""
+    if governed.capability.definition.kind == "read":
+        return governed
+    definition = governed.capability.definition
+    key = idempotency.key_of(at.scope, definition.idempotency, governed.capability.capability_id, governed.call)
+    act = await idempotency.look_up(at, governed, key)
+    if act["cancelled"]:
+        return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
+    if act["denied"]:
+        return Refusal("blocked", "approval_denied", "a person denied this act before; a denial is final")
+    if act["state"] == "other_body":
+        return Refusal("rejected", "idempotency_conflict", f"key `{key}` was used with other arguments")
+    if act["state"] == "completed":
+        return Refusal("completed", "replayed", "done before", output=act["output"], mutations=tuple(act["mutations"]))
+    return replace(governed, idempotency_key=key, act=act)
+
+
+async def evidence_frozen(at: Station, governed: Governed) -> Governed | Refusal:
+    """Required evidence resolves before `network`, `delegated` and `destructive` calls, and is frozen as it is."""
+    decision = governed.decision
+    assert decision is not None, "the policy guard has run"
+    if governed.capability.definition.approval_mode not in GOVERNED:
+        return governed
+    if governed.call.spec_key is None:
+        return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
+    needed = sorted({*decision.requires, *governed.call.required_evidence})
+    unresolved = [name for name in needed if name not in governed.call.evidence]
+    if unresolved:
+        return Refusal("blocked", "missing_evidence", "required evidence does not resolve: " + ", ".join(unresolved))
+    frozen = tuple(governed.call.evidence[name] for name in needed)
+    items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
+    at.journal.note("evidence.frozen", governed.key, {"items": items, "snapshot_hash": content_address(items)})
+    return replace(governed, frozen=frozen)
+
+
+async def approved(at: Station, governed: Governed) -> Governed | Refusal:
+    """Where a gate is active a person agreed to exactly this call, and everything it was bound to still holds."""
+    decision = governed.decision
+    assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
+    if not decision.gates:
+        if APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("destructive"):
+            return Refusal("blocked", "policy_denied", "a destructive call needs an approval gate")
+        return governed
+    if len(decision.gates) > 1:
+        return Refusal("blocked", "policy_denied", "more than one gate is active; lint refuses such packs")
+    assert governed.idempotency_key is not None, "only reads have no key, and reads are not gated"
+    action = Action(
+        governed.tool_call_id, governed.key, governed.capability, governed.args, governed.frozen,
+        decision.effective_approval_mode, at.scope.gates[decision.gates[0]], decision, governed.idempotency_key,
+    )  # fmt: skip
+    redeemed = await at.approvals.obtain(action)
+    if isinstance(redeemed, Failure):
+        return Refusal("blocked", redeemed.code, redeemed.detail)
+    again = decide(at, governed, "redeem", governed.key)
+    at.journal.note("policy.decided", f"redeem/{governed.key}", again.to_json())
+    if not again.allowed or again.gates != decision.gates:
+        return Refusal("blocked", "approval_void", "policy no longer says what the approver was told")
+    act = await idempotency.look_up(at, governed, governed.idempotency_key, when="redeem")
+    if act["cancelled"] or act["denied"] or act["state"] != "free":
+        return Refusal("blocked", "approval_void", "the act was cancelled, denied or done meanwhile")
+    return replace(governed, approval=redeemed, act=act, decision=again)
+
+
+async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
+    """Both identities stand behind the call: an active agent, and from `delegated` on a live user delegation."""
+    decision, principals = governed.decision, at.scope.principals
+    assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
+    if principals.agent.lifecycle != "active":
+        return Refusal("blocked", "identity_refused", f"the agent is `{principals.agent.lifecycle}`")
+    acting = APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("delegated")
+    if acting and not principals.user.delegation_live:
+        return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
+    return governed

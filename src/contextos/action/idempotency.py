@@ -1,0 +1,98 @@
+"""The idempotency table: which act a call is, what is known of it, and who may do it. One statement arbitrates.
+
+An act's document is `keys/<capability>/<key>`; a denial's is `denials/<capability>/<definition>/<key>`; a request to
+cancel the run is `cancels/<run>`. All are read in one recorded answer before anybody is asked or anything is sent.
+Source: shared/design/contracts.md, "idempotency key", "A denial is final".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from contextos.contracts.codec import content_address
+from contextos.contracts.ids import idempotency_key
+from contextos.contracts.journal import Parked, Write
+from contextos.contracts.scope import Capability, RunScope, StepCall
+from contextos.contracts.tool import Idempotency, ToolResultEnvelope
+
+if TYPE_CHECKING:
+    from contextos.action.guards import Governed, Station
+
+RETRY_CLAIMED_US = 50_000
+"""How long a run sleeps before it looks again at an act that another run is doing."""
+
+
+def key_of(scope: RunScope, rule: Idempotency, capability_id: str, call: StepCall) -> str:
+    """The key of the act. Planners never choose it, and a retry or replan of the same act keeps it."""
+    within = {
+        "run": scope.run.run_id,
+        "session": scope.run.session_id or scope.run.run_id,
+        "subject": scope.principals.user.user_id,
+        "tenant": scope.run.tenant_id,
+    }[rule.scope]
+    args = call.args if rule.identity_args is None else {name: call.args.get(name) for name in rule.identity_args}
+    return idempotency_key(
+        tenant_id=scope.run.tenant_id, scope=f"{rule.scope}:{within}", capability_id=capability_id, args=dict(args),
+        occurrence=call.occurrence if rule.scope == "run" else 0,
+    )  # fmt: skip
+
+
+def fingerprint(args: Any) -> str:
+    """What makes two calls with one key the same call."""
+    return content_address({name: value for name, value in args.items() if name != "idempotency_key"})
+
+
+def denial_key(capability: Capability, key: str) -> str:
+    """A denial holds for this definition of the capability; a changed definition is a new question."""
+    return f"{capability.capability_id}/{capability.definition_digest}/{key}"
+
+
+async def look_up(at: Station, governed: Governed, key: str, *, when: str = "before") -> dict[str, Any]:
+    """What is known of the act now, as one recorded answer.
+
+    `state` is `free`, `completed` (with the stored output), `other_body`; an act that another run is doing parks this one.
+    """
+    journal, store = at.journal, at.outside.store
+    capability = governed.capability
+    mine = fingerprint(governed.args)
+
+    async def call() -> dict[str, Any]:
+        cancelled = await store.scan("cancels", key=journal.run_id)
+        denied = await store.scan("denials", key=denial_key(capability, key))
+        acts = await store.scan("keys", key=f"{capability.capability_id}/{key}")
+        answer: dict[str, Any] = {
+            "cancelled": bool(cancelled), "denied": bool(denied), "state": "free", "version": 0, "output": None, "mutations": [],
+        }  # fmt: skip
+        if acts:
+            act = orjson.loads(acts[0].body)
+            if act["fingerprint"] != mine:
+                return {**answer, "state": "other_body"}
+            if act["state"] == "completed":
+                return {**answer, "state": "completed", "output": act["output"], "mutations": act["mutations"]}
+            if act["state"] == "released":
+                return {**answer, "version": acts[0].version}
+            raise Parked(at.outside.clock.now_us() + RETRY_CLAIMED_US)
+        return answer
+
+    request = {"capability_id": capability.capability_id, "key": key, "fingerprint": mine}
+    found: dict[str, Any] = await journal.ask("act.looked_up", f"{when}/{governed.key}", request, call)
+    return found
+
+
+def claim(run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str) -> Write:
+    """Take the act: it was free (or given back) at `version`, and it is nobody else's from this commit on."""
+    body = {"run_id": run_id, "tool_call_id": tool_call_id, "fingerprint": fingerprint(args), "state": "claimed"}
+    return Write("keys", f"{capability_id}/{key}", version, orjson.dumps(body))
+
+
+def conclude(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:
+    """After the outcome: keep the output for every later caller, or give the act back because nothing happened."""
+    assert claimed.body is not None, "a claim has a body"
+    body = orjson.loads(claimed.body)
+    if happened:
+        body |= {"state": "completed", "output": result.output, "mutations": list(result.mutations)}
+    else:
+        body["state"] = "released"
+    return Write(claimed.collection, claimed.key, claimed.expect + 1, orjson.dumps(body))

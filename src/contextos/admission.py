@@ -1,0 +1,90 @@
+"""Admission: who asks, what is pinned, and the scope that is fixed for a run once both are known.
+
+The steps themselves stand in `runtime`; here is what they ask the outside and what they make of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.action.registry import surface
+from contextos.contracts.compiled import SurfaceCapability
+from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.identity import IdentityClaim, Principals
+from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.plan import TaskTemplate
+from contextos.contracts.run import InvokeRequest
+from contextos.contracts.scope import RunScope
+from contextos.control.catalog import Loaded
+from contextos.decision import intents
+from contextos.seams import AUDIENCE, World, facts_of
+from contextos.trust.identity import mint_claim, principal_chain, scopes_in_force
+from contextos.trust.policy import PolicySet
+
+NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A run that may begin: its scope, its policy, what it may know."""
+
+    scope: RunScope
+    loaded: Loaded
+    policy: PolicySet
+    templates: tuple[TaskTemplate, ...]
+    surface: tuple[SurfaceCapability, ...]
+    query: RetrievalQuery = NOTHING_ASKED
+    items: tuple[EvidenceItem, ...] = ()
+    memory: tuple[EvidenceItem, ...] = ()
+
+
+def asks(request: InvokeRequest) -> dict[str, str]:
+    """What the directory is asked."""
+    return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
+
+
+async def identify(request: InvokeRequest, world: World) -> dict[str, Any]:
+    """Both identities from the directory, and the claim that this run mints for itself."""
+    known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+    if known is None:
+        return {"principals": None}
+    minted = mint_claim(
+        keys=world.keys, issuer=f"contextos:{world.profile}", audience=AUDIENCE, tenant_id=request.tenant_id,
+        run_id=world.journal.run_id, session_id=request.session_id, agent_urn=known.agent.agent_urn,
+        chain=principal_chain(request, known), scopes=scopes_in_force(request, known), now_us=world.clock.now_us(),
+        ttl_s=world.limits.claim_ttl_s,
+    )  # fmt: skip
+    return {"principals": known.to_json(), "claim": minted.claim.to_json()}
+
+
+async def pin(request: InvokeRequest, world: World) -> dict[str, Any]:
+    """Everything that the run will use, by exact reference and content address."""
+    definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+    answer: dict[str, Any] = await world.catalog.pin(request.context_pack_refs, definitions)
+    snapshot = await world.knowledge.snapshot()
+    return {**answer, "snapshot": snapshot, "semantics": SEMANTICS, "runtime_version": world.runtime_version,
+            "profile": world.profile, "estimator": world.estimator.name}  # fmt: skip
+
+
+def scope_of(
+    request: InvokeRequest, principals: Principals, claim: IdentityClaim, pinned: Mapping[str, Any], loaded: Loaded,
+    resolved: intents.Resolved, world: World,
+) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:  # fmt: skip
+    """Everything that is fixed for the run from here on, and the registry as these principals see it."""
+    run = intents.materialise(
+        request, principals, claim, loaded.pack, resolved.intent, world.journal.run_id, world.limits
+    )
+    capabilities = world.registry.register(loaded.definitions)
+    scopes = scopes_in_force(request, principals)
+    shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
+    user, agent = principals.user.to_json(), principals.agent.to_json()
+    about = {"run_id": run.run_id, "safety_mode": run.safety_mode, "environment": world.profile, "mode": request.mode}
+    return RunScope(
+        request=request, run=run, principals=principals, chain=principal_chain(request, principals), scopes=scopes,
+        claim=claim, pack=loaded.pack, pack_ref=pinned["pack_ref"], pins=pinned["pins"], snapshot=pinned["snapshot"],
+        capabilities=capabilities, granted=frozenset(entry.capability_id for entry in shown if entry.granted),
+        surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates, facts=facts_of(request, user, agent, about),
+        unsafe=tuple(principals.unsafe),
+    ), shown  # fmt: skip

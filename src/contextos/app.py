@@ -1,0 +1,244 @@
+"""The composition root: `Settings` in, a running `App` out. The only place that builds things.
+
+A workspace is a directory with `contextos.toml`; everything in it is named there, and nothing is discovered. Settings
+whose names begin with `unsafe_` are development stand-ins, and every record made under one is marked with its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from contextos import __version__
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.loading import load_function_adapters
+from contextos.context.estimator import BytesDiv4
+from contextos.contracts.codec import loads
+from contextos.contracts.policy import Level
+from contextos.contracts.ports import Adapter
+from contextos.control.artifacts import MODELS
+from contextos.deployment import Deployment, Ports
+from contextos.engine.local import LocalEngine
+from contextos.engine.owner import Owner
+from contextos.errors import InvalidSettings, Problem
+from contextos.seams import Limits
+from contextos.store.clock import SystemClock
+from contextos.store.sqlite import SqliteStores
+from contextos.trust.seal import KeyRing, open_sealed
+
+SETTINGS_FILE: Final = "contextos.toml"
+MAX_ARTIFACT_BYTES: Final = 8 << 20
+UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys", "unsafe_local_approvals", "unsafe_unsigned_packs")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSetting:
+    """A trusted function adapter: `module.py:attribute`, and the sha256 that its source must have."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One deployment, fixed at start. Paths are relative to `workspace`.
+
+    `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in force;
+    `unsafe` names the development stand-ins that are allowed.
+    """
+
+    workspace: Path
+    store: str = "contextos.db"
+    directory: str = "directory.json"
+    keys: str = "keys"
+    profile: str = "embedded"
+    packs: tuple[str, ...] = ("packs",)
+    policies: tuple[tuple[Level, str], ...] = ()
+    adapters: tuple[AdapterSetting, ...] = ()
+    unsafe: tuple[str, ...] = ()
+    lease_ttl_s: int = 180
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def read(cls, workspace: Path) -> Settings:
+        """The settings of a workspace. Raises `InvalidSettings` with a pointer to what is wrong."""
+        path = workspace / SETTINGS_FILE
+        try:
+            table = tomllib.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            raise _bad(
+                "",
+                "missing",
+                f"`{workspace}` is no workspace: it has no `{SETTINGS_FILE}`",
+                "make one with `contextos demo --keep DIR`",
+            ) from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise _bad("", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "mend the file") from None
+        return cls._checked(workspace, table)
+
+    @classmethod
+    def _checked(cls, workspace: Path, table: Mapping[str, Any]) -> Settings:
+        known = {one.name for one in fields(cls)} - {"workspace"}
+        unknown = sorted(table.keys() - known)
+        if unknown:
+            raise _bad(
+                f"/{unknown[0]}",
+                "unknown_setting",
+                f"`{unknown[0]}` is no setting",
+                f"use one of {', '.join(sorted(known))}",
+            )
+        made: dict[str, Any] = dict(table)
+        try:
+            for name in ("packs", "unsafe"):
+                made[name] = _texts(table.get(name, getattr(cls, name, ()) if name == "unsafe" else ("packs",)), name)
+            made["policies"] = tuple((level, str(ref)) for level, ref in table.get("policies", ()))
+            made["adapters"] = tuple(AdapterSetting(**one) for one in table.get("adapters", ()))
+            made["limits"] = Limits(**table.get("limits", {}))
+        except (TypeError, ValueError) as error:
+            raise _bad("", "bad_setting", str(error), "see the settings table in the docs") from None
+        for name in ("store", "directory", "keys", "profile"):
+            if not isinstance(made.get(name, ""), str):
+                raise _bad(f"/{name}", "bad_setting", f"`{name}` is not a text", "give a text")
+        stray = sorted(set(made["unsafe"]) - set(UNSAFE))
+        if stray:
+            raise _bad(
+                "/unsafe", "unknown_setting", f"`{stray[0]}` is no unsafe setting", f"use one of {', '.join(UNSAFE)}"
+            )
+        return cls(workspace=workspace, **made)
+
+
+class SystemEntropy:
+    """The `Entropy` of the machine."""
+
+    def take(self, count: int) -> bytes:
+        return secrets.token_bytes(count)
+
+
+@dataclass(slots=True)
+class App:
+    """An open deployment: what to call (`deployment`), and what to close."""
+
+    settings: Settings
+    deployment: Deployment
+    stores: SqliteStores
+    owner: Owner
+    engine: LocalEngine
+    keys: KeyRing
+
+    def close(self) -> None:
+        """Finish what is queued and let go of leases and files."""
+        self.stores.close()
+        self.owner.close()
+
+
+async def open_app(settings: Settings) -> App:
+    """Build a deployment from its settings: it starts whole or not at all.
+
+    Raises:
+        InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
+    """
+    workspace, clock = settings.workspace, SystemClock()
+    keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
+    adapters = _adapters(settings)
+    directory = FileDirectory(workspace / settings.directory)
+    if "unsafe_local_directory" not in settings.unsafe:
+        raise _bad(
+            "/unsafe",
+            "unsafe_not_allowed",
+            "a directory file is a development stand-in",
+            "allow `unsafe_local_directory`, or bring an identity provider",
+        )
+    stores = SqliteStores(workspace / settings.store, clock=clock)
+    owner = Owner(workspace / settings.store)
+
+    async def pause(duration_us: int) -> None:
+        await asyncio.sleep(duration_us / 1e6)
+
+    ports = Ports(
+        stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys, directory=directory,
+        adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
+    )  # fmt: skip
+    deployment = Deployment(
+        ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile, unsafe=settings.unsafe,
+        allow_unsigned="unsafe_unsigned_packs" in settings.unsafe, lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+    )  # fmt: skip
+    app = App(settings, deployment, stores, owner, LocalEngine(deployment.advance, stores, clock), keys)
+    try:
+        await publish_all(app)
+    except BaseException:
+        app.close()
+        raise
+    return app
+
+
+async def publish_all(app: App) -> None:
+    """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force."""
+    tenants: set[str] = set()
+    for folder in app.settings.packs:
+        for path in sorted((app.settings.workspace / folder).glob("*.json")):
+            envelope = loads(path.read_bytes(), max_bytes=MAX_ARTIFACT_BYTES)
+            tenants.add(await publish(app, envelope, by="workspace"))
+    for tenant in tenants:
+        await app.deployment.catalog(tenant).activate_policies(
+            app.settings.policies, by="workspace", at_us=SystemClock().now_us(), salt=secrets.token_bytes
+        )
+
+
+async def publish(app: App, envelope: dict[str, Any], *, by: str) -> str:
+    """Publish one signed artifact in the tenant that it names, and return that tenant."""
+    artifact = loads(open_sealed(envelope, app.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
+    tenant = str((artifact.get("pack_meta") or artifact)["tenant"])
+    await app.deployment.catalog(tenant).publish(
+        envelope, by=by, at_us=SystemClock().now_us(), salt=secrets.token_bytes
+    )
+    return tenant
+
+
+def read_seed(path: Path) -> bytes:
+    """A key file: 32 bytes in hex, readable by its owner only. Raises `InvalidSettings`."""
+    try:
+        if os.stat(path).st_mode & 0o077:
+            raise _bad("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
+        raw = bytes.fromhex(path.read_text("ascii").strip())
+    except (OSError, ValueError) as error:
+        raise _bad(
+            "/keys", "unreadable", f"`{path.name}` is no key file: {error}", "make one with `contextos demo --keep DIR`"
+        ) from None
+    if len(raw) != 32:
+        raise _bad("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
+    return raw
+
+
+def write_seed(path: Path) -> bytes:
+    """Make a new key file. Refuses to overwrite one."""
+    raw = secrets.token_bytes(32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(raw.hex() + "\n")
+    return raw
+
+
+def _adapters(settings: Settings) -> dict[str, Adapter]:
+    found: dict[str, Adapter] = {}
+    for one in settings.adapters:
+        for adapter in load_function_adapters(
+            one.path, one.digest, root=settings.workspace, workspace=settings.workspace
+        ):
+            found[adapter.describe().adapter_id] = adapter
+    return found
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"`{name}` is not a list of texts")
+    return tuple(value)
+
+
+def _bad(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
+    return InvalidSettings(Problem(pointer, code, detail, remedy))

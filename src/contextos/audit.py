@@ -1,0 +1,218 @@
+"""What auditors do: verify a tenant's journal, replay a run, export both so that they need not trust us.
+
+Replay drives the same loop from the tape: no adapter, no directory, no graph and no clock is within its reach, and what
+it derives is compared byte for byte. Source: shared/design/journal.md; contextos-facts.md, section 17.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn
+
+import orjson
+
+from contextos.contracts.codec import canonical, content_address, loads, parse
+from contextos.contracts.journal import INDEX, SEMANTICS, Entry, Parked
+from contextos.contracts.ports import Keys, Store
+from contextos.contracts.run import InvokeRequest
+from contextos.decision import machine
+from contextos.deployment import Deployment, transition
+from contextos.errors import ChainBroken, Integrity, NotFound, ReplayMismatch, UnknownSemantics
+from contextos.runtime import invoke_agent
+from contextos.trust.ledger import RunJournal, verify_chain
+from contextos.trust.seal import open_sealed, seal
+
+EXPORT_TYPE = "application/vnd.contextos.export-manifest+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A stream that verifies: how long it is, its head, and which bodies were erased."""
+
+    stream: str
+    entries: int
+    head: str
+    erased: tuple[int, ...]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A replay that came to the recorded end. `missing` are erased bodies that could be derived again."""
+
+    run_id: str
+    status: str
+    record_hash: str
+    compared: int
+    missing: tuple[int, ...]
+
+
+class Unreachable:
+    """Stands where the outside was. Whatever a replay reaches for, it gets this error instead."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Integrity(f"a replay reached for `{name}` of the outside; that is a defect of the runtime")
+
+
+async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verified]:
+    """Verify the index, every run it names and every signed head. Raises `ChainBroken` naming the entry."""
+    index = await store.read(INDEX)
+    seen = [_verified(tenant_id, INDEX, index)]
+    runs = {orjson.loads(line.body or b"{}").get("run", line.key) for line in index}
+    closed = {line.key: orjson.loads(line.body) for line in index if line.kind == "run.closed" and line.body}
+    for run_id in sorted(runs):
+        entries = await store.read(run_id)
+        seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
+        _check_heads(tenant_id, run_id, entries, await store.signed_heads(run_id), keys)
+    control = await store.read("control")
+    return [*seen, _verified(tenant_id, "control", control)]
+
+
+def _verified(
+    tenant_id: str, stream: str, entries: Sequence[Entry], closed: Mapping[str, Any] | None = None
+) -> Verified:
+    head = verify_chain(tenant_id, stream, entries)
+    if closed and (closed["entries"], closed["head"]) != (len(entries), head):
+        raise ChainBroken(
+            stream, len(entries) + 1, f"is missing: the index closed the run at {closed['entries']} entries"
+        )
+    if stream.startswith("run_") and not entries:
+        raise ChainBroken(stream, 1, "is missing: the index names the run")
+    ended = bool(entries) and entries[-1].kind == "run.ended"
+    return Verified(stream, len(entries), head, tuple(e.seq for e in entries if e.body is None), ended)
+
+
+def _check_heads(
+    tenant_id: str, run_id: str, entries: Sequence[Entry], heads: Iterable[tuple[int, str, str, str]], keys: Keys
+) -> None:
+    """Every head that was signed is still there and is what was signed: a dropped tail shows."""
+    for seq, digest, kid, signature in heads:
+        if seq > len(entries):
+            raise ChainBroken(run_id, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
+        if entries[seq - 1].hash != digest:
+            raise ChainBroken(run_id, seq, "is not what was signed")
+        if not keys.verify("head", kid, f"{tenant_id}\n{run_id}\n{seq}\n{digest}".encode(), bytes.fromhex(signature)):
+            raise ChainBroken(run_id, seq, "has a signed head whose signature does not verify")
+
+
+async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> Replayed:
+    """Drive the loop from the tape and compare everything it derives, the DecisionRecord included.
+
+    Raises:
+        ReplayMismatch: the first entry that differs, or whose erased body cannot be derived.
+        UnknownSemantics: the run was made under rules that this runtime does not know.
+    """
+    tape = tuple(entries if entries is not None else await app.ports.stores.tenant(tenant_id).read(run_id))
+    if not tape:
+        raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+    verify_chain(tenant_id, run_id, tape)
+    _refuse_unknown_semantics(tape)
+    if tape[0].body is None:
+        raise ReplayMismatch(1, tape[0].kind, "its body was erased, and what was asked cannot be derived")
+    received = orjson.loads(tape[0].body)["answer"]
+    journal = RunJournal(tenant_id, run_id, tape, transition, machine.START, None)
+    nowhere: Any = Unreachable()
+    world = replace(
+        app.world(tenant_id, journal), clock=nowhere, keys=nowhere, directory=nowhere, knowledge=nowhere, memory=nowhere,
+        adapters={}, store=nowhere,
+    )  # fmt: skip
+    try:
+        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], world)
+    except Parked:
+        raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
+    if journal.on_tape:
+        raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the tape goes on after the run ended")
+    return Replayed(run_id, record.status, record.record_hash or "", len(tape), tuple(journal.missing))
+
+
+def _refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
+    for entry in tape:
+        if entry.kind == "run.pinned" and entry.body is not None:
+            pinned = orjson.loads(entry.body)["answer"]
+            if pinned.get("semantics", SEMANTICS) != SEMANTICS:
+                raise UnknownSemantics(
+                    f"the run has semantics {pinned['semantics']}, this runtime knows {SEMANTICS}; use the runtime that made it"
+                )
+
+
+async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> bytes:
+    """Runs as JSON lines: a signed manifest over every count and head, the entries, and the artifacts they pin."""
+    store = app.ports.stores.tenant(tenant_id)
+    streams: list[dict[str, Any]] = []
+    lines: list[bytes] = []
+    digests: set[str] = set()
+    for run_id in run_ids:
+        entries = await store.read(run_id)
+        if not entries:
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        streams.append({"stream": run_id, "entries": len(entries), "head": entries[-1].hash})
+        lines += [canonical({"entry": _line(entry)}) for entry in entries]
+        digests |= {digest for entry in entries if entry.kind == "run.pinned" and entry.body
+                    for digest in orjson.loads(entry.body)["answer"].get("pins", {}).values()}  # fmt: skip
+    for digest in sorted(digests):
+        for document in await store.scan("artifacts", key=digest):
+            lines.append(canonical({"artifact": digest, "body": orjson.loads(document.body)}))
+    manifest = {"tenant": tenant_id, "streams": streams, "lines": content_address([line.decode() for line in lines])}
+    sealed = seal(EXPORT_TYPE, canonical(manifest), app.ports.keys, "export")
+    return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
+
+
+def read_export(raw: bytes, keys: Keys) -> dict[str, tuple[Entry, ...]]:
+    """The verified streams of an export, by name.
+
+    Raises:
+        SignatureInvalid: the manifest is not by a key that is trusted for exports.
+        ChainBroken: an entry is missing, changed, swapped, added, or does not stand where it belongs.
+    """
+    rows = raw.rstrip(b"\n").split(b"\n")
+    manifest = loads(open_sealed(_parsed(rows[0], "manifest"), keys, "export", {EXPORT_TYPE}))
+    streams: dict[str, list[Entry]] = {stream["stream"]: [] for stream in manifest["streams"]}
+    for row in rows[1:]:
+        line = loads(row, max_bytes=1 << 24)
+        if "entry" in line:
+            entry = _entry(line["entry"])
+            streams.setdefault(entry.run, []).append(entry)
+    for stream in manifest["streams"]:
+        name, entries = stream["stream"], streams[stream["stream"]]
+        head = verify_chain(manifest["tenant"], name, entries)
+        if (len(entries), head) != (stream["entries"], stream["head"]):
+            raise ChainBroken(
+                name, len(entries) + 1, f"is missing: the manifest was signed over {stream['entries']} entries"
+            )
+    extra = sorted(streams.keys() - {stream["stream"] for stream in manifest["streams"]})
+    if extra:
+        raise ChainBroken(extra[0], 1, "is not in the signed manifest")
+    if content_address([row.decode() for row in rows[1:]]) != manifest["lines"]:
+        raise ChainBroken("export", 1, "has a line that the signed manifest does not cover")
+    return {name: tuple(entries) for name, entries in streams.items()}
+
+
+def _parsed(row: bytes, field: str) -> Any:
+    line = loads(row)
+    if not isinstance(line, dict) or field not in line:
+        raise ChainBroken("export", 1, f"has no `{field}` line; export it again")
+    return line[field]
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON; body and salt in Base64, absent when erased."""
+    return {**asdict(entry), "body": _text(entry.body), "salt": _text(entry.salt)}
+
+
+def _entry(line: Mapping[str, Any]) -> Entry:
+    try:
+        return Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
+    except (KeyError, TypeError, ValueError):
+        raise ChainBroken(
+            "export", int(line.get("seq", 0)) if str(line.get("seq", 0)).isdigit() else 0, "is no journal entry"
+        ) from None
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)

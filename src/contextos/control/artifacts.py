@@ -1,0 +1,138 @@
+"""The four kinds of governed artifact: how each is read, what it is called, and how those of one request are merged.
+
+Two definitions of one key with different content refuse the request; an equal one is one definition.
+Source: contextos-facts.md, section 6; shared/design/contracts.md, "Packs, pins, budgets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from contextos.contracts.codec import content_address, parse
+from contextos.contracts.ids import PIN
+from contextos.contracts.model import Model
+from contextos.contracts.pack import ApprovalGate, ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
+from contextos.contracts.plan import DecisionSpec, Intent, TaskTemplate
+from contextos.contracts.policy import Level, LeveledBundle, PolicyBundle
+from contextos.errors import InvalidArtifact, Problem
+
+Artifact: TypeAlias = ContextPack | IntentCatalog | DecisionCatalog | PolicyArtifact
+
+PACK_TYPE: Final = "application/vnd.contextos.context-pack+json"
+INTENTS_TYPE: Final = "application/vnd.contextos.intent-catalog+json"
+SPECS_TYPE: Final = "application/vnd.contextos.decision-catalog+json"
+POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
+
+MODELS: Final[dict[str, type[Artifact]]] = {
+    PACK_TYPE: ContextPack, INTENTS_TYPE: IntentCatalog, SPECS_TYPE: DecisionCatalog, POLICY_TYPE: PolicyArtifact,
+}  # fmt: skip
+"""Payload type of the DSSE envelope to the contract of its payload."""
+
+KINDS: Final[dict[type[Artifact], str]] = {
+    ContextPack: "context_pack", IntentCatalog: "intent_catalog", DecisionCatalog: "decision_catalog",
+    PolicyArtifact: "policy_bundle",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An artifact as published: its exact ref and the content address of its canonical value."""
+
+    ref: str
+    digest: str
+    artifact: Artifact
+
+
+@dataclass(slots=True)
+class Merged:
+    """Everything that a pack, the artifacts beside it and the policies above it define, by key; and what clashes."""
+
+    pack: ContextPack
+    intents: dict[str, Intent] = field(default_factory=dict)
+    templates: dict[str, TaskTemplate] = field(default_factory=dict)
+    specs: dict[str, DecisionSpec] = field(default_factory=dict)
+    gates: dict[str, ApprovalGate] = field(default_factory=dict)
+    bundles: dict[str, LeveledBundle] = field(default_factory=dict)
+    clashes: list[str] = field(default_factory=list)
+
+
+def read(payload_type: str, payload: bytes) -> Stored:
+    """An artifact from its signed bytes.
+
+    Raises:
+        InvalidArtifact: the type is not one of ours, or id and version make no exact pin.
+        MalformedJson, InvalidEnvelope: the payload is not JSON, or does not fit its contract.
+    """
+    model = MODELS.get(payload_type)
+    if model is None:
+        known = ", ".join(sorted(MODELS))
+        detail = f"`{payload_type[:80]}` is no kind of artifact"
+        raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {known}")
+    artifact: Artifact = parse(model, payload)
+    ref = ref_of(artifact)
+    if not PIN.fits(ref):
+        raise _invalid("", "not_a_pin", f"`{ref[:200]}` is no exact ref", f"name it like `{PIN.example}`")
+    return Stored(ref, content_address(artifact.to_json()), artifact)
+
+
+def ref_of(artifact: Artifact) -> str:
+    """`<id>@<x.y.z>`, the exact reference of an artifact."""
+    if isinstance(artifact, ContextPack):
+        return artifact.pin
+    if isinstance(artifact, PolicyArtifact):
+        return f"{artifact.bundle.bundle_id}@{artifact.version}"
+    return f"{artifact.catalog_id}@{artifact.version}"
+
+
+def tenant_of(artifact: Artifact) -> str | None:
+    """The tenant that an artifact is for; None for a policy of the whole platform."""
+    return artifact.pack_meta.tenant if isinstance(artifact, ContextPack) else artifact.tenant
+
+
+def merge(
+    pack: ContextPack, beside: Sequence[Artifact] = (), above: Sequence[tuple[Level, PolicyArtifact]] = ()
+) -> Merged:
+    """The pack with what a request names beside it and the policies above it; bundles from the strongest level down."""
+    merged = Merged(pack)
+    for level, policy in above:
+        _add_bundle(merged, level, policy.bundle, policy.version)
+    layer = pack.decision_layer
+    _add_intents(merged, layer.intents, layer.task_templates)
+    _add(merged, merged.specs, layer.decision_specs, "decision_key")
+    _add(merged, merged.gates, pack.policy_layer.approval_gates, "gate_id")
+    for bundle in pack.policy_layer.policy_bundles:
+        _add_bundle(merged, "pack", bundle, pack.pack_meta.pack_version)
+    for artifact in beside:
+        if isinstance(artifact, IntentCatalog):
+            _add_intents(merged, artifact.intents, artifact.task_templates)
+        elif isinstance(artifact, DecisionCatalog):
+            _add(merged, merged.specs, artifact.decision_specs, "decision_key")
+        elif isinstance(artifact, PolicyArtifact):
+            _add_bundle(merged, "pack", artifact.bundle, artifact.version)
+    return merged
+
+
+def _add_intents(merged: Merged, intents: Sequence[Intent], templates: Sequence[TaskTemplate]) -> None:
+    _add(merged, merged.intents, intents, "intent_id")
+    _add(merged, merged.templates, templates, "template_id")
+
+
+def _add(merged: Merged, into: dict[str, Any], entries: Iterable[Model], key: str) -> None:
+    for entry in entries:
+        name = getattr(entry, key)
+        there = into.setdefault(name, entry)
+        if there is not entry and content_address(there.to_json()) != content_address(entry.to_json()):
+            merged.clashes.append(name)
+
+
+def _add_bundle(merged: Merged, level: Level, bundle: PolicyBundle, version: str) -> None:
+    """Equal bundles count once, where they are strongest."""
+    leveled = LeveledBundle(level, bundle, version, content_address(bundle.to_json()))
+    if merged.bundles.setdefault(bundle.bundle_id, leveled).digest != leveled.digest:
+        merged.clashes.append(bundle.bundle_id)
+
+
+def _invalid(pointer: str, code: str, detail: str, remedy: str) -> InvalidArtifact:
+    return InvalidArtifact(Problem(pointer, code, detail, remedy))

@@ -1,0 +1,107 @@
+"""The Intent-Task Catalog: an intent that the caller names is validated, never guessed.
+
+Source: contextos-facts.md, section 10; shared/design/contracts.md, "Who is asking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contextos.contracts.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
+from contextos.contracts.pack import ContextPack
+from contextos.contracts.plan import Intent, TaskTemplate
+from contextos.contracts.policy import APPROVAL_MODES, ApprovalMode
+from contextos.contracts.run import AtomicUsage, BucketTokens, InvokeRequest, RunBudget, RunContext, RuntimeHints
+from contextos.contracts.verdicts import Failure
+
+
+class Ceilings(Protocol):
+    """What the deployment allows every run at most."""
+
+    @property
+    def total_tokens(self) -> int: ...
+    @property
+    def max_tool_calls(self) -> int: ...
+    @property
+    def max_replan_attempts(self) -> int: ...
+    @property
+    def wall_clock_ms(self) -> int: ...
+    @property
+    def max_cost_cents(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An intent with its eligible task templates, in the catalog's order."""
+
+    intent: Intent
+    templates: tuple[TaskTemplate, ...]
+
+
+def resolve(
+    request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
+) -> Resolved | Failure:
+    """Validate `input.intent` against the catalog. Refuses an unknown intent, channel, locale or an intent without templates."""
+    asked = request.input
+    intent = intents.get(asked.intent)
+    if intent is None:
+        return Failure(
+            code="unknown_intent", detail=f"`{asked.intent}` is not in the catalog; name an intent of the pack"
+        )
+    if asked.channel and intent.accepted_channels and asked.channel not in intent.accepted_channels:
+        return Failure(code="unknown_intent", detail=f"`{asked.intent}` does not accept the channel `{asked.channel}`")
+    if asked.locale and intent.locale_support and asked.locale not in intent.locale_support:
+        return Failure(code="unknown_intent", detail=f"`{asked.intent}` does not support the locale `{asked.locale}`")
+    eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
+    if not eligible:
+        return Failure(code="unknown_intent", detail=f"`{asked.intent}` has no task template; publish one")
+    return Resolved(intent, eligible)
+
+
+def materialise(
+    request: InvokeRequest, known: Principals, claim: IdentityClaim, pack: ContextPack, intent: Intent, run_id: str,
+    limits: Ceilings,
+) -> RunContext:  # fmt: skip
+    """The RunContext: identity from the directory, and for every limit the lowest that anybody set."""
+    hints, meta = request.runtime, pack.pack_meta
+    modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
+    delegation = request.user.delegation
+    return RunContext(
+        run_id=run_id, trace_id=request.trace.trace_id, session_id=request.session_id, tenant_id=request.tenant_id,
+        user=UserClaims(user_id=known.user.user_id, role=known.user.role, delegation=delegation),
+        agent=AgentIdentity(
+            agent_id=known.agent.agent_id, agent_urn=known.agent.agent_urn, role=known.agent.role,
+            workload_identity=known.agent.workload_identity, lifecycle=known.agent.lifecycle,
+            principal_chain=claim.principal_chain, identity_claim=claim,
+        ),
+        intent=intent.intent_id, locale=request.input.locale,
+        safety_mode=ceiling([*modes, hints.safety_mode] if hints.safety_mode else modes),
+        run_budget=_budget(hints, meta.run_budget, known, limits), metadata={},
+    )  # fmt: skip
+
+
+def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: Ceilings) -> RunBudget:
+    def lowest(name: str, *more: float | int | None) -> Any:
+        stated = (getattr(hints, name, None), getattr(pack, name, None), getattr(limits, name), *more)
+        return min(value for value in stated if value is not None)
+
+    total = lowest("total_tokens")
+    return RunBudget(
+        total_tokens=total, bucket_tokens=pack.bucket_tokens if pack else _shares(total),
+        max_tool_calls=lowest("max_tool_calls"), max_replan_attempts=lowest("max_replan_attempts"),
+        wall_clock_ms=lowest("wall_clock_ms"), max_cost_cents=lowest("max_cost_cents", known.agent.max_cost_cents),
+        atomic_usage=AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
+    )  # fmt: skip
+
+
+def _shares(total: int) -> BucketTokens:
+    """The shares of the seeds' example (12,000 tokens over six buckets), rounded down."""
+    example = {"policy": 1800, "tool": 1500, "evidence": 3500, "memory": 1500, "business": 1500, "session": 2200}
+    return BucketTokens(**{bucket: total * share // 12_000 for bucket, share in example.items()})
+
+
+def ceiling(modes: Sequence[ApprovalMode]) -> ApprovalMode:
+    """The lowest of several approval-mode ceilings; a caller may lower it and never raise it."""
+    return min(modes, key=APPROVAL_MODES.index)

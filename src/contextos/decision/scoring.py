@@ -1,0 +1,62 @@
+"""The Critic's score of a finished execution on five axes, and how a run ends for each failure.
+
+Source: How It Works, step 6; contextos-facts.md, section 16; Reference Architecture, "Failure semantics".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from contextos.contracts.pack import ContextPack, EvalTarget
+from contextos.contracts.run import RunBudget
+from contextos.contracts.verdicts import End, Failure, FailureCode, ScoreVerdict
+
+END_OF: Final[dict[FailureCode, End]] = {
+    "policy_denied": "refused", "policy_eval_error": "refused", "approval_denied": "rejected", "cancelled": "cancelled",
+    "tool_not_in_manifest": "rejected", "schema_mismatch": "rejected", "approval_mode_mismatch": "rejected",
+    "violates_decision_spec": "rejected", "argument_out_of_bounds": "rejected", "idempotency_conflict": "rejected",
+    "unknown_intent": "rejected", "unpinned_ref": "rejected", "unknown_ref": "rejected", "identity_refused": "refused",
+    "budget_exhausted": "exhausted",
+}  # fmt: skip
+"""How a run ends for a failure; any other escalates to a person."""
+
+_POLICY: Final = frozenset(
+    {"policy_denied", "policy_eval_error", "approval_denied", "approval_void", "tool_not_in_manifest"}
+)
+
+
+def end_of(failures: tuple[Failure, ...]) -> End:
+    """The end of a run that failed so. The first failure is what stopped it."""
+    return END_OF.get(failures[0].code, "escalated") if failures else "completed"
+
+
+def score(
+    pack: ContextPack, intent: str, budget: RunBudget, *, wall_clock_us: int, cost_cents: float, steps: int, done: int,
+    failures: tuple[Failure, ...], acted: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The scorecard: accept only when nothing failed and no axis is below its threshold.
+
+    Once something `acted` on the world there is no replan: what is left is for a person.
+    """
+    targets = [target for target in pack.evaluation_layer.eval_targets if target.intent == intent]
+    target = targets[0] if targets else EvalTarget(intent=intent)
+    codes = {failure.code for failure in failures}
+    wall = budget.wall_clock_ms * 1_000
+    axes = {
+        "policy": 0 if codes & _POLICY else 1,
+        "utility": round(done / steps, 4) if steps else 0,
+        "latency": round(max(0.0, 1 - wall_clock_us / wall), 4),
+        "safety": 0 if "unsafe_output" in codes else 1,
+        "economics": round(max(0.0, 1 - cost_cents / budget.max_cost_cents), 4) if budget.max_cost_cents else 0,
+    }
+    card: dict[str, Any] = {}
+    for axis, value in axes.items():
+        threshold = getattr(target, axis)
+        card[axis] = {"evaluator": f"{axis}@1", "score": value, "threshold": threshold,
+                      "status": "pass" if value >= threshold else "fail", "findings": []}  # fmt: skip
+    passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
+    verdict: ScoreVerdict = (
+        "accept" if passed else ("replan" if codes == {"missing_evidence"} and not acted else "escalate")
+    )
+    card["verdict"] = verdict
+    return card

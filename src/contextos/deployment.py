@@ -1,0 +1,277 @@
+"""A deployment: it gives each run a journal and a world, calls `invoke_agent`, and says how far the run came.
+
+It awaits its ports and nothing else, so the simulator drives the same class that `app` opens on real ones. What
+operators do stands in `desk`, what auditors do in `audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from contextos.action.registry import Registry
+from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
+from contextos.contracts.journal import Advance, Document, Entry, Parked
+from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
+from contextos.contracts.run import InvokeRequest
+from contextos.control.artifacts import MODELS
+from contextos.control.catalog import Catalog
+from contextos.decision import machine
+from contextos.errors import Conflict, ConflictingRequest, NotFound, Problem, Unavailable
+from contextos.intelligence.memory import StoreMemory
+from contextos.intelligence.retrieval import GraphKnowledge
+from contextos.runtime import invoke_agent
+from contextos.seams import Limits, World
+from contextos.trust.ledger import Live, RunJournal, verify_chain
+from contextos.trust.policy import PolicySet
+from contextos.trust.seal import open_sealed
+
+MAX_CONFLICTS: Final = 32
+SOON_US: Final = 2_000_000
+"""A run that parks for less than this is driven on by who invoked it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything of the outside that a deployment is made of. `alive` says whether another lease owner still lives."""
+
+    stores: Stores
+    graph: Callable[[str], Graph]
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+    directory: Directory
+    adapters: Callable[[str], Mapping[str, Adapter]]
+    estimator: Estimator
+    pause: Callable[[int], Awaitable[None]]
+    owner: str
+    alive: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as its caller sees it: its state, and the record as it stands (None before there is one)."""
+
+    tenant_id: str
+    run_id: str
+    state: str
+    record: dict[str, Any] | None
+    waiting: dict[str, Any] | None
+    wake_at_us: int | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has come to one of its ends."""
+        return self.state in machine.ENDS
+
+
+@dataclass(slots=True)
+class Deployment:
+    """Invoke, advance, look. Safe to use from several threads, each with its own event loop."""
+
+    ports: Ports
+    limits: Limits
+    runtime_version: str
+    profile: str = "embedded"
+    unsafe: tuple[str, ...] = ()
+    allow_unsigned: bool = False
+    lease_ttl_us: int = 180_000_000
+    registry: Registry = field(default_factory=Registry)
+    _policies: dict[str, PolicySet] = field(default_factory=dict)
+    _catalogs: dict[str, Catalog] = field(default_factory=dict)
+    _driving: dict[tuple[str, str], object] = field(default_factory=dict)
+
+    async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
+        """Take a request to its end or to where it waits. The same request again is the same run.
+
+        Raises:
+            InvalidInput: the request is malformed; nothing was stored.
+            ConflictingRequest: its `request_id` was used with another body.
+            Unavailable: a dependency did not answer; send the same request again.
+        """
+        request = parse(InvokeRequest, raw if isinstance(raw, (bytes, str)) else dict(raw), max_bytes=MAX_BYTES)
+        self._fits(request)
+        mark = fingerprint(request)
+        for _ in range(MAX_CONFLICTS):
+            known = await self._known(request, mark)
+            run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
+            try:
+                view = await self._drive(request.tenant_id, run_id, None if known else (request, mark))
+            except Conflict:
+                continue
+            while view.wake_at_us and not view.ended and view.wake_at_us - self.ports.clock.now_us() < SOON_US:
+                await self.ports.pause(max(view.wake_at_us - self.ports.clock.now_us(), 1_000))
+                view = await self._drive(request.tenant_id, run_id, None)
+            return view
+        raise Unavailable("store", "too many others change this run at the same time")
+
+    async def advance(self, tenant_id: str, run_id: str) -> Advance:
+        """Drive a run from its journal until it ends or waits. What an engine calls."""
+        view = await self._drive(tenant_id, run_id, None)
+        return Advance(view.state, None if view.ended else view.wake_at_us or 0)
+
+    async def view(self, tenant_id: str, run_id: str) -> RunView:
+        """A run as it stands, without driving it. Raises `NotFound`."""
+        entries = await self.ports.stores.tenant(tenant_id).read(run_id)
+        if not entries:
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        return view_of(tenant_id, run_id, entries)
+
+    def catalog(self, tenant_id: str) -> Catalog:
+        """The governed artifacts of a tenant."""
+        if tenant_id not in self._catalogs:
+            self._catalogs[tenant_id] = Catalog(
+                self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
+                open_envelope=self._open,
+                allow_unsigned=self.allow_unsigned,
+            )  # fmt: skip
+        return self._catalogs[tenant_id]
+
+    def _open(self, envelope: Mapping[str, Any]) -> tuple[str, bytes]:
+        """The type and the verified bytes of a published artifact."""
+        return str(envelope["payloadType"]), open_sealed(envelope, self.ports.keys, "pack", MODELS)
+
+    def world(self, tenant_id: str, journal: RunJournal) -> World:
+        """The live outside of one run."""
+        ports, store = self.ports, self.ports.stores.tenant(tenant_id)
+        return World(
+            journal=journal, store=store, clock=ports.clock, keys=ports.keys, directory=ports.directory,
+            catalog=self.catalog(tenant_id), knowledge=GraphKnowledge(ports.graph(tenant_id)),
+            memory=StoreMemory(store, ports.clock), adapters=ports.adapters(tenant_id), registry=self.registry,
+            policies=self._policies, estimator=ports.estimator, limits=self.limits, runtime_version=self.runtime_version,
+            profile=self.profile, unsafe=self.unsafe,
+        )  # fmt: skip
+
+    def _fits(self, request: InvokeRequest) -> None:
+        allowed = min(self.limits.max_payload_bytes, request.runtime.max_payload_bytes or self.limits.max_payload_bytes)
+        if len(canonical(request.to_json())) > allowed:
+            raise ConflictingRequest(
+                Problem("", "too_large", f"the request is larger than {allowed} bytes", "send attachments by reference")
+            )
+
+    async def _known(self, request: InvokeRequest, mark: str) -> str | None:
+        """The run that this request already is, if it is one."""
+        found = await self.ports.stores.tenant(request.tenant_id).scan("requests", key=request.request_id)
+        if not found:
+            return None
+        claim = orjson.loads(found[0].body)
+        if claim["fingerprint"] != mark:
+            detail = f"`{request.request_id}` was used before with another body"
+            raise ConflictingRequest(Problem("/request_id", "conflicting_request", detail, "use a new request id"))
+        return str(claim["run_id"])
+
+    async def _drive(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView:
+        """One drive here, or the view of a run that somebody else is driving once they let it go."""
+        mine = object()
+        for _ in range(MAX_CONFLICTS):
+            while self._driving.setdefault((tenant_id, run_id), mine) is not mine:
+                await self.ports.pause(2_000)
+            try:
+                view = await self._drive_once(tenant_id, run_id, fresh)
+            except Conflict:
+                if fresh is not None:
+                    raise
+                continue
+            finally:
+                del self._driving[tenant_id, run_id]
+            if view is not None:
+                return view
+            await self.ports.pause(20_000)
+        raise Unavailable("run", f"`{run_id}` is driven by another process", retry_after_ms=1_000)
+
+    async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
+        store = self.ports.stores.tenant(tenant_id)
+        entries: tuple[Entry, ...] = () if fresh else tuple(await store.read(run_id))
+        if not fresh and not entries:
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        if entries and entries[-1].kind == "run.ended":
+            return view_of(tenant_id, run_id, entries)
+        leases = [] if fresh else await store.scan("leases", key=run_id)
+        if leases and self._held_by_another(leases[0]):
+            return None
+        verify_chain(tenant_id, run_id, entries)
+        if fresh:
+            request, mark = fresh
+        else:
+            received = orjson.loads(entries[0].body or b"{}")["answer"]
+            request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
+        live = Live(
+            store=store, clock=self.ports.clock, entropy=self.ports.entropy, keys=self.ports.keys, owner=self.ports.owner,
+            lease_ttl_us=self.lease_ttl_us, lease_version=leases[0].version if leases else 0,
+        )  # fmt: skip
+        journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)
+        wake_at_us: int | None = None
+        try:
+            await invoke_agent(request, mark, self.world(tenant_id, journal))
+        except Parked as parked:
+            wake_at_us = parked.wake_at_us
+            await journal.commit(wake_at_us=wake_at_us)
+        return view_of_log(tenant_id, run_id, journal, wake_at_us)
+
+    def _held_by_another(self, lease: Document) -> bool:
+        held = orjson.loads(lease.body)
+        if held["until_us"] <= self.ports.clock.now_us() or held["owner"] == self.ports.owner:
+            return False
+        return self.ports.alive(held["owner"])
+
+
+def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
+    """The run table as the journal asks it."""
+    return machine.step(state, machine.event(kind, body))
+
+
+def fingerprint(request: InvokeRequest) -> str:
+    """What makes two requests the same: everything but `trace`, token references and the identity claim."""
+    body = request.to_json()
+    body.pop("trace")
+    body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
+    if "delegation" in body["user"]:
+        body["user"] = {
+            **body["user"],
+            "delegation": {k: v for k, v in body["user"]["delegation"].items() if k != "token_ref"},
+        }
+    return content_address(body)
+
+
+def view_of(tenant_id: str, run_id: str, entries: tuple[Entry, ...] | Any) -> RunView:
+    """The view of a run from its stored entries."""
+    state, record, waiting = machine.START, None, None
+    for entry in entries:
+        body = orjson.loads(entry.body) if entry.body is not None else {}
+        seen = body.get("answer", body) if "request_digest" in body else body
+        state = transition(state, entry.kind, seen) or state
+        record = seen if entry.kind == "record.revised" and entry.body is not None else record
+        waiting = _waiting(entry.kind, seen, waiting)
+    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, 0)
+
+
+def view_of_log(tenant_id: str, run_id: str, journal: RunJournal, wake_at_us: int | None) -> RunView:
+    """The same from a journal that was just driven."""
+    record, waiting = None, None
+    for entry in journal.log():
+        record = entry.body if entry.kind == "record.revised" else record
+        waiting = _waiting(entry.kind, entry.body, waiting)
+    return RunView(
+        tenant_id, run_id, journal.state, record, waiting if journal.state == "waiting" else None, wake_at_us
+    )
+
+
+def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    if kind == "approval.asked":
+        return {
+            "for": "approval",
+            **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
+        }
+    if kind == "tool.returned" and body["outcome"] == "unknown":
+        return {
+            "for": "settlement",
+            "capability_id": body["envelope"]["capability_id"],
+            "tool_call_id": body["envelope"]["tool_call_id"],
+        }
+    return before
+
+
+__all__ = ["Deployment", "Ports", "RunView", "fingerprint", "transition", "view_of"]

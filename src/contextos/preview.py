@@ -1,0 +1,74 @@
+"""What a request would be compiled to now: the same loop, stopped where it has compiled. No run comes of it.
+
+The loop drives a journal that never commits, so nothing of the run is stored, nobody is asked and nothing is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contextos.contracts.codec import parse
+from contextos.contracts.compiled import CompiledContext
+from contextos.contracts.run import InvokeRequest
+from contextos.contracts.verdicts import Failure
+from contextos.decision import machine
+from contextos.deployment import Deployment, fingerprint, transition
+from contextos.runtime import invoke_agent
+from contextos.trust.ledger import Live, RunJournal
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The compiled context, or why there would be none."""
+
+    compiled: CompiledContext | None
+    failures: tuple[Failure, ...] = ()
+
+
+class _Stop(Exception):  # noqa: N818 - a signal to `preview`, not an error
+    def __init__(self, seen: Preview) -> None:
+        self.seen = seen
+
+
+class _Draft(RunJournal):
+    """A journal that stops its driver where the run is compiled, or where it would become durable."""
+
+    def note(self, kind: str, key: str, body: Any) -> None:
+        super().note(kind, key, body)
+        if kind == "context.compiled":
+            raise _Stop(Preview(CompiledContext.model_validate(body)))
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:
+        records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
+        assert records, "before it is compiled, a run becomes durable only to end"
+        raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
+
+
+async def preview(app: Deployment, raw: bytes | str) -> Preview:
+    """Compile a request as a run would, here and now.
+
+    Raises:
+        InvalidInput: the request is malformed.
+        Unavailable: a dependency did not answer.
+    """
+    request = parse(InvokeRequest, raw)
+    ports = app.ports
+    store = ports.stores.tenant(request.tenant_id)
+    live = Live(
+        store=store, clock=ports.clock, entropy=ports.entropy, keys=ports.keys, owner=ports.owner,
+        lease_ttl_us=app.lease_ttl_us, lease_version=0,
+    )  # fmt: skip
+    journal = _Draft(
+        request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, machine.START, live
+    )
+    try:
+        await invoke_agent(request, fingerprint(request), app.world(request.tenant_id, journal))
+    except _Stop as stopped:
+        return stopped.seen
+    raise AssertionError("the loop ends with a commit")
+
+
+def _failures(stated: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
+    return tuple(Failure.model_validate(one) for one in stated)

@@ -1,0 +1,213 @@
+"""What the runtime hands to the planes for one run, and nothing more. Planes do not import planes; here they meet.
+
+`World` is the outside of a run: ports, loaded artifacts, limits. The functions below make the seams from it:
+policy facts, the Tool Gateway, approvals, the recheck at redemption, the record as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.action.delivery import Outside
+from contextos.action.guards import Spending, Station, capability_facts
+from contextos.action.registry import Registry
+from contextos.action.tool_gateway import Gateway
+from contextos.contracts.codec import content_address
+from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.ids import derive
+from contextos.contracts.policy import CapabilityView, LeveledBundle, Point, PolicyDecision
+from contextos.contracts.ports import Adapter, Clock, Directory, Estimator, Journal, Keys, Knowledge, Memory, Store
+from contextos.contracts.run import InvokeRequest
+from contextos.contracts.scope import Action, Fact, RunScope
+from contextos.contracts.tool import CallContext
+from contextos.contracts.trace import child
+from contextos.control.catalog import Catalog, Loaded
+from contextos.intelligence.retrieval import admit
+from contextos.trust.approvals import Approvals, Recheck
+from contextos.trust.identity import mint_claim
+from contextos.trust.meter import usage
+from contextos.trust.policy import PolicySet, check_args, compile_policy
+from contextos.trust.record import Outcome, build_record
+from contextos.trust.redact import redact, scan_unsafe
+
+AUDIENCE: Final = "contextos.tool_gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a deployment allows every run at most. A request, an agent or a pack may only ask for less."""
+
+    total_tokens: int = 12_000
+    max_tool_calls: int = 50
+    max_replan_attempts: int = 2
+    wall_clock_ms: int = 30_000
+    max_cost_cents: float = 100.0
+    max_payload_bytes: int = 1_048_576
+    claim_ttl_s: int = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The outside of one run. In a replay `adapters` is empty and the journal is a tape."""
+
+    journal: Journal
+    store: Store
+    clock: Clock
+    keys: Keys
+    directory: Directory
+    catalog: Catalog
+    knowledge: Knowledge
+    memory: Memory
+    adapters: Mapping[str, Adapter]
+    registry: Registry
+    policies: dict[str, PolicySet]
+    estimator: Estimator
+    limits: Limits
+    runtime_version: str
+    profile: str
+    unsafe: tuple[str, ...]
+
+
+def policy_of(world: World, loaded: Loaded, pins: Mapping[str, str]) -> PolicySet:
+    """The compiled rules of the pinned bundles; compiled once per set of pins."""
+    address = content_address(dict(pins))
+    if address not in world.policies:
+        bundles = [LeveledBundle(b.level, b.bundle, b.version, b.digest) for b in loaded.bundles]
+        guardrails = loaded.pack.policy_layer.guardrails
+        world.policies[address] = compile_policy(
+            bundles, gates=loaded.gates, must_refuse=guardrails.must_refuse, must_escalate=guardrails.must_escalate
+        )
+    return world.policies[address]
+
+
+def facts_of(
+    request: InvokeRequest, scope_user: Mapping[str, Any], agent: Mapping[str, Any], run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The roots that rules may read from compile on. Only what the caller stated stands under `request.context`."""
+    asked = request.input.to_json()
+    return {
+        "request": {**asked, "mode": request.mode, "request_id": request.request_id},
+        "user": dict(scope_user),
+        "agent": dict(agent),
+        "tenant": {"tenant_id": request.tenant_id},
+        "run": dict(run),
+    }
+
+
+def expose(scope: RunScope, policy: PolicySet) -> dict[str, PolicyDecision]:
+    """What policy exposes to this run: a decision for each registered capability, made at compile."""
+    names = sorted(scope.capabilities)
+    decisions = policy.decide_all(
+        "compile", scope.facts, [_view(scope, name) for name in names],
+        [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names], granted=scope.granted,
+    )  # fmt: skip
+    return dict(zip(names, decisions, strict=True))
+
+
+def judge_step(
+    scope: RunScope, policy: PolicySet, point: Point, capability_id: str, args: Mapping[str, Any] | None, ordinal: str
+) -> PolicyDecision:
+    """Policy's answer about one planned step; `args` only where all of them are literal."""
+    facts = scope.facts if args is None else {**scope.facts, "args": dict(args)}
+    return policy.decide(
+        point, facts, capability=_view(scope, capability_id), granted=capability_id in scope.granted,
+        decision_id=derive("pol_", scope.run.run_id, f"policy.{point}", ordinal),
+    )  # fmt: skip
+
+
+def facts_by_name(items: Sequence[EvidenceItem]) -> dict[str, Fact]:
+    """The named evidence of a retrieval, as the run may use it."""
+    return {
+        item.name: Fact(item.name, item.evidence_ref, item.subject, item.value, item.digest, item.observed_at_us)
+        for item in items
+        if item.name is not None
+    }
+
+
+def gateway(
+    world: World, scope: RunScope, policy: PolicySet, query: RetrievalQuery, deferred: Callable[[str], dict[str, Any]]
+) -> Gateway:
+    """The Tool Gateway of this run. `query` is what retrieval was asked; an approval asks it again at the head."""
+    rules = tuple(scope.pack.policy_layer.guardrails.redaction_rules)
+
+    def spent() -> Spending:
+        used = usage(world.journal.log())
+        return Spending(used.tool_calls, used.cost_units, used.wall_clock_us)
+
+    def cleanse(output: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
+        cleaned, applied = redact(output, rules)
+        return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
+
+    def headers(tool_call_id: str, external: bool) -> dict[str, str]:
+        baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
+        return child(scope.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external)
+
+    def claim_token() -> str:
+        return mint_claim(
+            keys=world.keys, issuer=scope.claim.iss or "", audience=AUDIENCE, tenant_id=scope.run.tenant_id,
+            run_id=scope.run.run_id, session_id=scope.run.session_id, agent_urn=scope.principals.agent.agent_urn,
+            chain=scope.chain, scopes=scope.scopes, now_us=world.clock.now_us(), ttl_s=world.limits.claim_ttl_s,
+        ).token  # fmt: skip
+
+    outside = Outside(world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred)
+    approvals = Approvals(
+        world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action)
+    )
+    return Gateway(Station(
+        journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry, outside=outside,
+        check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved), spent=spent,
+    ))  # fmt: skip
+
+
+def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> dict[str, Any]:
+    """The DecisionRecord as the journal stands now."""
+    record = build_record(
+        world.journal.run_id, request, scope, world.journal.log(), outcome, runtime_version=world.runtime_version,
+        unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),
+    )  # fmt: skip
+    return record.to_json()
+
+
+def _view(scope: RunScope, name: str) -> CapabilityView:
+    capability = scope.capabilities[name]
+    return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
+
+
+def _recheck(world: World, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
+    """Everything an approval was bound to, as it is now: pins, adapters, graph evidence, and tool evidence asked again."""
+
+    async def look() -> dict[str, str | None]:
+        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+        now: dict[str, str | None] = dict(await world.catalog.pins_now(tuple(scope.pins), definitions))
+        head = query.model_copy(update={"snapshot": await world.knowledge.snapshot()})
+        items = admit(await world.knowledge.retrieve(head), head.named, world.clock.now_us())
+        known = {item.name: item.digest for item in items if item.name}
+        for fact in action.evidence:
+            of_tool = fact.evidence_ref.startswith("tool:")
+            now[f"{fact.evidence_ref}#{fact.name}"] = (
+                await _ask_again(world, scope, fact) if of_tool else known.get(fact.name)
+            )
+        return now
+
+    return look
+
+
+async def _ask_again(world: World, scope: RunScope, fact: Fact) -> str | None:
+    """The digest of what a read says now, asked with the arguments of the call that the evidence came from."""
+    call_id = fact.evidence_ref.rsplit(":", 1)[1]
+    sent = [entry.body for entry in world.journal.log()
+            if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id]  # fmt: skip
+    capability = scope.capabilities[fact.subject]
+    if not sent or capability.definition.kind != "read":
+        return None
+    now_us, timeout_ms = world.clock.now_us(), capability.definition.timeout_s * 1_000
+    context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
+    reply = await world.adapters[capability.adapter.adapter_id].call(
+        capability.definition.name, sent[-1]["envelope"]["args"], context
+    )
+    if reply.output is None:
+        return None
+    cleaned, _ = redact(reply.output, tuple(scope.pack.policy_layer.guardrails.redaction_rules))
+    return content_address(cleaned)

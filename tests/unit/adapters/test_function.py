@@ -1,0 +1,245 @@
+"""`FunctionAdapter`: what foreign code may do, and what the Tool Gateway hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from contextos.adapters.function import BusinessError, FunctionAdapter
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.errors import InvalidSettings, LostReply, Unavailable
+
+Answer = Callable[[Mapping[str, Any], CallContext], Any]
+CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 2_000)
+SOON = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 30)
+
+
+def definition(strategy: str = "none") -> AdapterDefinition:
+    schema = {"type": "object", "additionalProperties": False}
+    about = {"input_schema": schema, "output_schema": schema, "idempotency": {"strategy": "none"}, "cost_cents": 0.5}
+    read = {"name": "look", "kind": "read", "risk_level": "read", "approval_mode": "read_only", **about}
+    write = {"name": "act", "kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive", **about}
+    write["idempotency"] = {"strategy": strategy}
+    return AdapterDefinition.model_validate(
+        {"adapter_id": "adp_test", "type": "function", "version": "1", "capabilities": [read, write]}
+    )
+
+
+def never(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    raise AssertionError("not called")
+
+
+def adapter(*, look: Any = never, act: Any = never, **more: Any) -> FunctionAdapter:
+    return FunctionAdapter(definition(), {"look": look, "act": act}, **more)
+
+
+def call(made: FunctionAdapter, capability: str, context: CallContext = CONTEXT) -> AdapterReply:
+    return asyncio.run(made.call(capability, {"n": 1}, context))
+
+
+def raises(error: BaseException) -> Answer:
+    def function(args: Mapping[str, Any], context: CallContext) -> Any:
+        raise error
+
+    return function
+
+
+def test_a_sync_function_runs_in_a_thread_and_an_inline_one_does_not() -> None:
+    def where(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        return {"thread": threading.get_ident(), "n": args["n"], "key": context.idempotency_key}
+
+    made = adapter(look=where, act=where, inline=("look",))
+    inline, threaded = call(made, "look").output, call(made, "act").output
+    assert inline == {"thread": threading.get_ident(), "n": 1, "key": CONTEXT.idempotency_key}
+    assert threaded is not None
+    assert threaded["thread"] != threading.get_ident()
+
+
+def test_inline_functions_need_no_event_loop() -> None:
+    made = adapter(look=lambda args, context: {"n": 2}, inline=("look",))
+    running = made.call("look", {}, CONTEXT)
+    with pytest.raises(StopIteration) as stopped:
+        running.send(None)
+    assert stopped.value.value.output == {"n": 2}
+
+
+def test_a_plain_dict_is_charged_the_declared_cost_and_a_reply_is_kept_as_it_is() -> None:
+    reply = AdapterReply(output={"n": 1}, mutations=("thing:1",), cost_cents=3)
+    made = adapter(look=lambda args, context: {"n": 1}, act=lambda args, context: reply)
+    assert call(made, "look").cost_cents == 0.5
+    assert call(made, "act") is reply
+
+
+def test_an_async_function_is_awaited() -> None:
+    async def function(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"n": args["n"]}
+
+    assert call(adapter(act=function), "act").output == {"n": 1}
+
+
+def test_a_business_error_is_a_reply() -> None:
+    reply = call(adapter(act=raises(BusinessError("sold_out", "there are none left", retryable=True))), "act")
+    assert reply.output is None
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.message, reply.error.retryable) == ("sold_out", "there are none left", True)
+
+
+@pytest.mark.parametrize("error", [Unavailable("shop", "closed"), LostReply("gone")])
+@pytest.mark.parametrize("capability", ["look", "act"])
+def test_what_a_function_says_of_certainty_passes_through(error: Exception, capability: str) -> None:
+    with pytest.raises(type(error)) as raised:
+        call(adapter(look=raises(error), act=raises(error)), capability)
+    assert raised.value is error
+
+
+class OddError(Exception):
+    """An error that no list of known ones holds."""
+
+
+@pytest.mark.parametrize("error", [OddError(), ZeroDivisionError(), TimeoutError(), KeyError("x"), NameError("y")])
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_a_fault_of_a_write_may_have_happened_and_one_of_a_read_did_not(
+    error: Exception, capability: str, heard: type[Exception]
+) -> None:
+    with pytest.raises(heard, match=type(error).__name__ if not isinstance(error, TimeoutError) else "") as raised:
+        call(adapter(look=raises(error), act=raises(error)), capability)
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_an_answer_that_is_no_object_is_a_fault(capability: str, heard: type[Exception]) -> None:
+    def text(args: Mapping[str, Any], context: CallContext) -> str:
+        return "done"
+
+    with pytest.raises(heard, match="str"):
+        call(adapter(look=text, act=text), capability)
+
+
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_a_thread_that_does_not_answer_in_time_goes_on(capability: str, heard: type[Exception]) -> None:
+    go, done = threading.Event(), threading.Event()
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        go.wait(10)
+        done.set()
+        return {}
+
+    made = adapter(look=slow, act=slow)
+    with pytest.raises(heard, match="did not answer"):
+        call(made, capability, SOON)
+    assert not done.is_set()
+    go.set()
+    assert done.wait(10), "the call happened after the caller gave up"
+
+
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_an_async_function_that_does_not_answer_in_time_is_stopped(capability: str, heard: type[Exception]) -> None:
+    stopped = []
+
+    async def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+        return {}
+
+    with pytest.raises(heard, match="did not answer"):
+        call(adapter(look=slow, act=slow), capability, SOON)
+    assert stopped == [True]
+
+
+def test_a_call_that_never_got_a_thread_certainly_did_not_happen() -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append(args["n"])
+        go.wait(10)
+        return {}
+
+    made = adapter(act=slow, threads=1)
+
+    async def both() -> list[Any]:
+        first = asyncio.ensure_future(made.call("act", {"n": 1}, CONTEXT))
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="threads are taken"):
+            await made.call("act", {"n": 2}, SOON)
+        go.set()
+        await first
+        return sent
+
+    assert asyncio.run(both()) == [1]
+
+
+def test_an_unknown_capability_did_not_happen() -> None:
+    with pytest.raises(Unavailable, match="no capability"):
+        call(adapter(), "destroy")
+
+
+def looked_up(function: Any, context: CallContext = CONTEXT) -> AdapterReply | None:
+    made = FunctionAdapter(definition("lookup"), {"look": never, "act": never}, {"act": function})
+    return asyncio.run(made.lookup("act", "ik_0123456789abcdef", context))
+
+
+def test_a_lookup_is_asked_by_key_and_may_know_of_nothing() -> None:
+    assert looked_up(lambda key, context: None) is None
+    found = looked_up(lambda key, context: {"key": key})
+    assert found is not None
+    assert found.output == {"key": "ik_0123456789abcdef"}
+
+
+@pytest.mark.parametrize("error", [Unavailable("shop", "closed"), LostReply("gone"), OddError(), OSError()])
+def test_a_lookup_never_says_that_nothing_happened(error: Exception) -> None:
+    with pytest.raises(LostReply):
+        looked_up(raises(error))
+
+
+def test_a_lookup_that_does_not_answer_in_time_says_nothing_certain() -> None:
+    go = threading.Event()
+    with pytest.raises(LostReply, match="did not answer"):
+        looked_up(lambda key, context: go.wait(10), SOON)
+    go.set()
+
+
+def test_what_cannot_be_looked_up_is_not_known() -> None:
+    with pytest.raises(LostReply, match="cannot be looked up"):
+        asyncio.run(adapter().lookup("act", "ik_0123456789abcdef", CONTEXT))
+
+
+async def a_coroutine(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("functions", "lookups", "inline", "strategy", "said"),
+    [
+        ({"look": never}, {}, (), "none", "has no function"),
+        ({"look": never, "act": never, "more": never}, {}, (), "none", "not declared"),
+        ({"look": never, "act": never}, {"more": never}, (), "none", "not declared"),
+        ({"look": never, "act": never}, {}, ("more",), "none", "not declared"),
+        ({"look": never, "act": never}, {}, (), "lookup", "has no lookup"),
+        ({"look": never, "act": never}, {}, ("act",), "none", "cannot run inline"),
+        ({"look": a_coroutine, "act": never}, {}, ("look",), "none", "cannot run inline"),
+    ],
+)
+def test_functions_and_declaration_agree_or_nothing_starts(
+    functions: Any, lookups: Any, inline: Any, strategy: str, said: str
+) -> None:
+    with pytest.raises(InvalidSettings, match=said):
+        FunctionAdapter(definition(strategy), functions, lookups, inline=inline)
+
+
+def test_the_description_is_one_object() -> None:
+    made = adapter()
+    assert made.describe() is made.describe()
+
+
+def test_a_closed_adapter_takes_no_calls() -> None:
+    made = adapter(act=lambda args, context: {})
+    made.close()
+    with pytest.raises(LostReply):
+        call(made, "act")

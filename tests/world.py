@@ -1,0 +1,184 @@
+"""A deployment over the example, for tests: the real shop, real signed pack, real stores; the clock is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contextos import __version__, desk
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.loading import load_function_adapters
+from contextos.context.estimator import BytesDiv4
+from contextos.contracts.codec import canonical
+from contextos.contracts.ports import Adapter
+from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment import Deployment, Ports, RunView
+from contextos.engine.owner import Owner
+from contextos.seams import Limits
+from contextos.store.memory import MemoryStores
+from contextos.store.sqlite import SqliteStores
+from contextos.trust.assertion import sign_statement
+from contextos.trust.seal import KeyRing, kid_of, seal
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
+TENANT = "tenant_acme_prod"
+APPROVER = "user_finance_lead_77"
+APPROVER_KEY = bytes(range(32))
+
+
+class ManualClock:
+    """A clock that moves 1 ms at every reading, and where the test says."""
+
+    def __init__(self, now_us: int = 1_793_000_000_000_000) -> None:
+        self.at_us = now_us
+
+    def now_us(self) -> int:
+        self.at_us += 1_000
+        return self.at_us
+
+
+class SystemEntropy:
+    def take(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+def public_key(seed: bytes) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+
+
+def example(name: str) -> Any:
+    return json.loads((EXAMPLE / name).read_text("utf-8"))
+
+
+def request(amount: int, request_id: str, **context: Any) -> dict[str, Any]:
+    """The request of the How-It-Works page with another amount."""
+    body: dict[str, Any] = copy.deepcopy(example("request.json"))
+    body["request_id"] = request_id
+    body["input"]["message"] = f"Refund order ord_881 for INR {amount}."
+    body["input"]["context"] |= {"refund_amount": amount, **context}
+    return body
+
+
+@dataclass
+class TestWorld:
+    """A workspace and a deployment over it. `adapters` may be replaced or wrapped by a test."""
+
+    __test__ = False
+
+    path: Path
+    deployment: Deployment
+    stores: Any
+    clock: Any
+    keys: KeyRing
+    adapters: dict[str, Adapter]
+    owner: Owner
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    async def invoke(self, body: Mapping[str, Any] | bytes) -> RunView:
+        return await self.deployment.invoke(body)
+
+    async def approve(
+        self, run_id: str, verdict: str = "approved", *, approver: str = APPROVER, seed: bytes = APPROVER_KEY
+    ) -> RunView:
+        await self.answer(run_id, verdict, approver=approver, seed=seed)
+        await self.deployment.advance(TENANT, run_id)
+        return await self.deployment.view(TENANT, run_id)
+
+    async def answer(
+        self, run_id: str, verdict: str = "approved", *, approver: str = APPROVER, seed: bytes = APPROVER_KEY
+    ) -> None:
+        def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
+            return {"kind": "jws", "token": sign_statement(seed, kid_of(public_key(seed)), said)}
+
+        await desk.answer(
+            self.deployment, TENANT, run_id, approver_id=approver, verdict=verdict, reason="test", vouch=vouch
+        )
+
+    def refunds(self) -> list[dict[str, Any]]:
+        """What really moved, from the shop's own database."""
+        sys.path.insert(0, str(EXAMPLE))
+        try:
+            from shop import Shop
+        finally:
+            sys.path.pop(0)
+        return Shop(self.path / "shop.db").refunds()
+
+    async def kinds(self, run_id: str) -> list[str]:
+        return [entry.kind for entry in await self.stores.tenant(TENANT).read(run_id)]
+
+    def edit_directory(self, change: Callable[[dict[str, Any]], None]) -> None:
+        where = self.path / "directory.json"
+        body = json.loads(where.read_text("utf-8"))
+        change(body[TENANT])
+        where.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+
+    def close(self) -> None:
+        self.stores.close()
+        self.owner.close()
+
+
+async def open_world(
+    path: Path, *, stores: str = "memory", clock: Any = None, payments: str = "keyed",
+    pack: Callable[[dict[str, Any]], None] | None = None, unsafe: tuple[str, ...] = (), limits: Limits | None = None,
+    seed_graph: bool = True,
+) -> TestWorld:  # fmt: skip
+    """Make or reopen the workspace at `path` and open a deployment over it."""
+    fresh = not (path / "directory.json").exists()
+    if fresh:
+        for name in ("shop.py", "directory.json"):
+            shutil.copy(EXAMPLE / name, path / name)
+    clock = clock or ManualClock()
+    keys = KeyRing.from_seed(b"k" * 32)
+    kept: Any = SqliteStores(path / "contextos.db", clock=clock) if stores == "sqlite" else MemoryStores(clock=clock)
+    os.environ["SHOP_PAYMENTS"] = payments
+    adapters = {
+        one.describe().adapter_id: one
+        for one in load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
+    }
+    owner = Owner(path / "contextos.db" if stores == "sqlite" else None)
+
+    async def pause(duration_us: int) -> None:
+        if isinstance(clock, ManualClock):
+            clock.at_us += duration_us
+        await asyncio.sleep(min(duration_us, 2_000) / 1e6)
+
+    ports = Ports(
+        stores=kept, graph=kept.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
+        directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause,
+        owner=owner.id, alive=owner.alive,
+    )  # fmt: skip
+    deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
+    world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)
+    if fresh:
+        world.edit_directory(lambda tenant: tenant["approvers"][0].update(
+            keys=[{"kid": kid_of(public_key(APPROVER_KEY)), "public_key": public_key(APPROVER_KEY).hex()}]
+        ))  # fmt: skip
+    if fresh or stores == "memory":
+        body = example("pack.json")
+        if pack:
+            pack(body)
+        envelope = seal(PACK_TYPE, canonical(body), keys, "pack")
+        await deployment.catalog(TENANT).publish(envelope, by="test", at_us=clock.now_us(), salt=os.urandom)
+        if seed_graph:
+            graph = example("graph.json")
+            await kept.graph(TENANT).put(graph["nodes"], graph["edges"])
+    return world
+
+
+def run(awaitable: Awaitable[Any]) -> Any:
+    """Drive a coroutine to its end on a loop of its own."""
+
+    async def whole() -> Any:
+        return await awaitable
+
+    return asyncio.run(whole())

@@ -1,0 +1,187 @@
+"""The identifiers, each a string type of its own with two strengths: as read from the wire, and as the runtime writes.
+
+Off the wire an id is held to its prefix, printable ASCII and a length. Validated with the context
+`{"sealed": True}` it is held to its exact form. Names of governed things (rules, gates, bundles, pins, capabilities)
+and idempotency keys have one strength, so that a gate id never stands where a rule id belongs.
+Everything below a run is derived from it: replay makes the same ids without storing them.
+Source: shared/design/contracts.md, "Identifiers"; SPIFFE ids by shared/spec/standards.md, A4; pins by A10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from contextos.contracts.codec import canonical
+
+MAX_ID_CHARS: Final = 200
+MAX_SPIFFE_CHARS: Final = 2048
+
+
+class Form:
+    """What one kind of identifier looks like: a pydantic annotation for `str`.
+
+    `loose` and `sealed` are regular expressions without look-around and without nested repetition, so they match in
+    linear time in any engine; the whole string must match. Without `sealed` there is one strength.
+    """
+
+    def __init__(
+        self, title: str, example: str, loose: str, sealed: str | None = None, *, max_chars: int = MAX_ID_CHARS
+    ) -> None:
+        self.title, self.example, self.max_chars = title, example, max_chars
+        self.loose, self.sealed = loose, sealed or loose
+        self._fits_loose, self._fits_sealed = re.compile(self.loose).fullmatch, re.compile(self.sealed).fullmatch
+
+    def fits(self, value: str, *, sealed: bool = False) -> bool:
+        """Whether `value` has this form; the same answer as validation gives."""
+        return len(value) <= self.max_chars and (self._fits_sealed if sealed else self._fits_loose)(value) is not None
+
+    def check(self, value: str, info: ValidationInfo) -> str:
+        if not self.fits(value, sealed=bool(info.context and info.context.get("sealed"))):
+            raise PydanticCustomError(
+                "id_form", "this is not a {title}", {"title": self.title, "remedy": f"write it like `{self.example}`"}
+            )
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self.check, core_schema.str_schema(strict=True))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {
+            "type": "string", "pattern": f"^(?:{self.loose})$", "maxLength": self.max_chars,
+            "description": f"A {self.title}, like {self.example}.",
+        }  # fmt: skip
+
+
+class _Timestamp(Form):
+    """A form whose digits must also be a date that exists."""
+
+    def fits(self, value: str, *, sealed: bool = False) -> bool:
+        if not super().fits(value, sealed=sealed):
+            return False
+        try:
+            datetime.fromisoformat(value[:19])
+        except ValueError:
+            return False
+        return True
+
+
+class _NotZero(Form):
+    """Hex of which at least one digit is not 0 (W3C Trace Context)."""
+
+    def fits(self, value: str, *, sealed: bool = False) -> bool:
+        return super().fits(value, sealed=sealed) and value.strip("0") != ""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return super().__get_pydantic_json_schema__(schema, handler) | {"not": {"pattern": "^0+$"}}
+
+
+_HEX: Final = "[0-9a-f]"
+_VERSION: Final = r"(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})"
+_NAME: Final = "[A-Za-z0-9_.:-]{1,128}"
+_SEGMENT: Final = r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-z0-9._-]+)"
+
+
+def _prefixed(title: str, prefix: str, example: str) -> Form:
+    return Form(title, prefix + example, prefix + "[!-~]+", prefix + _HEX + "{16}")
+
+
+RUN: Final = _prefixed("run id", "run_", "a1b2c3d4e5f60718")
+TOOL_CALL: Final = _prefixed("tool call id", "tool_", "0f1e2d3c4b5a6978")
+POLICY_DECISION: Final = _prefixed("policy decision id", "pol_", "0f1e2d3c4b5a6978")
+REPLAY_PACKET: Final = _prefixed("replay packet id", "rp_", "0f1e2d3c4b5a6978")
+PLAN: Final = _prefixed("plan id", "plan_", "0f1e2d3c4b5a6978")
+APPROVAL: Final = _prefixed("approval id", "appr_", "0f1e2d3c4b5a6978")
+ROUTING: Final = _prefixed("routing decision id", "route_", "0f1e2d3c4b5a6978")
+PROPOSAL: Final = _prefixed("memory proposal id", "mwp_", "0f1e2d3c4b5a6978")
+RECORD: Final = Form(
+    "decision record id", "dr_2026_05_04_0f1e2d3c4b5a6978", "dr_[!-~]+",
+    "dr_[0-9]{4}_(?:0[1-9]|1[0-2])_(?:0[1-9]|[12][0-9]|3[01])_" + _HEX + "{16}",
+)  # fmt: skip
+RULE: Final = Form("rule id", "R_HIGH_VALUE_REQUIRES_APPROVAL", "R_[A-Z0-9_]+")
+GATE: Final = Form("gate id", "GATE_FINANCE_APPROVAL", "GATE_[A-Z0-9_]+")
+BUNDLE: Final = Form("policy bundle id", "POLICY_RETURNS_V4", "POLICY_[A-Z0-9_]+")
+PIN: Final = Form("pin", "ctxpack.support@5.2.0", "[A-Za-z0-9_.:-]+@" + _VERSION)
+CEID: Final = Form("entity id", "order:ord_881", "[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)?")
+IDEMPOTENCY_KEY: Final = Form("idempotency key", "ik_2x9k4j7m1q8w0p3z", "ik_[a-z0-9]{16}")
+AGENT_URN: Final = Form(
+    "agent urn", "agent:contextos/support-refund@1.2.0",
+    "agent:[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*@" + _VERSION,
+)  # fmt: skip
+SPIFFE: Final = Form(
+    "SPIFFE id", "spiffe://contextos/agents/support", f"spiffe://[a-z0-9._-]{{1,255}}(?:/{_SEGMENT})*",
+    max_chars=MAX_SPIFFE_CHARS,
+)  # fmt: skip
+DIGEST: Final = Form(
+    "digest", "sha256:" + "b2a1" * 16, rf"sha256:(?:{_HEX}{{64}}|{_HEX}{{0,63}}\.\.\.)", f"sha256:{_HEX}{{64}}"
+)
+SHA256: Final = Form("SHA-256 in hex", "b2a1" * 16, rf"(?:{_HEX}{{64}}|{_HEX}{{0,63}}\.\.\.)", f"{_HEX}{{64}}")
+TRACE: Final = _NotZero("trace id", "4bf92f3577b34da6a3ce929d0e0e4736", _HEX + "{32}")
+SPAN: Final = _NotZero("span id", "00f067aa0ba902b7", _HEX + "{16}")
+TENANT: Final = Form("tenant id", "tenant_acme_prod", _NAME)
+REQUEST: Final = Form("request id", "req_9f3a12", _NAME)
+SESSION: Final = Form("session id", "sess_42f1", _NAME)
+CAPABILITY: Final = Form("capability id", "adp_payments.issue_refund", r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
+TIMESTAMP: Final = _Timestamp(
+    "UTC time", "2026-05-04T09:31:30Z",
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z",
+)  # fmt: skip
+
+RunId = Annotated[str, RUN]
+ToolCallId = Annotated[str, TOOL_CALL]
+PolicyDecisionId = Annotated[str, POLICY_DECISION]
+ReplayPacketId = Annotated[str, REPLAY_PACKET]
+PlanId = Annotated[str, PLAN]
+ApprovalId = Annotated[str, APPROVAL]
+RoutingId = Annotated[str, ROUTING]
+ProposalId = Annotated[str, PROPOSAL]
+RecordId = Annotated[str, RECORD]
+RuleId = Annotated[str, RULE]
+GateId = Annotated[str, GATE]
+BundleId = Annotated[str, BUNDLE]
+Pin = Annotated[str, PIN]
+Ceid = Annotated[str, CEID]
+IdempotencyKey = Annotated[str, IDEMPOTENCY_KEY]
+AgentUrn = Annotated[str, AGENT_URN]
+SpiffeId = Annotated[str, SPIFFE]
+Digest = Annotated[str, DIGEST]
+Sha256Hex = Annotated[str, SHA256]
+TraceId = Annotated[str, TRACE]
+SpanId = Annotated[str, SPAN]
+TenantId = Annotated[str, TENANT]
+RequestId = Annotated[str, REQUEST]
+SessionId = Annotated[str, SESSION]
+CapabilityId = Annotated[str, CAPABILITY]
+Timestamp = Annotated[str, TIMESTAMP]
+
+
+def derive(prefix: str, run_id: str, kind: str, ordinal: int | str) -> str:
+    """The id of the `ordinal`-th thing of its kind in a run: `prefix` and 16 hex digits; the same on every replay.
+
+    >>> derive("tool_", "run_a1b2c3d4e5f60718", "tool_call", 1)
+    'tool_b5be5dd2089d81a5'
+    """
+    return prefix + hashlib.sha256(canonical([run_id, kind, ordinal])).hexdigest()[:16]
+
+
+def idempotency_key(*, tenant_id: str, scope: str, capability_id: str, args: dict[str, Any], occurrence: int) -> str:
+    """The key of one act: `ik_` and 16 of [a-z0-9]; a replan or retry of the same act gets the same key.
+
+    `scope` is the value that the capability's scope names (the run id, unless wider). An `idempotency_key` inside
+    `args` is not part of the act. `occurrence` counts equal acts that are meant to happen more than once.
+
+    Raises:
+        MalformedJson: `args` is not I-JSON.
+    """
+    act = {name: value for name, value in args.items() if name != "idempotency_key"}
+    number = int.from_bytes(hashlib.sha256(canonical([tenant_id, scope, capability_id, act, occurrence])).digest())
+    text = ""
+    for _ in range(16):
+        number, digit = divmod(number, 36)
+        text += "0123456789abcdefghijklmnopqrstuvwxyz"[digit]
+    return "ik_" + text

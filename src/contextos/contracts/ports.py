@@ -1,0 +1,253 @@
+"""Everything the core may ask of the outside, and the seams between planes.
+
+Ports are capability nouns with one to three methods; an implementation puts its technology first
+(`SqliteStore`). Each has a public in-memory double and one shared suite (`tests/suites`). The core is
+`async def` and awaits nothing but these, so a simulator or a replay drives it without an event loop.
+What a plane is not handed it cannot do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.identity import Approver, Principals
+from contextos.contracts.journal import Batch, Document, Entry, Logged, Timeout, Write
+from contextos.contracts.policy import CapabilityView, Point, PolicyDecision
+from contextos.contracts.scope import Action, Redeemed, StepCall
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
+from contextos.contracts.verdicts import Failure
+
+Json = Any
+
+
+class Clock(Protocol):
+    """The only time there is. Unix time in microseconds."""
+
+    def now_us(self) -> int: ...
+
+
+class Entropy(Protocol):
+    """The only chance there is."""
+
+    def take(self, count: int) -> bytes: ...
+
+
+class Directory(Protocol):
+    """Who is who, from verified identity or the registry; nothing of it comes from a request's body."""
+
+    async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
+        """The user and the agent as the tenant's directory knows them now; None if it does not know either."""
+        ...
+
+    async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
+        """A person who may answer approvals, with roles and public keys as they are now."""
+        ...
+
+
+class Store(Protocol):
+    """One tenant's journal and documents. No store object exists without a tenant.
+
+    `commit` is atomic and durable when it returns, or raises `Conflict` (nothing happened: a sequence moved
+    or a document was not as expected) or `Unavailable` (it is not known whether it happened: read again).
+    """
+
+    async def commit(self, batch: Batch) -> None: ...
+
+    async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """Entries of a stream in order, with `seq` greater than `after`; empty for a stream that is not there."""
+        ...
+
+    async def scan(
+        self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> Sequence[Document]:
+        """Documents of a collection by key: the one with `key`, or those that start with `prefix`, in key order after `after`."""
+        ...
+
+    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
+        """(seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
+        ...
+
+
+class Stores(Protocol):
+    """The storage of a deployment. `due` is the only read across tenants."""
+
+    def tenant(self, tenant_id: str) -> Store: ...
+
+    def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first."""
+        ...
+
+    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
+        """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
+        ...
+
+
+class Graph(Protocol):
+    """One tenant's append-only graph. Snapshots are commit numbers; pinning one costs nothing."""
+
+    async def head(self) -> int:
+        """The newest commit number; 0 while the graph is empty."""
+        ...
+
+    async def neighbourhood(
+        self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
+    ) -> Sequence[Mapping[str, Json]]:
+        """Edges valid at commit `at` within `hops` of `seeds`: breadth first, then by id; at most `fan_out` per node and `limit` in all."""
+        ...
+
+    async def put(self, nodes: Sequence[Mapping[str, Json]], edges: Sequence[Mapping[str, Json]]) -> int:
+        """Append nodes and edges as one commit and return its number. Refuses an edge without an evidence ref."""
+        ...
+
+
+class Adapter(Protocol):
+    """Something of the outside behind the Tool Gateway.
+
+    `call` raises `Unavailable` when it is certain that nothing happened, and `LostReply` when it is not. A business
+    error is a reply.
+    """
+
+    def describe(self) -> AdapterDefinition: ...
+
+    async def call(self, capability: str, args: Mapping[str, Json], context: CallContext) -> AdapterReply: ...
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        """What an earlier call with this key did; None if the outside knows of none."""
+        ...
+
+
+class Keys(Protocol):
+    """Signing keys of this runtime, and the public keys it trusts. The algorithm comes from the key."""
+
+    def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
+        """(kid, signature) by the current key for `purpose` (`head`, `claim`, `export`, `pack`)."""
+        ...
+
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
+        """Whether a key that may sign for `purpose` made this signature; False for an unknown key."""
+        ...
+
+    def kids(self, purpose: str) -> Sequence[str]:
+        """The ids of the keys trusted for `purpose`; the one that signs comes first."""
+        ...
+
+
+class Engine(Protocol):
+    """Guarantees that somebody calls `advance` for a run that is due. Submitting is a hint, `due` is the truth."""
+
+    def submit(self, tenant_id: str, run_id: str) -> None: ...
+
+    def at(self, tenant_id: str, run_id: str, when_us: int) -> None: ...
+
+
+Ask = Callable[[], Awaitable[Json]]
+
+
+class Journal(Protocol):
+    """Record, then use. Live, an answer is obtained and recorded before it is used; on a tape it is read from it."""
+
+    run_id: str
+
+    @property
+    def now_us(self) -> int:
+        """The time of the last entry: the only time a plane knows."""
+        ...
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry; it cannot be guessed before the entry is written."""
+        ...
+
+    @property
+    def on_tape(self) -> bool:
+        """Whether the next entry comes from the tape. A driver that dispatches must look before it leaps."""
+        ...
+
+    async def ask(self, kind: str, key: str, request: Json, call: Ask, *, by: str = "runtime") -> Json:
+        """An answer from outside. `request` is what it answers; its digest is compared on a tape."""
+        ...
+
+    def note(self, kind: str, key: str, body: Json) -> None:
+        """Something derived: live it is recorded, on a tape it is compared. Raises `ReplayMismatch`."""
+        ...
+
+    def stage(self, *writes: Write) -> None:
+        """Compare-and-set writes that belong to the last entry and ride in its commit; on a tape they are done already."""
+        ...
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:
+        """The barrier: all noted and staged since the last one becomes durable together.
+
+        With `wake_at_us` the driver lets the run go: nobody holds it until then (0: until somebody wakes it).
+        Raises `Conflict`: another driver or a lost compare-and-set; drive the run again from its journal.
+        """
+        ...
+
+    async def take_over(self) -> None:
+        """Make it durable that this driver goes on, before it does anything that another may still be doing."""
+        ...
+
+    async def wait(
+        self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
+    ) -> tuple[str, Json]:
+        """The entry that somebody else appends: (kind, answer). While there is none the drive ends here (`Parked`).
+
+        Past `wake_at_us` the loop itself appends `on_timeout`.
+        """
+        ...
+
+    def log(self) -> Sequence[Logged]:
+        """Every entry so far, in order, with its body."""
+        ...
+
+
+class Knowledge(Protocol):
+    """What the Intelligence plane answers, at a pinned snapshot."""
+
+    async def snapshot(self) -> str: ...
+
+    async def retrieve(self, query: RetrievalQuery) -> Sequence[EvidenceItem]: ...
+
+
+class Memory(Protocol):
+    """Promoted memory only; proposing never writes what recall can see."""
+
+    async def recall(self, subject_ids: Sequence[str], *, limit: int) -> Sequence[EvidenceItem]: ...
+
+
+class Estimator(Protocol):
+    """Counts tokens; pinned by `name` (`bytes_div_4@1`)."""
+
+    name: str
+
+    def count(self, text: str) -> int: ...
+
+
+class Policy(Protocol):
+    """The one pure function that answers every enforcement point."""
+
+    def decide(
+        self,
+        point: Point,
+        facts: Mapping[str, Json],
+        *,
+        capability: CapabilityView | None,
+        granted: bool,
+        decision_id: str,
+    ) -> PolicyDecision: ...
+
+
+class Approvals(Protocol):
+    """Asks a person once, and redeems the answer once."""
+
+    async def obtain(self, action: Action) -> Redeemed | Failure:
+        """Ask, wait, recheck everything that the approval was bound to; the redemption is staged by the caller's commit."""
+        ...
+
+
+class Tools(Protocol):
+    """The Tool Gateway as the executor sees it."""
+
+    async def call(self, call: StepCall) -> ToolResultEnvelope: ...

@@ -1,0 +1,74 @@
+"""The published JSON Schemas, generated from the models: JSON Schema 2020-12, closed objects, the wire form.
+
+They say everything about a single field that JSON Schema can say. What lies beyond, only the models refuse: an
+integer spelled `1.0`, a date that does not exist, an amount with more than four decimals.
+Source: Runtime API Schemas, "Published schemas"; shared/design/contracts.md, "Wire and hashing".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pydantic.json_schema import models_json_schema
+
+from contextos.contracts.compiled import CompiledContext
+from contextos.contracts.model import Model
+from contextos.contracts.pack import ContextPack
+from contextos.contracts.record import DecisionRecord, ReplayPacket
+from contextos.contracts.run import InvokeRequest, RunContext
+from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
+    "run-context.v1": ("RunContext", (RunContext,)),
+    "invoke-agent.v1": ("invokeAgent", (InvokeRequest,)),
+    "context-pack.v2": ("ContextPack", (ContextPack,)),
+    "compiled-context.v1": ("CompiledContext", (CompiledContext,)),
+    "tool-envelope.v1": ("ToolEnvelope", (ToolCallEnvelope, ToolResultEnvelope)),
+    "decision-record.v1": ("DecisionRecord", (DecisionRecord,)),
+    "replay-packet.v1": ("ReplayPacket", (ReplayPacket,)),
+}
+"""Name to title and models; where there are several, a value is exactly one of them."""
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Every published schema by its name (`run-context.v1`); the same on every call."""
+    return {name: _schema(name, title, models) for name, (title, models) in PUBLISHED.items()}
+
+
+def file_name(name: str) -> str:
+    """The last part of a schema's address, and its file under `schemas/`.
+
+    >>> file_name("run-context.v1")
+    'run-context.v1.schema.json'
+    """
+    return f"{name}.schema.json"
+
+
+def text(schema: dict[str, Any]) -> str:
+    """The schema as it is checked in and served: sorted keys, two spaces, a last newline."""
+    return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str, Any]:
+    references, generated = models_json_schema([(model, "validation") for model in models], by_alias=True)
+    definitions = generated["$defs"]
+    alternatives = [references[model, "validation"] for model in models]
+    body = definitions.pop(models[0].__name__) if len(models) == 1 else {"oneOf": alternatives}
+    address = {"$schema": DIALECT, "$id": f"/schemas/{file_name(name)}"}
+    whole: dict[str, Any] = address | _plain(body) | {"title": title, "$defs": _plain(definitions)}
+    return whole
+
+
+def _plain(schema: Any) -> Any:
+    """The schema without the titles that merely repeat a name."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    if "properties" in schema:
+        plain["properties"] = {key: _plain(value) for key, value in schema["properties"].items()}
+    return plain

@@ -1,0 +1,227 @@
+"""W3C Trace Context (level 2) and Baggage: what is read from a caller and what goes out with a call.
+
+Nothing here decides anything: tenant and authority are never read from baggage or tracestate. What a caller sent is
+kept verbatim in `TraceContext`; an outbound call gets a fresh parent id from its caller, at most one tracestate member
+of ours, and no baggage or foreign tracestate where the callee is outside the trust domain. No chance in here.
+Source: shared/spec/standards.md, A1 and A2; shared/design/contracts.md, "Tracing".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+from urllib.parse import quote, unquote
+
+from pydantic import Field
+
+from contextos.contracts.ids import SPAN, TRACE, SpanId, TraceId
+from contextos.contracts.model import Model
+
+OWN_MEMBER: Final = "contextos"
+SAMPLED: Final = 0x01
+RANDOM: Final = 0x02
+MAX_STATE_MEMBERS: Final = 32
+MAX_STATE_CHARS: Final = 512
+LARGE_STATE_MEMBER_CHARS: Final = 128
+MAX_BAGGAGE_MEMBERS: Final = 64
+MAX_BAGGAGE_BYTES: Final = 8192
+MAX_HEADER_CHARS: Final = 32_768
+
+HeaderText = Annotated[str, Field(max_length=MAX_BAGGAGE_BYTES, pattern=r"^[\t -~]*$")]
+
+Header = str | list[str]
+"""One value, or every value of a header that came more than once, in order."""
+
+StateMember = tuple[str, str]
+
+_OWS: Final = " \t"
+_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_STATE_MEMBER: Final = re.compile(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=([ -+\--<>-~]{0,255}[!-+\--<>-~])")
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_OCTETS: Final = r"[!#-+\--:<-\[\]-~]*"
+_BAGGAGE_MEMBER: Final = re.compile(rf"({_TOKEN})[ \t]*=[ \t]*({_OCTETS})")
+_PROPERTY: Final = re.compile(rf"{_TOKEN}(?:[ \t]*=[ \t]*{_OCTETS})?")
+_BAGGAGE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+
+
+class TraceContext(Model):
+    """The `trace` object of an envelope: the caller's position in its trace; state and baggage verbatim."""
+
+    trace_id: TraceId
+    span_id: SpanId
+    trace_flags: Annotated[str, Field(pattern=r"^[0-9a-f]{2}$")] = "00"
+    tracestate: HeaderText | None = None
+    baggage: HeaderText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Traceparent:
+    """A valid traceparent. Test bits of `flags`, never equality."""
+
+    trace_id: str
+    parent_id: str
+    flags: int
+
+    @property
+    def sampled(self) -> bool:
+        return bool(self.flags & SAMPLED)
+
+    @property
+    def random(self) -> bool:
+        return bool(self.flags & RANDOM)
+
+
+@dataclass(frozen=True, slots=True)
+class BaggageMember:
+    """One member: `value` is decoded, `properties` are kept as spelled."""
+
+    key: str
+    value: str
+    properties: tuple[str, ...] = ()
+
+
+def parse_traceparent(header: Header) -> Traceparent | None:
+    """Read a traceparent; None means: start a new trace, and drop tracestate with it.
+
+    Refuses upper case, ids of zeros, version ff, a header that came twice, and anything after the flags in version 00.
+    A higher version is read as far as we know it.
+
+    >>> parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").sampled
+    True
+    """
+    values = [header] if isinstance(header, str) else header
+    if len(values) != 1 or not (match := _PARENT.fullmatch(values[0].strip(_OWS))):
+        return None
+    version, trace_id, parent_id, flags, rest = match.groups()
+    if version == "ff" or (version == "00" and rest is not None):
+        return None
+    if not TRACE.fits(trace_id) or not SPAN.fits(parent_id):
+        return None
+    return Traceparent(trace_id, parent_id, int(flags, 16))
+
+
+def format_traceparent(trace_id: str, parent_id: str, flags: int) -> str:
+    """Version 00, whatever was read; flag bits that level 2 does not know go out as 0."""
+    assert TRACE.fits(trace_id), "a trace id is checked where it is made"
+    assert SPAN.fits(parent_id), "a span id is checked where it is made"
+    return f"00-{trace_id}-{parent_id}-{flags & (SAMPLED | RANDOM):02x}"
+
+
+def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
+    """The members in order, the first of each key; none at all where one is malformed or there are more than 32."""
+    text = _joined(header)
+    found: dict[str, str] = {}
+    count = 0
+    for part in text.split(","):
+        if not (part := part.strip(_OWS)):
+            continue
+        count += 1
+        if count > MAX_STATE_MEMBERS or not (match := _STATE_MEMBER.fullmatch(part)):
+            return ()
+        found.setdefault(match[1], match[2])
+    return tuple(found.items())
+
+
+def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[StateMember, ...]:
+    """The members with our own at the left, within 32 members and 512 characters.
+
+    Whole members are dropped: those above 128 characters first, then from the right; ours stays.
+    """
+    assert _STATE_MEMBER.fullmatch(f"{OWN_MEMBER}={value}"), "our own member is well-formed"
+    others = [member for member in members if member[0] != OWN_MEMBER][: MAX_STATE_MEMBERS - 1]
+    kept = [(OWN_MEMBER, value), *others]
+    while len(format_tracestate(kept)) > MAX_STATE_CHARS and len(kept) > 1:
+        large = [at for at, member in enumerate(kept) if at and len("=".join(member)) > LARGE_STATE_MEMBER_CHARS]
+        del kept[large[-1] if large else -1]
+    return tuple(kept)
+
+
+def format_tracestate(members: Iterable[StateMember]) -> str:
+    """The header value."""
+    return ",".join([f"{key}={value}" for key, value in members])
+
+
+def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
+    """The members in order, duplicates too. Malformed ones are dropped whole, and so is what exceeds 64 or 8192 bytes.
+
+    Percent-encoding is decoded; bytes that are not UTF-8 become U+FFFD.
+    """
+    found: list[BaggageMember] = []
+    size = 0
+    for part in _joined(header).split(","):
+        if not (part := part.strip(_OWS)):
+            continue
+        size += len(part) + bool(found)
+        if size > MAX_BAGGAGE_BYTES or len(found) == MAX_BAGGAGE_MEMBERS:
+            break
+        if member := _baggage_member(part):
+            found.append(member)
+    return tuple(found)
+
+
+def format_baggage(members: Iterable[BaggageMember]) -> str:
+    """The header value; members that exceed 64 or 8192 bytes are dropped whole, from the right."""
+    parts: list[str] = []
+    size = 0
+    for member in members:
+        assert re.fullmatch(_TOKEN, member.key), "a baggage key is a token"
+        part = ";".join([f"{member.key}={quote(member.value, safe=_BAGGAGE_SAFE)}", *member.properties])
+        size += len(part) + bool(parts)
+        if size > MAX_BAGGAGE_BYTES or len(parts) == MAX_BAGGAGE_MEMBERS:
+            break
+        parts.append(part)
+    return ",".join(parts)
+
+
+def receive(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
+    """What a caller's headers say; None without one valid traceparent, and then tracestate counts for nothing.
+
+    Names are compared without case. State and baggage are kept verbatim; a value that no header may hold is dropped.
+    """
+    values: dict[str, list[str]] = {"traceparent": [], "tracestate": [], "baggage": []}
+    for name, value in headers:
+        values.get(name.lower(), []).append(value)
+    if not (parent := parse_traceparent(values["traceparent"])):
+        return None
+    aside = {name: text for name in ("tracestate", "baggage") if (text := ",".join(values[name])) and _is_plain(text)}
+    given = {"trace_id": parent.trace_id, "span_id": parent.parent_id, "trace_flags": f"{parent.flags:02x}"}
+    return TraceContext.model_validate(given | aside)
+
+
+def child(
+    trace: TraceContext, span_id: str, *, baggage: Mapping[str, str] | None = None, external: bool = False
+) -> dict[str, str]:
+    """The headers of an outbound call under `trace`; `span_id` is the fresh parent id.
+
+    `baggage` are our own values (run, session, decision); they replace what the caller sent under the same key.
+    An `external` callee gets neither baggage nor anybody else's tracestate.
+    """
+    headers = {"traceparent": format_traceparent(trace.trace_id, span_id, int(trace.trace_flags, 16))}
+    foreign = () if external else parse_tracestate(trace.tracestate or "")
+    headers["tracestate"] = format_tracestate(update_tracestate(foreign, span_id))
+    if external:
+        return headers
+    own = baggage or {}
+    carried = [member for member in parse_baggage(trace.baggage or "") if member.key not in own]
+    if text := format_baggage([*(BaggageMember(key, value) for key, value in own.items()), *carried]):
+        headers["baggage"] = text
+    return headers
+
+
+def _baggage_member(part: str) -> BaggageMember | None:
+    pair, *properties = (piece.strip(_OWS) for piece in part.split(";"))
+    match = _BAGGAGE_MEMBER.fullmatch(pair)
+    if not match or not all(_PROPERTY.fullmatch(each) for each in properties):
+        return None
+    return BaggageMember(match[1], unquote(match[2], errors="replace"), tuple(properties))
+
+
+def _joined(header: Header) -> str:
+    text = header if isinstance(header, str) else ",".join(header)
+    return text if len(text) <= MAX_HEADER_CHARS else ""
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) <= MAX_BAGGAGE_BYTES and re.fullmatch(r"[\t -~]*", text) is not None

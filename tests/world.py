@@ -148,8 +148,10 @@ async def open_world(
     owner = Owner(path / "contextos.db" if stores == "sqlite" else None)
 
     async def pause(duration_us: int) -> None:
-        if isinstance(clock, ManualClock):
-            clock.at_us += duration_us
+        if not isinstance(clock, ManualClock):
+            await asyncio.sleep(duration_us / 1e6)
+            return
+        clock.at_us += duration_us
         await asyncio.sleep(min(duration_us, 2_000) / 1e6)
 
     ports = Ports(

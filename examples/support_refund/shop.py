@@ -19,7 +19,7 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -173,12 +173,21 @@ def _failpoint() -> None:
         raise LostReply("the shop's answer was lost on the way; look it up")
 
 
-def adapters(workspace: Path, payments_mode: str | None = None) -> tuple[FunctionAdapter, ...]:
-    """The shop's three adapters over `shop.db` in `workspace`, or over `workspace` itself where it is a file."""
+def unix_us() -> int:
+    return time.time_ns() // 1000
+
+
+def adapters(
+    workspace: Path, payments_mode: str | None = None, now_us: Callable[[], int] = unix_us
+) -> tuple[FunctionAdapter, ...]:
+    """The shop's three adapters over `shop.db` in `workspace`, or over `workspace` itself where it is a file.
+
+    `now_us` is the shop's own clock, by which a late call is late.
+    """
     mode = payments_mode or os.environ.get("SHOP_PAYMENTS", "keyed")
     assert mode in PAYMENTS_MODES, f"`{mode}` is no payments mode; use one of {PAYMENTS_MODES}"
     shop = Shop(workspace / FILE if workspace.is_dir() else workspace)
-    return (orders(shop), policy(shop), payments(shop, mode))
+    return (orders(shop), policy(shop), payments(shop, mode, now_us))
 
 
 def orders(shop: Shop) -> FunctionAdapter:
@@ -195,9 +204,9 @@ def policy(shop: Shop) -> FunctionAdapter:
     return FunctionAdapter(POLICY_ADAPTER, {"eval": evaluate}, inline=("eval",))
 
 
-def payments(shop: Shop, mode: str) -> FunctionAdapter:
+def payments(shop: Shop, mode: str, now_us: Callable[[], int]) -> FunctionAdapter:
     def issue_refund(args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        if mode == "lookup" and time.time_ns() // 1000 > context.not_after_us:
+        if mode == "lookup" and now_us() > context.not_after_us:
             raise BusinessError("too_late", "the call came after its `not_after`; nothing was paid")
         key = context.idempotency_key or context.tool_call_id
         return _paid(shop.refund(args["order_id"], args["amount_inr"], args["currency"], key, mode))

@@ -39,6 +39,12 @@ class Admitted:
     items: tuple[EvidenceItem, ...] = ()
     memory: tuple[EvidenceItem, ...] = ()
 
+    def pack_json(self) -> dict[str, Any]:
+        """The pack as bindings read it; empty where no template binds to it."""
+        params = [value for template in self.templates for step in template.steps for value in step.params.values()]
+        bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
+        return self.loaded.pack.to_json() if bound else {}
+
 
 def asks(request: InvokeRequest) -> dict[str, str]:
     """What the directory is asked."""

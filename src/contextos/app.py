@@ -117,7 +117,7 @@ class SystemEntropy:
     """The `Entropy` of the machine."""
 
     def take(self, count: int) -> bytes:
-        return secrets.token_bytes(count)
+        return os.urandom(count)
 
 
 @dataclass(slots=True)

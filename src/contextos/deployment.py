@@ -18,13 +18,13 @@ from contextos.contracts.journal import Advance, Document, Entry, Parked
 from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
-from contextos.control.catalog import Catalog
+from contextos.control.catalog import Catalog, Loaded
 from contextos.decision import machine
 from contextos.errors import Conflict, ConflictingRequest, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.runtime import invoke_agent
-from contextos.seams import Limits, World
+from contextos.seams import Limits, World, compiled_rules
 from contextos.trust.ledger import Live, RunJournal, verify_chain
 from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
@@ -102,7 +102,9 @@ class Deployment:
                 view = await self._drive(request.tenant_id, run_id, None if known else (request, mark))
             except Conflict:
                 continue
-            while view.wake_at_us and not view.ended and view.wake_at_us - self.ports.clock.now_us() < SOON_US:
+            for _ in range(MAX_CONFLICTS):
+                if not view.wake_at_us or view.ended or view.wake_at_us - self.ports.clock.now_us() >= SOON_US:
+                    break
                 await self.ports.pause(max(view.wake_at_us - self.ports.clock.now_us(), 1_000))
                 view = await self._drive(request.tenant_id, run_id, None)
             return view
@@ -125,10 +127,13 @@ class Deployment:
         if tenant_id not in self._catalogs:
             self._catalogs[tenant_id] = Catalog(
                 self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
-                open_envelope=self._open,
-                allow_unsigned=self.allow_unsigned,
+                open_envelope=self._open, allow_unsigned=self.allow_unsigned, judge=self._judge,
             )  # fmt: skip
         return self._catalogs[tenant_id]
+
+    def _judge(self, loaded: Loaded) -> None:
+        """Whether the rules of what was just pinned compile together. Raises `InvalidArtifact`: the run is refused."""
+        compiled_rules(loaded, self.registry)
 
     def _open(self, envelope: Mapping[str, Any]) -> tuple[str, bytes]:
         """The type and the verified bytes of a published artifact."""

@@ -98,7 +98,8 @@ async def settle(app: Deployment, tenant_id: str, run_id: str, settlement: Settl
     """
     store, entries = await _run(app, tenant_id, run_id)
     sent = [entry for entry in entries if entry.kind == "tool.dispatching"]
-    if not sent or entries[-1].kind != "record.revised" or view_of(tenant_id, run_id, entries).state != "waiting":
+    waiting = view_of(tenant_id, run_id, entries).waiting
+    if not sent or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
     dispatched = orjson.loads(sent[-1].body or b"{}")
     envelope = dispatched["envelope"]
@@ -142,7 +143,12 @@ async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reaso
     if view.waiting is None or view.waiting["for"] != "approval":
         await store.commit(Batch(run=run_id, writes=(wish,), shared=(control,)))
         return view
-    asked, key, document = await _open_question(store, entries)
+    try:
+        asked, key, document = await _open_question(store, entries)
+    except ApprovalRefused:
+        # It was answered, and not dispatched yet: the wish is looked up when the approval is redeemed.
+        await store.commit(Batch(run=run_id, writes=(wish,), shared=(control,)))
+        return view
     body = orjson.loads(document.body)
     void = Write("approvals", asked["approval_id"], document.version, orjson.dumps({**body, "state": "cancelled"}))
     entry = _entry(app, entries, "run.cancel_requested", key, by, {"by": by, "reason": reason})
@@ -188,7 +194,7 @@ def _control(app: Deployment, kind: str, run_id: str, by: str, body: Mapping[str
 
 def _fits(app: Deployment, tenant_id: str, capability_id: str, settlement: Settlement) -> None:
     adapters = app.ports.adapters(tenant_id)
-    capabilities = app.registry.register(adapter.describe() for adapter in adapters.values())
+    capabilities = app.registry.register(tuple(adapter.describe() for adapter in adapters.values()))
     capability = capabilities.get(capability_id)
     problem = None
     if settlement.output is None or capability is None:

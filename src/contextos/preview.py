@@ -27,7 +27,9 @@ class Preview:
     failures: tuple[Failure, ...] = ()
 
 
-class _Stop(Exception):  # noqa: N818 - a signal to `preview`, not an error
+class _Stop(Exception):
+    """A signal to `preview`, not an error."""
+
     def __init__(self, seen: Preview) -> None:
         self.seen = seen
 
@@ -40,7 +42,7 @@ class _Draft(RunJournal):
         if kind == "context.compiled":
             raise _Stop(Preview(CompiledContext.model_validate(body)))
 
-    async def commit(self, *, wake_at_us: int | None = None) -> None:
+    async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - the port's own
         records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
         assert records, "before it is compiled, a run becomes durable only to end"
         raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
@@ -60,9 +62,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         store=store, clock=ports.clock, entropy=ports.entropy, keys=ports.keys, owner=ports.owner,
         lease_ttl_us=app.lease_ttl_us, lease_version=0,
     )  # fmt: skip
-    journal = _Draft(
-        request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, machine.START, live
-    )
+    journal = _Draft(request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, machine.START, live)
     try:
         await invoke_agent(request, fingerprint(request), app.world(request.tenant_id, journal))
     except _Stop as stopped:

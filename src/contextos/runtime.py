@@ -30,7 +30,17 @@ from contextos.decision import critic, executor, intents, planner, scoring
 from contextos.decision.executor import Execution
 from contextos.intelligence.memory import BoundMemory, candidate_writes, propose
 from contextos.intelligence.retrieval import admit as admit_evidence
-from contextos.seams import World, expose, facts_by_name, gateway, judge_step, policy_of, record_now
+from contextos.seams import (
+    World,
+    as_described,
+    described,
+    expose,
+    facts_by_name,
+    gateway,
+    judge_plan,
+    policy_of,
+    record_now,
+)
 from contextos.trust.identity import compare
 from contextos.trust.meter import usage
 from contextos.trust.policy import PolicySet
@@ -55,7 +65,7 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
         ReplayMismatch: on a tape, the loop derives something else than history did.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
-    await receive(request, fingerprint, world)  # 2
+    world = await receive(request, fingerprint, world)  # 2
     admitted = await admit(request, world)  # 3, 4
     if isinstance(admitted, Failure):
         return await conclude(request, None, Outcome(scoring.end_of((admitted,)), (admitted,)), world)
@@ -66,15 +76,19 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
     return await conclude(request, admitted.scope, outcome, world, proposals)  # 15
 
 
-async def receive(request: InvokeRequest, fingerprint: str, world: World) -> None:
-    """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run."""
+async def receive(request: InvokeRequest, fingerprint: str, world: World) -> World:
+    """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run.
+
+    What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run began with.
+    """
 
     async def accept() -> dict[str, Any]:
-        return {"request": request.to_json(), "fingerprint": fingerprint}
+        return {"request": request.to_json(), "fingerprint": fingerprint, "deployment": described(world)}
 
-    await world.journal.ask("run.received", "", {"fingerprint": fingerprint}, accept)
+    received = await world.journal.ask("run.received", "", {"fingerprint": fingerprint}, accept)
     claim = {"run_id": world.journal.run_id, "fingerprint": fingerprint}
     world.journal.stage(Write("requests", request.request_id, 0, orjson.dumps(claim)))
+    return as_described(world, received["deployment"])
 
 
 async def admit(request: InvokeRequest, world: World) -> Admitted | Failure:
@@ -119,7 +133,7 @@ async def know(request: InvokeRequest, admitted: Admitted, world: World) -> Admi
 
     found = await world.journal.ask("evidence.retrieved", "", query.to_json(), retrieve)
     items = admit_evidence([EvidenceItem.model_validate(item) for item in found], query.named, world.journal.now_us)
-    subjects = list(seeds)
+    subjects = list(dict.fromkeys([*seeds, *(item.subject for item in items if item.name)]))
     limit = admitted.loaded.pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
@@ -140,6 +154,10 @@ async def loop(request: InvokeRequest, admitted: Admitted, world: World) -> Atte
             return attempt
         exhausted = attempt.failures
     assert exhausted, "an intent has at least one template"
+    most = admitted.scope.run.run_budget.max_replan_attempts
+    if len(admitted.templates) > most + 1:
+        spent = Failure(code="budget_exhausted", detail=f"`max_replan_attempts` is {most}, and a template is left")
+        return replace(attempt, failures=(spent, *exhausted))
     return attempt
 
 
@@ -165,7 +183,7 @@ async def _attempt(
     journal.note("context.compiled", str(revision), compiled.to_json())
     scope = replace(admitted.scope, surfaced=frozenset(compiled.context_ledger.tools))
     facts = facts_by_name(admitted.items)
-    sources = {"request": request.to_json(), "pack": admitted.loaded.pack.to_json(), "evidence": executor.view(facts)}
+    sources = {"request": request.to_json(), "pack": admitted.pack_json(), "evidence": executor.view(facts)}
     plan = planner.propose(journal.run_id, template, compiled, revision)  # 9
     journal.note("plan.proposed", str(revision), plan.to_json())
     verified = _verify(scope, policy, plan, sources, frozenset(facts), world)  # 10
@@ -174,7 +192,7 @@ async def _attempt(
     })  # fmt: skip
     if verified.verdict != "ok":
         return _scored(request, admitted, plan, Execution({}, facts, None), verified.failures, revision, world)
-    tools = gateway(world, scope, policy, admitted.query, lambda _why: record_now(world, request, scope, Outcome(None)))
+    tools = gateway(world, scope, policy, admitted.query, lambda _why: record_now(world, request, scope, Outcome(None)).to_json())
     execution = await executor.execute(plan, scope, tools, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
     return _scored(request, admitted, plan, execution, failures, revision, world)  # 13
@@ -184,12 +202,7 @@ def _verify(
     scope: RunScope, policy: PolicySet, plan: Plan, sources: Mapping[str, Any],
     evidence: frozenset[str], world: World,
 ) -> critic.Verified:  # fmt: skip
-    decisions = {}
-    for step in plan.steps:
-        if step.tool in scope.capabilities:
-            literal = all(planner.binding_of(value) is None for value in step.params.values())
-            args = dict(step.params) if literal else None
-            decisions[step.id] = judge_step(scope, policy, "plan", step.tool, args, f"{plan.revision}/{step.id}")
+    decisions = judge_plan(scope, policy, plan)
     world.journal.note(
         "policy.decided", f"plan/{plan.revision}", {"decisions": [d.to_json() for d in decisions.values()]}
     )
@@ -267,9 +280,8 @@ async def conclude(
 ) -> DecisionRecord:
     """Step 15: the record, the replay packet and the end become durable together."""
     journal = world.journal
-    body = record_now(world, request, scope, outcome)
-    journal.note("record.revised", "final", body)
-    record = DecisionRecord.model_validate(body)
+    record = record_now(world, request, scope, outcome)
+    journal.note("record.revised", "final", record.to_json())
     journal.note("replay.packed", "", build_packet(record, request).to_json())
     journal.note("run.ended", "", {
         "end": outcome.end, "record_id": record.record_id, "record_hash": record.record_hash, "entries": len(journal.log()) + 1,

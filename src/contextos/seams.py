@@ -7,7 +7,7 @@ policy facts, the Tool Gateway, approvals, the recheck at redemption, the record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from contextos.action.delivery import Outside
@@ -17,14 +17,18 @@ from contextos.action.tool_gateway import Gateway
 from contextos.contracts.codec import content_address
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.ids import derive
-from contextos.contracts.policy import CapabilityView, LeveledBundle, Point, PolicyDecision
+from contextos.contracts.plan import Plan, PlanStep
+from contextos.contracts.policy import CapabilityView, PolicyDecision
 from contextos.contracts.ports import Adapter, Clock, Directory, Estimator, Journal, Keys, Knowledge, Memory, Store
+from contextos.contracts.record import DecisionRecord
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.tool import CallContext
 from contextos.contracts.trace import child
 from contextos.control.catalog import Catalog, Loaded
+from contextos.decision.planner import binding_of
 from contextos.intelligence.retrieval import admit
+from contextos.errors import LostReply, Unavailable
 from contextos.trust.approvals import Approvals, Recheck
 from contextos.trust.identity import mint_claim
 from contextos.trust.meter import usage
@@ -33,6 +37,7 @@ from contextos.trust.record import Outcome, build_record
 from contextos.trust.redact import redact, scan_unsafe
 
 AUDIENCE: Final = "contextos.tool_gateway"
+MAX_POLICIES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +75,38 @@ class World:
     unsafe: tuple[str, ...]
 
 
+def described(world: World) -> dict[str, Any]:
+    """What of the deployment shows in a run's record: it is recorded with the request."""
+    return {"runtime_version": world.runtime_version, "profile": world.profile, "unsafe": list(world.unsafe),
+            "limits": asdict(world.limits)}  # fmt: skip
+
+
+def as_described(world: World, said: Mapping[str, Any]) -> World:
+    """The world of a run, with the deployment as it was when the run began."""
+    return replace(
+        world, runtime_version=said["runtime_version"], profile=said["profile"], unsafe=tuple(said["unsafe"]),
+        limits=Limits(**said["limits"]),
+    )  # fmt: skip
+
+
 def policy_of(world: World, loaded: Loaded, pins: Mapping[str, str]) -> PolicySet:
     """The compiled rules of the pinned bundles; compiled once per set of pins."""
     address = content_address(dict(pins))
     if address not in world.policies:
-        bundles = [LeveledBundle(b.level, b.bundle, b.version, b.digest) for b in loaded.bundles]
-        guardrails = loaded.pack.policy_layer.guardrails
-        world.policies[address] = compile_policy(
-            bundles, gates=loaded.gates, must_refuse=guardrails.must_refuse, must_escalate=guardrails.must_escalate
-        )
+        if len(world.policies) >= MAX_POLICIES:
+            world.policies.clear()
+        world.policies[address] = compiled_rules(loaded, world.registry)
     return world.policies[address]
+
+
+def compiled_rules(loaded: Loaded, registry: Registry) -> PolicySet:
+    """All rules of a pack and of what stands above it. Raises `InvalidArtifact` where they do not fit together."""
+    guardrails = loaded.pack.policy_layer.guardrails
+    capabilities = registry.register(loaded.definitions)
+    return compile_policy(
+        loaded.bundles, gates=loaded.gates, must_refuse=guardrails.must_refuse, must_escalate=guardrails.must_escalate,
+        declared={name: one.definition.approval_mode for name, one in capabilities.items()},
+    )  # fmt: skip
 
 
 def facts_of(
@@ -106,15 +133,26 @@ def expose(scope: RunScope, policy: PolicySet) -> dict[str, PolicyDecision]:
     return dict(zip(names, decisions, strict=True))
 
 
-def judge_step(
-    scope: RunScope, policy: PolicySet, point: Point, capability_id: str, args: Mapping[str, Any] | None, ordinal: str
-) -> PolicyDecision:
-    """Policy's answer about one planned step; `args` only where all of them are literal."""
-    facts = scope.facts if args is None else {**scope.facts, "args": dict(args)}
-    return policy.decide(
-        point, facts, capability=_view(scope, capability_id), granted=capability_id in scope.granted,
-        decision_id=derive("pol_", scope.run.run_id, f"policy.{point}", ordinal),
-    )  # fmt: skip
+def judge_plan(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[str, PolicyDecision]:
+    """Policy's answers at the plan point, by step id; arguments count only where all of a step's are literal."""
+    known = [step for step in plan.steps if step.tool in scope.capabilities]
+    bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
+    ids = [_plan_id(scope, plan, step) for step in bound]
+    views = [_view(scope, step.tool) for step in bound]
+    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.granted)
+    decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
+    for step in known:
+        if step.id not in decisions:
+            facts = {**scope.facts, "args": dict(step.params)}
+            decisions[step.id] = policy.decide(
+                "plan", facts, capability=_view(scope, step.tool), granted=step.tool in scope.granted,
+                decision_id=_plan_id(scope, plan, step),
+            )  # fmt: skip
+    return {step.id: decisions[step.id] for step in known}
+
+
+def _plan_id(scope: RunScope, plan: Plan, step: PlanStep) -> str:
+    return derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}")
 
 
 def facts_by_name(items: Sequence[EvidenceItem]) -> dict[str, Fact]:
@@ -153,7 +191,8 @@ def gateway(
 
     outside = Outside(world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred)
     approvals = Approvals(
-        world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action)
+        world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action),
+        world.unsafe,
     )
     return Gateway(Station(
         journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry, outside=outside,
@@ -161,13 +200,12 @@ def gateway(
     ))  # fmt: skip
 
 
-def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> dict[str, Any]:
+def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> DecisionRecord:
     """The DecisionRecord as the journal stands now."""
-    record = build_record(
+    return build_record(
         world.journal.run_id, request, scope, world.journal.log(), outcome, runtime_version=world.runtime_version,
         unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),
     )  # fmt: skip
-    return record.to_json()
 
 
 def _view(scope: RunScope, name: str) -> CapabilityView:
@@ -200,13 +238,15 @@ async def _ask_again(world: World, scope: RunScope, fact: Fact) -> str | None:
     sent = [entry.body for entry in world.journal.log()
             if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id]  # fmt: skip
     capability = scope.capabilities[fact.subject]
-    if not sent or capability.definition.kind != "read":
+    adapter = world.adapters.get(capability.adapter.adapter_id)
+    if not sent or adapter is None or capability.definition.kind != "read":
         return None
     now_us, timeout_ms = world.clock.now_us(), capability.definition.timeout_s * 1_000
     context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
-    reply = await world.adapters[capability.adapter.adapter_id].call(
-        capability.definition.name, sent[-1]["envelope"]["args"], context
-    )
+    try:
+        reply = await adapter.call(capability.definition.name, sent[-1]["envelope"]["args"], context)
+    except LostReply as error:
+        raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if reply.output is None:
         return None
     cleaned, _ = redact(reply.output, tuple(scope.pack.policy_layer.guardrails.redaction_rules))

@@ -99,7 +99,7 @@ class Delivery:
             )  # fmt: skip
             result = ToolResultEnvelope.model_validate(answer["envelope"])
             outcome = answer["outcome"]
-            again = attempt < MAX_ATTEMPTS and _may_ask_again(capability, outcome)
+            again = attempt < MAX_ATTEMPTS and self._calls_left() and _may_ask_again(capability, outcome)
             if claimed is not None and not again and outcome != "unknown":
                 happened = result.status == "completed" or bool(result.mutations)
                 self.journal.stage(idempotency.conclude(claimed, result, happened=happened))
@@ -113,13 +113,18 @@ class Delivery:
             return result
         raise AssertionError("the last attempt returns")
 
+    def _calls_left(self) -> bool:
+        """Whether the budget allows one more dispatch; a retry is one."""
+        sent = sum(entry.kind == "tool.dispatching" for entry in self.journal.log())
+        return sent < self.scope.run.run_budget.max_tool_calls
+
     def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
         return CallContext(
             tenant_id=self.scope.run.tenant_id, run_id=envelope.run_id, tool_call_id=envelope.tool_call_id,
             idempotency_key=envelope.idempotency_key, not_after_us=not_after_us,
             timeout_ms=capability.definition.timeout_s * 1_000,
             headers=self.outside.headers(envelope.tool_call_id, capability.adapter.external),
-            claim=self.outside.claim_token() if capability.definition.kind == "write" else "",
+            claim=self.outside.claim_token,
         )  # fmt: skip
 
     async def _send(
@@ -146,9 +151,12 @@ class Delivery:
             else:
                 reply = None
         except Unavailable as error:
-            return self._outcome("not_sent", capability, envelope, None, began, approval, str(error))
+            # That this call was not sent says nothing of the one that it asks about.
+            outcome = "not_sent" if mode == "send" else "unknown"
+            return self._outcome(outcome, capability, envelope, None, began, approval, str(error))
         except LostReply as error:
-            return self._outcome("unknown", capability, envelope, None, began, approval, str(error))
+            outcome = "not_sent" if capability.definition.kind == "read" else "unknown"
+            return self._outcome(outcome, capability, envelope, None, began, approval, str(error))
         if reply is None:
             return self._outcome(
                 "unknown", capability, envelope, None, began, approval, "it is not known whether it happened"

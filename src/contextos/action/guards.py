@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from contextos.action import idempotency
 from contextos.action.delivery import Outside
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MISSING, content_address, resolve
 from contextos.contracts.ids import derive
+from contextos.contracts.pack import Permission
 from contextos.contracts.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.ports import Approvals, Journal, Policy
 from contextos.contracts.scope import Action, Capability, Fact, Redeemed, RunScope, StepCall
@@ -99,11 +100,8 @@ async def well_formed(at: Station, governed: Governed) -> Governed | Refusal:
 
 async def agreed(at: Station, governed: Governed) -> Governed | Refusal:
     """Where the request and an argument both carry a value, they are the same value."""
-    request = at.scope.request.to_json()
-    adapter, _, capability = governed.capability.capability_id.partition(".")
-    for permission in at.scope.pack.tooling_layer.permissions:
-        if (permission.adapter_id, permission.capability) != (adapter, capability):
-            continue
+    for permission in _permissions(at, governed):
+        request = at.scope.request.to_json() if permission.agrees_with else {}
         for argument, where in permission.agrees_with.items():
             stated, final = resolve(request, where), governed.args.get(argument, MISSING)
             if stated is not MISSING and final is not MISSING and content_address(stated) != content_address(final):
@@ -130,6 +128,9 @@ async def permitted(at: Station, governed: Governed) -> Governed | Refusal:
     decision = decide(at, governed, "execute", governed.key)
     at.journal.note("policy.decided", f"execute/{governed.key}", decision.to_json())
     governed = replace(governed, decision=decision)
+    # A guardrail wins over every allow: what it escalates is for a person, unless another one refuses it.
+    if decision.must_escalate and not decision.must_refuse:
+        return Refusal("blocked", "must_escalate", "a guardrail escalates: " + ", ".join(decision.must_escalate))
     if not decision.allowed:
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
         return Refusal("blocked", code, _why_denied(decision))
@@ -189,12 +190,17 @@ def _why_denied(decision: PolicyDecision) -> str:
 
 def _bounds(at: Station, governed: Governed, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
     bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
-    adapter, _, capability = governed.capability.capability_id.partition(".")
-    for permission in at.scope.pack.tooling_layer.permissions:
-        if (permission.adapter_id, permission.capability) == (adapter, capability):
-            for argument, bound in permission.arg_constraints.items():
-                bounds[argument] = (*bounds.get(argument, ()), bound)
+    for permission in _permissions(at, governed):
+        for argument, bound in permission.arg_constraints.items():
+            bounds[argument] = (*bounds.get(argument, ()), bound)
     return bounds
+
+
+def _permissions(at: Station, governed: Governed) -> list[Permission]:
+    """What the pack says about this capability, for whatever role: a bound counts even for those it does not grant."""
+    adapter, _, capability = governed.capability.capability_id.partition(".")
+    listed = at.scope.pack.tooling_layer.permissions
+    return [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
 
 
 async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
@@ -203,7 +209,7 @@ async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
         return governed
     definition = governed.capability.definition
     key = idempotency.key_of(at.scope, definition.idempotency, governed.capability.capability_id, governed.call)
-    act = await idempotency.look_up(at, governed, key)
+    act = await _look_up(at, governed, key, "before")
     if act["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if act["denied"]:
@@ -213,6 +219,13 @@ async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
     if act["state"] == "completed":
         return Refusal("completed", "replayed", "done before", output=act["output"], mutations=tuple(act["mutations"]))
     return replace(governed, idempotency_key=key, act=act)
+
+
+async def _look_up(at: Station, governed: Governed, key: str, when: Literal["before", "redeem"]) -> dict[str, Any]:
+    return await idempotency.look_up(
+        at.journal, at.outside.store, at.outside.clock, governed.capability, key, governed.args,
+        step_key=governed.key, when=when,
+    )  # fmt: skip
 
 
 async def evidence_frozen(at: Station, governed: Governed) -> Governed | Refusal:
@@ -253,11 +266,13 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
         return Refusal("blocked", redeemed.code, redeemed.detail)
     again = decide(at, governed, "redeem", governed.key)
     at.journal.note("policy.decided", f"redeem/{governed.key}", again.to_json())
-    if not again.allowed or again.gates != decision.gates:
+    if not again.allowed or again.must_escalate or again.gates != decision.gates:
         return Refusal("blocked", "approval_void", "policy no longer says what the approver was told")
-    act = await idempotency.look_up(at, governed, governed.idempotency_key, when="redeem")
-    if act["cancelled"] or act["denied"] or act["state"] != "free":
-        return Refusal("blocked", "approval_void", "the act was cancelled, denied or done meanwhile")
+    act = await _look_up(at, governed, governed.idempotency_key, "redeem")
+    if act["cancelled"]:
+        return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
+    if act["denied"] or act["state"] != "free":
+        return Refusal("blocked", "approval_void", "the act was denied or done meanwhile")
     return replace(governed, approval=redeemed, act=act, decision=again)
 
 

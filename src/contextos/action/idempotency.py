@@ -7,18 +7,17 @@ Source: shared/design/contracts.md, "idempotency key", "A denial is final".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import orjson
 
 from contextos.contracts.codec import content_address
 from contextos.contracts.ids import idempotency_key
 from contextos.contracts.journal import Parked, Write
+from contextos.contracts.ports import Clock, Journal, Store
 from contextos.contracts.scope import Capability, RunScope, StepCall
 from contextos.contracts.tool import Idempotency, ToolResultEnvelope
-
-if TYPE_CHECKING:
-    from contextos.action.guards import Governed, Station
 
 RETRY_CLAIMED_US = 50_000
 """How long a run sleeps before it looks again at an act that another run is doing."""
@@ -49,21 +48,23 @@ def denial_key(capability: Capability, key: str) -> str:
     return f"{capability.capability_id}/{capability.definition_digest}/{key}"
 
 
-async def look_up(at: Station, governed: Governed, key: str, *, when: str = "before") -> dict[str, Any]:
+async def look_up(
+    journal: Journal, store: Store, clock: Clock, capability: Capability, key: str, args: Mapping[str, Any], *,
+    step_key: str, when: Literal["before", "redeem"],
+) -> dict[str, Any]:  # fmt: skip
     """What is known of the act now, as one recorded answer.
 
-    `state` is `free`, `completed` (with the stored output), `other_body`; an act that another run is doing parks this one.
+    `state` is `free`, `completed` (with the stored output), `other_body` or, at redemption, `claimed`; before that an
+    act that another run is doing parks this one.
     """
-    journal, store = at.journal, at.outside.store
-    capability = governed.capability
-    mine = fingerprint(governed.args)
+    mine = fingerprint(args)
 
     async def call() -> dict[str, Any]:
         cancelled = await store.scan("cancels", key=journal.run_id)
         denied = await store.scan("denials", key=denial_key(capability, key))
         acts = await store.scan("keys", key=f"{capability.capability_id}/{key}")
         answer: dict[str, Any] = {
-            "cancelled": bool(cancelled), "denied": bool(denied), "state": "free", "version": 0, "output": None, "mutations": [],
+            "cancelled": bool(cancelled), "denied": bool(denied), "state": "free", "version": 0, "mutations": [],
         }  # fmt: skip
         if acts:
             act = orjson.loads(acts[0].body)
@@ -73,11 +74,14 @@ async def look_up(at: Station, governed: Governed, key: str, *, when: str = "bef
                 return {**answer, "state": "completed", "output": act["output"], "mutations": act["mutations"]}
             if act["state"] == "released":
                 return {**answer, "version": acts[0].version}
-            raise Parked(at.outside.clock.now_us() + RETRY_CLAIMED_US)
+            if when == "redeem":
+                # What was rechecked a moment ago would be old by the time the other run is done.
+                return {**answer, "state": "claimed"}
+            raise Parked(clock.now_us() + RETRY_CLAIMED_US)
         return answer
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": mine}
-    found: dict[str, Any] = await journal.ask("act.looked_up", f"{when}/{governed.key}", request, call)
+    found: dict[str, Any] = await journal.ask("act.looked_up", f"{when}/{step_key}", request, call)
     return found
 
 

@@ -5,7 +5,7 @@ Source: Reference Architecture, "Action plane"; contextos-facts.md, section 13; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
@@ -19,6 +19,7 @@ from contextos.errors import InvalidArtifact, Problem
 
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_SUBSCHEMAS: Final = 2_000
+MAX_KNOWN: Final = 256
 
 
 def _refuse_remote(uri: str) -> NoReturn:
@@ -30,9 +31,24 @@ class Registry:
 
     def __init__(self) -> None:
         self._validators: dict[tuple[str, str, str], jsonschema_rs.Draft202012Validator] = {}
+        self._known: dict[int, tuple[tuple[AdapterDefinition, ...], dict[str, Capability]]] = {}
 
-    def register(self, definitions: Iterable[AdapterDefinition]) -> dict[str, Capability]:
-        """Capabilities by id. Raises `InvalidArtifact` naming the schema that does not fit the profile."""
+    def register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
+        """Capabilities by id; the same tuple again is answered from memory.
+
+        Raises:
+            InvalidArtifact: a schema does not fit the profile, or a capability is declared twice.
+        """
+        known = self._known.get(id(definitions))
+        if known is not None and known[0] is definitions:
+            return known[1]
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        found = self._register(definitions)
+        self._known[id(definitions)] = (definitions, found)
+        return found
+
+    def _register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
         found: dict[str, Capability] = {}
         for adapter in definitions:
             digest = content_address(adapter.to_json())

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from contextos.contracts.codec import canonical
+import orjson
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 1
@@ -130,7 +130,8 @@ def header_hash(entry: Entry) -> str:
 
 
 def _hash(header: dict[str, Any]) -> str:
-    return "sha256:" + hashlib.sha256(canonical(header)).hexdigest()
+    # Only texts and integers under ASCII keys: orjson's sorted output is RFC 8785 as it is.
+    return "sha256:" + hashlib.sha256(orjson.dumps(header, None, orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,18 @@ class Model(BaseModel):
                 return value
         raise ValidationError.from_exception_data(type(self).__name__, faults)
 
+    @classmethod
+    def sealed_from(cls, body: dict[str, Any]) -> Self:
+        """What `sealed()` gives, straight from its wire form.
+
+        Raises:
+            pydantic.ValidationError: it does not hold.
+        """
+        value = cls.model_validate(body, context=SEALED)
+        if faults := list(_faults(value, ())):
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return value
+
     def to_json(self) -> dict[str, Any]:
         """The wire form: JSON-able; exactly the fields that were given."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)

@@ -5,7 +5,7 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; shared/design/c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -106,7 +106,7 @@ class AdapterReply(Model):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What travels with a call beside its arguments. `claim` is the run's signed `ctxid/1`; it is never recorded."""
+    """What travels with a call beside its arguments. `claim` mints the run's signed `ctxid/1`; it is never recorded."""
 
     tenant_id: str
     run_id: str
@@ -115,7 +115,7 @@ class CallContext:
     not_after_us: int
     timeout_ms: int
     headers: dict[str, str] = field(default_factory=dict)
-    claim: str = ""
+    claim: Callable[[], str] = str
 
 
 class ToolCallEnvelope(Model):

@@ -109,7 +109,8 @@ def merge(
             _add_intents(merged, artifact.intents, artifact.task_templates)
         elif isinstance(artifact, DecisionCatalog):
             _add(merged, merged.specs, artifact.decision_specs, "decision_key")
-        elif isinstance(artifact, PolicyArtifact):
+        else:
+            assert isinstance(artifact, PolicyArtifact), "a request names one pack"
             _add_bundle(merged, "pack", artifact.bundle, artifact.version)
     return merged
 

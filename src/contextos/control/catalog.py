@@ -49,18 +49,23 @@ class Loaded:
     definitions: tuple[AdapterDefinition, ...]
 
 
+Judge = Callable[[Loaded], None]
+"""Raises `InvalidArtifact` for a set that other planes could not use: rules that do not compile, say."""
+
+
 class Catalog:
     """The control plane of one tenant.
 
     `open_envelope` verifies a DSSE envelope and gives payload type and bytes, or raises `SignatureInvalid`. Only with
-    `allow_unsigned` does an envelope without any signature count; a signature that does not hold never does.
+    `allow_unsigned` does an envelope without any signature count; a signature that does not hold never does. `judge` is
+    asked before a set is pinned for the first time.
     """
 
     def __init__(
         self, store: Store, *, tenant_id: str, open_envelope: OpenEnvelope, runtime_version: str,
-        allow_unsigned: bool = False,
+        allow_unsigned: bool = False, judge: Judge | None = None,
     ) -> None:  # fmt: skip
-        self._store, self._tenant, self._runtime_version = store, tenant_id, runtime_version
+        self._store, self._tenant, self._runtime_version, self._judge = store, tenant_id, runtime_version, judge
         self._shelf = Shelf(store, open_envelope, allow_unsigned=allow_unsigned)
         self._pinned: Recent[tuple[Pinned, tuple[AdapterDefinition, ...]]] = Recent()
         self._loaded: Recent[Loaded] = Recent()
@@ -147,12 +152,14 @@ class Catalog:
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             found = await self._resolve(refs, active, definitions)
             if isinstance(found, Refused):
-                return {"failure": {"code": found.code, "detail": found.detail}}
-            pinned, used = found, tuple(definitions[adapter_id] for adapter_id in found.adapters)
+                return _failure(found)
+            used = tuple(definitions[adapter_id] for adapter_id in found.adapters)
             await self._shelf.keep(used)
-            self._pinned.keep(key, (pinned, used))
-        addresses = {ADAPTER + name: self._shelf.address(definitions[name]) for name in pinned.adapters}
-        return pinned.answer({**addresses, ACTIVE_POLICIES: active.digest})
+            misfit = await self._misfit(self._answer(found, active, definitions))
+            if misfit:
+                return _failure(misfit)
+            pinned, _ = self._pinned.keep(key, (found, used))
+        return self._answer(pinned, active, definitions)
 
     async def load(self, answer: Mapping[str, Any]) -> Loaded:
         """The artifacts of a recorded answer of `pin`, by digest.
@@ -197,6 +204,19 @@ class Catalog:
                 now[name] = None if name in active.withdrawn else await self._shelf.digest_of(name)
         return now
 
+    def _answer(self, pinned: Pinned, active: Active, definitions: Definitions) -> dict[str, Any]:
+        addresses = {ADAPTER + name: self._shelf.address(definitions[name]) for name in pinned.adapters}
+        return pinned.answer({**addresses, ACTIVE_POLICIES: active.digest})
+
+    async def _misfit(self, answer: dict[str, Any]) -> Refused | None:
+        """What another plane has against a set; found now, so that no run meets it half way."""
+        if self._judge is not None:
+            try:
+                self._judge(await self.load(answer))
+            except InvalidArtifact as error:
+                return Refused("unknown_ref", f"`{answer['pack_ref']}` cannot be used: {error}")
+        return None
+
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
         return live is known or (live is not None and self._shelf.address(live) == self._shelf.address(known))
 
@@ -226,6 +246,10 @@ class Catalog:
     ) -> None:
         draft = Draft(kind, said.get("ref", ""), at_us, by, canonical({**said, "by": by}), salt(SALT_BYTES))
         await self._store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),), writes=writes))
+
+
+def _failure(refused: Refused) -> dict[str, Any]:
+    return {"failure": {"code": refused.code, "detail": refused.detail}}
 
 
 def _refuse_level(level: Level, stored: Stored) -> None:

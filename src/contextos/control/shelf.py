@@ -68,8 +68,10 @@ class Shelf:
 
     def opened(self, envelope: dict[str, Any]) -> Stored:
         """The artifact in an envelope whose signature holds. Raises as `artifacts.read` does, or `SignatureInvalid`."""
+        if not isinstance(envelope, dict) or not isinstance(envelope.get("payloadType"), str):
+            raise SignatureInvalid("this is no DSSE envelope; seal the artifact first")
         if self._allow_unsigned and envelope.get("signatures") == []:
-            return read(str(envelope.get("payloadType")), _unsigned(envelope.get("payload")))
+            return read(envelope["payloadType"], _unsigned(envelope.get("payload")))
         return read(*self._verify(envelope))
 
     async def active(self) -> Active:

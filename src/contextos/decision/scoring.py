@@ -44,10 +44,10 @@ def score(
     wall = budget.wall_clock_ms * 1_000
     axes = {
         "policy": 0 if codes & _POLICY else 1,
-        "utility": round(done / steps, 4) if steps else 0,
-        "latency": round(max(0.0, 1 - wall_clock_us / wall), 4),
+        "utility": _share(done / steps) if steps else 0,
+        "latency": _share(1 - wall_clock_us / wall),
         "safety": 0 if "unsafe_output" in codes else 1,
-        "economics": round(max(0.0, 1 - cost_cents / budget.max_cost_cents), 4) if budget.max_cost_cents else 0,
+        "economics": _share(1 - cost_cents / budget.max_cost_cents) if budget.max_cost_cents else 0,
     }
     card: dict[str, Any] = {}
     for axis, value in axes.items():
@@ -60,3 +60,9 @@ def score(
     )
     card["verdict"] = verdict
     return card
+
+
+def _share(value: float) -> float | int:
+    """Within 0 and 1, to 4 decimals; a whole one is an integer, which is how it is written."""
+    rounded = round(min(1.0, max(0.0, value)), 4)
+    return int(rounded) if rounded.is_integer() else rounded

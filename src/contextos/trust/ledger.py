@@ -95,8 +95,11 @@ class RunJournal:
         assert KINDS[kind].asked, f"`{kind}` is noted, not asked"
         if self.on_tape:
             return self._read_asked(kind, key, request)
-        self._go_live(kind)
+        if self._live is None:
+            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        # A call that only says "not yet" leaves no trace, or a run that waits for another would fill its journal.
         answer = await call()
+        self._go_live(kind)
         self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
         return self._log[-1].body
 
@@ -194,8 +197,8 @@ class RunJournal:
             self.tenant, self.run_id, self._seq + 1, self._head,
             Draft(kind, key, at_us, by, raw, self._live.entropy.take(16)),
         )  # fmt: skip
-        # What is used is what was written, not the object that the caller still holds.
-        self._push(entry, orjson.loads(raw))
+        # Of an answer, what is used is what was written and not the object that the outside may still hold.
+        self._push(entry, orjson.loads(raw) if KINDS[kind].asked else body)
         self._pending.append(entry)
 
     def _next(self) -> Entry:
@@ -228,7 +231,7 @@ class RunJournal:
         elif raw != entry.body:
             raise ReplayMismatch(entry.seq, kind, _first_difference(loads(entry.body, max_bytes=1 << 26), body))
         self._at += 1
-        self._push(entry, orjson.loads(raw))
+        self._push(entry, body)
 
     def _expect(self, kind: str, key: str) -> Entry:
         entry = self._next()

@@ -13,7 +13,6 @@ from typing import Any, Final
 from contextos.contracts.codec import content_address
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, SEMANTICS, Logged
-from contextos.contracts.model import SEALED
 from contextos.contracts.record import DecisionRecord, ReplayExpectation, ReplayPacket
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope
@@ -87,7 +86,7 @@ def build_record(
     if outcome.scorecard:
         body["scorecard"] = dict(outcome.scorecard)
     body["record_hash"] = content_address(body)
-    return DecisionRecord.model_validate(body, context=SEALED)
+    return DecisionRecord.sealed_from(body)
 
 
 def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:

@@ -14,7 +14,7 @@ from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContex
 from contextos.errors import InvalidSettings, LostReply, Unavailable
 
 Answer = Callable[[Mapping[str, Any], CallContext], Any]
-CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 2_000)
+CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 60_000)
 SOON = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 30)
 
 
@@ -22,8 +22,8 @@ def definition(strategy: str = "none") -> AdapterDefinition:
     schema = {"type": "object", "additionalProperties": False}
     about = {"input_schema": schema, "output_schema": schema, "idempotency": {"strategy": "none"}, "cost_cents": 0.5}
     read = {"name": "look", "kind": "read", "risk_level": "read", "approval_mode": "read_only", **about}
-    write = {"name": "act", "kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive", **about}
-    write["idempotency"] = {"strategy": strategy}
+    write = {"name": "act", "kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
+    write |= about | {"idempotency": {"strategy": strategy}}
     return AdapterDefinition.model_validate(
         {"adapter_id": "adp_test", "type": "function", "version": "1", "capabilities": [read, write]}
     )
@@ -106,9 +106,9 @@ class OddError(Exception):
 def test_a_fault_of_a_write_may_have_happened_and_one_of_a_read_did_not(
     error: Exception, capability: str, heard: type[Exception]
 ) -> None:
-    with pytest.raises(heard, match=type(error).__name__ if not isinstance(error, TimeoutError) else "") as raised:
+    with pytest.raises(heard, match=type(error).__name__) as raised:
         call(adapter(look=raises(error), act=raises(error)), capability)
-    assert raised.value.__cause__ is error
+    assert type(raised.value.__cause__) is type(error)
 
 
 @pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])

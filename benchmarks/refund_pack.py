@@ -1,0 +1,148 @@
+"""The refund of `examples/support_refund` over the tools of a benchmark: its pack, adapters and an opened deployment."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contextos import __version__, desk
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.function import FunctionAdapter
+from contextos.context.estimator import BytesDiv4
+from contextos.contracts.codec import canonical
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment import Deployment, Ports
+from contextos.engine.owner import Owner
+from contextos.seams import Limits
+from contextos.store.clock import SystemClock
+from contextos.store.sqlite import SqliteStores
+from contextos.trust.assertion import sign_statement
+from contextos.trust.seal import KeyRing, kid_of, seal
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
+TENANT = "tenant_acme_prod"
+APPROVER, APPROVER_SEED = "user_finance_lead_77", bytes(range(32))
+
+
+class SystemEntropy:
+    def take(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+class Tools:
+    """The benchmark's outside world as adapters. Each run is an act of its own: the key's scope is the run."""
+
+    def __init__(self, outside: Any, orders: str, *, keyed: bool) -> None:
+        self.outside, self.keyed = outside, keyed
+        self.requests: dict[str, str] = {}
+
+    def adapters(self) -> tuple[FunctionAdapter, ...]:
+        sys_path = EXAMPLE / "shop.py"
+        namespace = _load(sys_path)
+        payments = json.loads(json.dumps(namespace["payments_adapter"]("keyed" if self.keyed else "none").to_json()))
+        capability = payments["capabilities"][0]
+        capability["idempotency"] |= {"scope": "run"}
+        capability["idempotency"].pop("identity_args", None)
+        properties = capability["input_schema"]["properties"]
+        properties["request_id"] = {"type": "string"}
+        capability["input_schema"]["required"] = sorted(properties)
+        return (
+            FunctionAdapter(namespace["ORDERS_ADAPTER"], {"lookup": self._lookup}, inline=("lookup",)),
+            FunctionAdapter(namespace["POLICY_ADAPTER"], {"eval": self._eval}, inline=("eval",)),
+            FunctionAdapter(AdapterDefinition.model_validate(payments), {"issue_refund": self._refund}),
+        )
+
+    def _lookup(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        order = self.outside.orders_lookup(args["order_id"])
+        return {"order_id": order["order_id"], "customer_id": "cus_77", "total_inr": order["total"],
+                "currency": order["currency"], "status": order["status"]}  # fmt: skip
+
+    def _eval(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        self.outside.policy_eval({"intent": "support.refund", "context": {
+            "refund_amount": args["amount_inr"], "identity_verified": True, "order_id": args["order_id"], "currency": "INR"}})
+        return {"eligible": True, "refundable_inr": 9900, "policy_version": "returns-4"}
+
+    def _refund(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        paid = self.outside.issue_refund(args["request_id"], args["order_id"], args["amount_inr"])
+        output = {"transaction_id": paid["transaction_id"], "refund_amount_inr": paid["amount"], "currency": "INR"}
+        return AdapterReply(output=output, mutations=(f"refund:{paid['transaction_id']}",), cost_cents=0.31)
+
+
+def pack(filler: int) -> dict[str, Any]:
+    """The example's pack; the refund names the request that it is for; `filler` rules for other intents stand beside."""
+    body: dict[str, Any] = copy.deepcopy(json.loads((EXAMPLE / "pack.json").read_text("utf-8")))
+    template = body["decision_layer"]["task_templates"][0]
+    template["steps"][2]["params"]["request_id"] = {"from": "request", "pointer": "/request_id"}
+    rules = body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
+    rules += [
+        {"rule_id": f"R_FILLER_{number:03d}", "applies_to": {"intent": "support.refund", "capability": "adp_payments.issue_refund"},
+         "if": {">": [{"var": "args.amount_inr"}, 1_000_000 + number]}, "then": {"allow": False}}
+        for number in range(filler)
+    ]  # fmt: skip
+    return body
+
+
+async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
+    """A deployment over SQLite in `path`, made if it is not there, with the pack published and the graph seeded."""
+    directory = path / "directory.json"
+    keys = KeyRing.from_seed(b"b" * 32)
+    public = KeyRing({"pack": APPROVER_SEED})
+    kid = public.kids("pack")[0]
+    known = json.loads((EXAMPLE / "directory.json").read_text("utf-8"))
+    known[TENANT]["approvers"][0]["keys"] = [{"kid": kid, "public_key": (public.public_key("pack", kid) or b"").hex()}]
+    directory.write_text(json.dumps(known), "utf-8")
+    clock = SystemClock()
+    fresh = not (path / "contextos.db").exists()
+    stores = SqliteStores(path / "contextos.db", clock=clock)
+    owner = Owner(None)  # the folder may hold files only; one process at a time drives here
+    adapters = {adapter.describe().adapter_id: adapter for adapter in tools.adapters()}
+
+    async def pause(duration_us: int) -> None:
+        import asyncio
+
+        await asyncio.sleep(duration_us / 1e6)
+
+    deployment = Deployment(
+        ports=Ports(
+            stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
+            directory=FileDirectory(directory), adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause,
+            owner=owner.id, alive=owner.alive,
+        ),
+        limits=Limits(), runtime_version=__version__,
+    )  # fmt: skip
+    if fresh:
+        envelope = seal(PACK_TYPE, canonical(pack(filler)), keys, "pack")
+        await deployment.catalog(TENANT).publish(envelope, by="bench", at_us=clock.now_us(), salt=os.urandom)
+        graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
+        await stores.graph(TENANT).put(graph["nodes"], graph["edges"])
+    return deployment
+
+
+async def approve(deployment: Deployment, run_id: str) -> None:
+    """The finance lead agrees, with their own key."""
+    kid = KeyRing({"pack": APPROVER_SEED}).kids("pack")[0]
+    assert kid == kid_of(KeyRing({"pack": APPROVER_SEED}).public_key("pack", kid) or b"")
+    await desk.answer(
+        deployment, TENANT, run_id, approver_id=APPROVER, verdict="approved", reason="bench",
+        vouch=lambda said: {"kind": "jws", "token": sign_statement(APPROVER_SEED, kid, said)},
+    )  # fmt: skip
+
+
+async def run_of(deployment: Deployment, request_id: str) -> str:
+    """The run of a request."""
+    found = await deployment.ports.stores.tenant(TENANT).scan("requests", key=request_id)
+    return str(json.loads(found[0].body)["run_id"])
+
+
+def _load(path: Path) -> dict[str, Any]:
+    import runpy
+
+    return runpy.run_path(str(path))
+
+
+__all__ = ["APPROVER", "TENANT", "Tools", "approve", "open_deployment", "pack", "run_of"]

@@ -1,0 +1,124 @@
+"""The command line: flat verbs over one workspace. Each command returns its exit code; `main` is the edge.
+
+Commands import what they need when they run, so that `contextos --help` costs no more than the parser.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from contextos.cli import approvals, artifacts, audit, demo, memory, requests, runs, simulate
+from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
+from contextos.errors import ContextOSError
+
+__all__ = ["COMMANDS", "command_line", "main", "run"]
+
+COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
+    "demo": (demo.demo, "contextos demo --yes"),
+    "invoke": (requests.invoke, "contextos invoke requests/next.json"),
+    "approve": (
+        approvals.approve,
+        "contextos approve req_next --as user_finance_lead_77 --key keys/user_finance_lead_77.key",
+    ),
+    "deny": (
+        approvals.deny,
+        "contextos deny req_deny --as user_finance_lead_77 --key keys/user_finance_lead_77.key --reason 'paid before'",
+    ),
+    "settle": (
+        approvals.settle,
+        "contextos settle req_lost --did-not --evidence ticket:4711 --by user_ops_1",
+    ),
+    "cancel": (approvals.cancel, "contextos cancel req_cancel --by user_ops_1 --reason 'asked twice'"),
+    "runs": (runs.runs, "contextos runs --limit 5"),
+    "show": (runs.show, "contextos show req_large"),
+    "compile": (requests.compile_request, "contextos compile requests/large.json"),
+    "replay": (audit.replay, "contextos replay req_large"),
+    "verify": (audit.verify, "contextos verify"),
+    "export": (audit.export, "contextos export req_small req_large --out runs.jsonl"),
+    "lint": (artifacts.lint, "contextos lint pack.json"),
+    "schemas": (artifacts.schemas, "contextos schemas --out schemas"),
+    "memory list": (memory.list_proposals, "contextos memory list"),
+    "memory review": (memory.review, "contextos memory review PROPOSAL --promote --by user_ops_1"),
+    "simulate": (simulate.simulate, "contextos simulate --seeds 2"),
+    "resume": (requests.resume, "contextos resume"),
+}
+"""Every command with its example, which the docs test runs in a workspace of `contextos demo --keep`."""
+
+# The parser's own errors; typer names their subclass and not them.
+_USAGE: Final[type[Exception]] = typer.BadParameter.__bases__[0]
+
+
+def command_line() -> typer.Typer:
+    """The parser of every command."""
+    made = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _codes())
+    nested = _group("What runs propose to remember, and a person's word on it.", "")
+    made.callback()(_root)
+    made.add_typer(nested, name="memory")
+    for name, (command, example) in COMMANDS.items():
+        group, verb = (nested, name.split()[1]) if " " in name else (made, name)
+        group.command(verb, epilog=f"\b\nExample:\n  {example}")(command)
+    return made
+
+
+def _group(help_text: str, epilog: str) -> typer.Typer:
+    return typer.Typer(
+        help=help_text, epilog=epilog, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+
+
+def _codes() -> str:
+    return "\b\nExit codes:\n" + "\n".join(f"  {code:<3} {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from contextos import __version__
+
+        sys.stdout.write(f"contextos {__version__}\n")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Only what `--version` needs."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Never raises for what a person may get wrong."""
+    as_json = JSON_OPTION in arguments
+    try:
+        code: Any = command_line()(list(arguments) or ["--help"], standalone_mode=False, prog_name="contextos")
+        return USAGE if not arguments else code if isinstance(code, int) else 0
+    except ContextOSError as error:
+        return fail(error, as_json=as_json)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output left; there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except _USAGE as error:
+        return _usage(error, as_json=as_json)
+    except Exception as error:
+        if os.environ.get("CONTEXTOS_DEBUG"):
+            raise
+        return defect(error, as_json=as_json)
+
+
+def _usage(error: Any, *, as_json: bool) -> int:
+    message = error.format_message().rstrip(".")
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "contextos"
+    return misused(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", as_json=as_json)
+
+
+def main() -> None:
+    """The `contextos` command."""
+    sys.exit(run(sys.argv[1:]))

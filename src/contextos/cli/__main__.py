@@ -1,0 +1,5 @@
+"""`python -m contextos.cli` is `contextos`."""
+
+from contextos.cli import main
+
+main()

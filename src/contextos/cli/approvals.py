@@ -1,0 +1,186 @@
+"""`approve`, `deny`, `settle`, `cancel`: what people say to a run that waits.
+
+Who answers sees the whole question first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.opening import (
+    WORKSPACE,
+    JsonOption,
+    RunArgument,
+    Session,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    exit_code_of,
+    read_file,
+    within,
+)
+from contextos.cli.requests import outcome_lines, question_lines
+from contextos.cli.terminal import give, remark
+from contextos.errors import ApprovalRefused, InvalidInput, Problem
+
+AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Who answers: an approver of the directory.")]
+KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The approver's key: 32 bytes in hex.")]
+LocalOption = Annotated[
+    bool, typer.Option("--unsafe-local", help="Answer without a key, where the settings allow it; the record says so.")
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept and signed.")]
+ByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Who says so; kept in the record.")]
+
+
+def approve(
+    run: RunArgument,
+    as_id: AsOption,
+    key: KeyOption = None,
+    unsafe_local: LocalOption = False,
+    reason: ReasonOption = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Approve what a run waits for, and drive it on."""
+    vouch = _vouch(key, unsafe_local)
+    return _answer(run, as_id, "approved", reason, vouch, workspace, tenant, as_json)
+
+
+def deny(
+    run: RunArgument,
+    as_id: AsOption,
+    key: KeyOption = None,
+    unsafe_local: LocalOption = False,
+    reason: ReasonOption = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Deny what a run waits for. The same act cannot be asked for again unseen."""
+    vouch = _vouch(key, unsafe_local)
+    return _answer(run, as_id, "denied", reason, vouch, workspace, tenant, as_json)
+
+
+def settle(
+    run: RunArgument,
+    by: ByOption,
+    evidence: Annotated[
+        str, typer.Option("--evidence", metavar="REF", help="From where you know: a ticket, a statement.")
+    ],
+    happened: Annotated[
+        bool, typer.Option("--happened", help="The effect happened; then --output says what it gave.")
+    ] = False,
+    did_not: Annotated[bool, typer.Option("--did-not", help="The effect did not happen.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", metavar="JSON", help="What the call gave back; `@FILE` reads it.")
+    ] = "",
+    mutation: Annotated[list[str] | None, typer.Option("--mutation", help="What it changed; may be repeated.")] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Say whether an uncertain effect happened, and drive the run on."""
+    if happened == did_not:
+        raise InvalidInput(Problem("", "usage", "say either --happened or --did-not", "give exactly one of the two"))
+    stated = _object(output) if output else None
+    if did_not and (stated is not None or mutation):
+        raise InvalidInput(Problem("", "usage", "what did not happen has no output", "drop --output and --mutation"))
+
+    async def act(session: Session) -> Any:
+        from contextos.desk import Settlement, settle
+
+        run_id = await session.run_id(run)
+        said = Settlement(happened, by, evidence, stated, tuple(mutation or ()))
+        await settle(session.deployment, session.tenant_id, run_id, said)
+        return await session.drive_on(run_id)
+
+    view = within(workspace, tenant, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+def cancel(
+    run: RunArgument,
+    by: ByOption,
+    reason: ReasonOption = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Ask a run to stop. A dispatched effect is never interrupted."""
+
+    async def act(session: Session) -> Any:
+        from contextos.desk import cancel
+
+        run_id = await session.run_id(run)
+        await cancel(session.deployment, session.tenant_id, run_id, by=by, reason=reason)
+        return await session.drive_on(run_id)
+
+    view = within(workspace, tenant, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return 0 if view.state == "cancelled" else exit_code_of(view)
+
+
+def signed_by(key: Path) -> Any:
+    """How an approver vouches with the key in a file."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from contextos.app import read_seed
+    from contextos.trust.assertion import sign_statement
+    from contextos.trust.seal import kid_of
+
+    seed = read_seed(key)
+    kid = kid_of(Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
+    return lambda said: {"kind": "jws", "token": sign_statement(seed, kid, said)}
+
+
+def _vouch(key: Path | None, unsafe_local: bool) -> Any:
+    if (key is None) == (not unsafe_local):
+        detail = "an answer is signed with the approver's key, or is --unsafe-local"
+        raise InvalidInput(Problem("", "usage", detail, "give exactly one of --key FILE and --unsafe-local"))
+    if key is not None:
+        return signed_by(key)
+    from contextos.desk import unsafe_local as unsigned
+
+    return unsigned
+
+
+def _answer(
+    run: str, as_id: str, verdict: str, reason: str, vouch: Any, workspace: Path, tenant: str, as_json: bool
+) -> int:
+    async def act(session: Session) -> Any:
+        from contextos.desk import answer
+
+        run_id = await session.run_id(run)
+        view = await session.deployment.view(session.tenant_id, run_id)
+        if view.waiting is None or view.waiting["for"] != "approval":
+            raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no approval; it is `{view.state}`")
+        if not as_json:
+            remark("\n".join([f"{view.waiting['gate_id']} asks:", *question_lines(view.waiting["shown"])]))
+        await answer(
+            session.deployment,
+            session.tenant_id,
+            run_id,
+            approver_id=as_id,
+            verdict=verdict,
+            reason=reason,
+            vouch=vouch,
+        )
+        return await session.drive_on(run_id)
+
+    view = within(workspace, tenant, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+def _object(text: str) -> dict[str, Any]:
+    from contextos.contracts.codec import loads
+
+    value = loads(read_file(Path(text[1:])) if text.startswith("@") else text)
+    if not isinstance(value, dict):
+        raise InvalidInput(Problem("/output", "not_an_object", "the output is no JSON object", "give an object"))
+    return value

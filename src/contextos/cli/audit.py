@@ -1,0 +1,178 @@
+"""`replay`, `verify`, `export`: what auditors do, with our store or with nothing but an export and a key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.opening import (
+    WORKSPACE,
+    JsonOption,
+    Session,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    within,
+)
+from contextos.cli.terminal import give
+from contextos.errors import InvalidInput, Problem
+
+
+def replay(
+    run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export's file.")],
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Derive a run again from its journal and compare. Nothing outside is within reach."""
+
+    exported = read_file(Path(run)) if Path(run).is_file() else None
+
+    async def act(session: Session) -> Any:
+        from contextos.audit import read_export, replay
+
+        if exported is not None:
+            with about(Path(run)):
+                streams = read_export(exported, session.app.keys)
+            tapes = [(name, tape, tape[0].tenant) for name, tape in streams.items() if tape]
+            return [await replay(session.deployment, owner, name, tape) for name, tape, owner in tapes]
+        return [await replay(session.deployment, session.tenant_id, await session.run_id(run))]
+
+    replayed = within(workspace, tenant, act)
+    documents = [
+        {
+            "run_id": one.run_id,
+            "equal": True,
+            "status": one.status,
+            "record_hash": one.record_hash,
+            "compared": one.compared,
+            "erased": list(one.missing),
+        }
+        for one in replayed
+    ]
+    lines = [f"{one.run_id} equal: {one.compared} entries, {one.status}, {one.record_hash}" for one in replayed]
+    give({"replayed": documents}, lines, as_json=as_json)
+    return 0
+
+
+def verify(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[EXPORT]", help="An export; without it, all of the tenant.")
+    ] = None,
+    trusted_key: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-key", metavar="HEX", help="Trust this public key instead of the workspace's."),
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Verify the chains and signed heads of a tenant, or an export."""
+    if file is None and trusted_key:
+        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+    streams = _stored(workspace, tenant) if file is None else _exported(file, trusted_key or [], workspace, tenant)
+    total = sum(one["entries"] for one in streams)
+    lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
+    give({"verified": streams}, [*lines, f"{len(streams)} streams, {total} entries: all verify"], as_json=as_json)
+    return 0
+
+
+def export(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, or request ids.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where to; a file that is there is not replaced.")
+    ],
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write runs to a file that others can verify and replay."""
+
+    async def act(session: Session) -> Any:
+        from contextos.audit import export
+
+        run_ids = [await session.run_id(run) for run in dict.fromkeys(runs)]
+        raw = await export(session.deployment, session.tenant_id, run_ids)
+        kid = session.app.keys.kids("export")[0]
+        public = session.app.keys.public_key("export", kid)
+        assert public is not None, "the key that signs is trusted"
+        return run_ids, raw, public.hex()
+
+    run_ids, raw, key = within(workspace, tenant, act)
+    _write_new(out, raw)
+    lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes", f"next: contextos verify {out} --trusted-key {key}"]
+    give({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
+    return 0
+
+
+def _stored(workspace: Path, tenant: str) -> list[dict[str, Any]]:
+    async def act(session: Session) -> Any:
+        from contextos.audit import verify_tenant
+
+        return await verify_tenant(session.store, session.tenant_id, session.app.keys)
+
+    return [
+        {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
+        for one in within(workspace, tenant, act)
+    ]
+
+
+def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
+    from contextos.audit import read_export
+
+    raw = read_file(file)
+    if trusted:
+        ring = _ring(trusted)
+        with about(file):
+            streams = read_export(raw, ring)
+    else:
+
+        async def act(session: Session) -> Any:
+            with about(file):
+                return read_export(raw, session.app.keys)
+
+        streams = within(workspace, tenant, act)
+    return [
+        {
+            "stream": name,
+            "entries": len(entries),
+            "head": entries[-1].hash if entries else "",
+            "erased": [one.seq for one in entries if one.body is None],
+            "ended": bool(entries) and entries[-1].kind == "run.ended",
+        }
+        for name, entries in streams.items()
+    ]
+
+
+def _ring(trusted: list[str]) -> Any:
+    from contextos.trust.seal import KeyRing
+
+    try:
+        return KeyRing({}, {"export": [bytes.fromhex(one) for one in trusted]})
+    except ValueError:
+        problem = Problem("", "not_a_key", "a trusted key is 64 hex digits", "take it from `contextos export`")
+        raise InvalidInput(problem) from None
+
+
+def _write_new(path: Path, raw: bytes) -> None:
+    """Make a file, whole or not at all. Refuses to replace one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(raw)
+        try:
+            os.link(part, path)
+        finally:
+            part.unlink()
+    except FileExistsError:
+        raise InvalidInput(Problem("", "exists", f"`{path}` is there already", "name a new file")) from None
+    except OSError as error:
+        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None
+
+
+def _erased(stream: dict[str, Any]) -> str:
+    return f"  erased: {', '.join(map(str, stream['erased']))}" if stream["erased"] else ""

@@ -1,0 +1,117 @@
+"""`runs` and `show`: which runs there are, and the story of one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.opening import (
+    WORKSPACE,
+    JsonOption,
+    RunArgument,
+    Session,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    within,
+)
+from contextos.cli.terminal import Heading, give, safe
+
+
+def runs(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
+    after: Annotated[
+        int, typer.Option("--after", min=0, help="Go on after this number; runs are listed newest first.")
+    ] = 0,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for a person.")] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List the tenant's runs, newest first."""
+    listed, more = within(workspace, tenant, lambda session: _listed(session, limit, after, waiting))
+    lines: list[str] = [Heading(f"{'no.':>5}  {'run':<20}  {'state':<9}  {'record':<9}  request, intent")]
+    lines += [
+        f"{one['number']:>5}  {one['run_id']:<20}  {one['state']:<9}  {one['status'] or '-':<9}  "
+        f"{safe(one['request_id'])}, {safe(one['intent'])}"
+        for one in listed
+    ]
+    if more is not None:
+        lines.append(f"more: contextos runs --after {more}")
+    give({"runs": listed, "next_after": more}, lines if listed else ["there are no runs"], as_json=as_json)
+    return 0
+
+
+def show(
+    run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Tell the story of one run from its journal."""
+    from contextos.cli.timeline import document, lines, tell
+
+    async def act(session: Session) -> Any:
+        run_id = await session.run_id(run)
+        view = await session.deployment.view(session.tenant_id, run_id)
+        return view, await session.store.read(run_id)
+
+    view, entries = within(workspace, tenant, act)
+    story = tell(entries)
+    body = {**document_of(view), "story": document(story), "entries": [_entry(one) for one in entries]}
+    body.pop("exit_code")
+    give(body, [f"{view.run_id} is {view.state}", "", *lines(story)], as_json=as_json)
+    return 0
+
+
+async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of the tenant's index, and the number after which the next one begins."""
+    from contextos.contracts.journal import INDEX
+    from contextos.deployment import view_of
+
+    began = [line for line in await session.store.read(INDEX) if line.kind == "run.indexed"]
+    numbered = [(number, line) for number, line in enumerate(began, start=1) if not after or number < after]
+    listed: list[dict[str, Any]] = []
+    for number, line in reversed(numbered):
+        if len(listed) == limit:
+            return listed, listed[-1]["number"]
+        entries = await session.store.read(line.key)
+        view = view_of(session.tenant_id, line.key, entries)
+        if waiting and view.waiting is None:
+            continue
+        asked = _asked(entries)
+        listed.append(
+            {
+                "number": number,
+                "run_id": line.key,
+                "state": view.state,
+                "status": view.record["status"] if view.record else None,
+                "request_id": asked.get("request_id", "(erased)"),
+                "intent": asked.get("input", {}).get("intent", "(erased)"),
+                "began_at_us": line.at_us,
+                "waits_for": view.waiting["for"] if view.waiting else None,
+            }
+        )
+    return listed, None
+
+
+def _asked(entries: Any) -> dict[str, Any]:
+    import orjson
+
+    if not entries or entries[0].body is None:
+        return {}
+    request: dict[str, Any] = orjson.loads(entries[0].body)["answer"]["request"]
+    return request
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    import orjson
+
+    body = None if entry.body is None else orjson.loads(entry.body)
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "key": entry.key,
+        "at_us": entry.at_us,
+        "by": entry.by,
+        "hash": entry.hash,
+        "body": body,
+    }

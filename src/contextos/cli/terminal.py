@@ -1,0 +1,130 @@
+"""What the terminal gets: one JSON document or readable lines on stdout, errors on stderr, and an exit code.
+
+Everything that came from outside is made safe to look at before it is shown: hidden characters, turns of writing
+direction and terminal sequences stand there as escapes. `rich` is imported when something is drawn and not before.
+Refuses nothing; it is where refusals become exit codes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from contextos.errors import ContextOSError
+
+WIDTH: Final = 80
+
+DECIDED, REFUSED, USAGE, INTEGRITY, UNAVAILABLE, WAITING, DEFECT = 0, 1, 2, 3, 4, 5, 70
+
+EXIT_CODES: Final[dict[int, str]] = {
+    DECIDED: "decided, or done",
+    REFUSED: "rejected, refused, cancelled or escalated; or an answer that does not count",
+    USAGE: "usage or invalid input; nothing was stored",
+    INTEGRITY: "integrity: a ledger, signature, replay, schema or invariant does not hold",
+    UNAVAILABLE: "a dependency is unavailable; nothing was lost, try again",
+    WAITING: "waiting for a person",
+    DEFECT: "a defect of contextos; please report it",
+    130: "interrupted",
+}
+
+JSON_OPTION: Final = "--json"
+
+
+class Heading(str):
+    """A line that stands over others; bold where there is colour."""
+
+    __slots__ = ()
+
+
+def give(document: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Put one result on stdout: the document, or the lines for people."""
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True) + "\n")
+    else:
+        for line in lines:
+            _write(line)
+    sys.stdout.flush()
+
+
+def _write(line: str) -> None:
+    if isinstance(line, Heading) and colourful(sys.stdout):
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(file=sys.stdout).print(Text(line, style="bold"))
+    else:
+        sys.stdout.write(f"{line}\n")
+
+
+def colourful(stream: TextIO) -> bool:
+    """Whether colour is wanted: on a terminal, and not under NO_COLOR."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def folded(first: str, text: str) -> Iterator[str]:
+    """`text` within 80 columns, after `first` and indented below it."""
+    below = " " * (len(first) + 2)
+    yield from textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=below, break_on_hyphens=False) or [
+        first.rstrip()
+    ]
+
+
+def remark(text: str) -> None:
+    """A line beside the result, for people: on stderr."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def fail(error: ContextOSError, *, as_json: bool) -> int:
+    """Report a broken promise and return its exit code."""
+    body: dict[str, Any] = {"code": error.code, "detail": safe(str(error)), "exit_code": error.exit_code}
+    problems = getattr(error, "problems", ())
+    if problems:
+        body["problems"] = [
+            {"pointer": one.pointer, "code": one.code, "detail": safe(one.detail), "remedy": safe(one.remedy)}
+            for one in problems
+        ]
+    if hasattr(error, "reason"):
+        body["reason"] = error.reason
+    lines = [safe(str(one)) for one in problems] or [safe(str(error))]
+    return _failed(body, lines, as_json=as_json)
+
+
+def misused(message: str, *, as_json: bool) -> int:
+    """Report a wrong command line."""
+    return _failed({"code": "usage", "detail": safe(message), "exit_code": USAGE}, [safe(message)], as_json=as_json)
+
+
+def defect(error: BaseException, *, as_json: bool) -> int:
+    """Report what should not have happened: one line, with the type and what to do."""
+    line = f"{type(error).__name__}: {safe(str(error))[:300]}"
+    how = "this is a defect of contextos; report it with the command, or set CONTEXTOS_DEBUG=1 for the place"
+    return _failed({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, how], as_json=as_json)
+
+
+def _failed(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
+        give({"error": body}, (), as_json=True)
+    else:
+        for number, line in enumerate(lines):
+            remark(f"error: {line}" if number == 0 else f"       {line}")
+    code: int = body["exit_code"]
+    return code
+
+
+def safe(text: object) -> str:
+    """Text from outside, as it may be shown on a terminal."""
+    from contextos.trust.redact import neutralise
+
+    return neutralise(str(text))
+
+
+def compact(value: Any, limit: int | None = 160) -> str:
+    """A JSON value on one safe line, cut at `limit` characters; None shows all of it."""
+    text = safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,269 @@
+"""Who acts in a simulated world: clients, engines, approvers, operators, and those who change things meanwhile.
+
+All live outside the processes and call into one of them; when it dies they know nothing of what became of their call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from contextos import desk
+from contextos.deployment import Deployment
+from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Unavailable
+from contextos.sim import example
+from contextos.sim.scenario import Asked
+from contextos.sim.scheduler import Drive, HostDown, immediately, join, pause
+from contextos.trust.assertion import sign_statement
+
+if TYPE_CHECKING:
+    from contextos.sim.ports import Host
+    from contextos.sim.world import World
+
+UNKNOWN = (Unavailable, HostDown, Conflict)
+"""After one of these a caller does not know, and asks again."""
+
+GOOD_APPROVERS = ("user_finance_lead_77", "user_finance_lead_78")
+BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
+
+
+async def engine(world: World, host: Host, deployment: Deployment) -> None:
+    """Drives what is due, again and again, as long as its process lives and the weather is bad."""
+    while world.faults.on:
+        await pause(world.chance.randint(1_000_000, 90_000_000))
+        try:
+            due = [run async for run in deployment.ports.stores.due(host.now_us())]
+        except Unavailable:
+            continue
+        for tenant_id, run_id in due:
+            world.scheduler.spawn("advance", driven(deployment, tenant_id, run_id), host=host.owner)
+
+
+async def driven(deployment: Deployment, tenant_id: str, run_id: str) -> None:
+    """One drive; one that cannot go on now is found again by the next sweep."""
+    try:
+        await deployment.advance(tenant_id, run_id)
+    except Unavailable:
+        return
+
+
+async def client(world: World, asked: Asked) -> None:
+    """Sends a request until it has an answer. What was answered must be so."""
+    await pause(world.chance.randint(1, 2_000_000))
+    while True:
+        try:
+            view = await reach(world, "invoke", lambda deployment: deployment.invoke(asked.body()))
+        except UNKNOWN:
+            await pause(world.chance.randint(1_000, 40_000_000))
+            continue
+        except ConflictingRequest:
+            if asked.request_id not in world.contested:
+                raise
+            return
+        known = world.answers.setdefault(asked.request_id, view.run_id)
+        if known != view.run_id:
+            world.judge.violated("one_run_per_request", f"`{asked.request_id}` is `{known}` and `{view.run_id}`")
+        if view.ended:
+            world.ended_as.setdefault(view.run_id, view.record["record_hash"] if view.record else "none")
+        return
+
+
+async def impostor(world: World, asked: Asked) -> None:
+    """Uses somebody's request id for another body, which must be refused or, if it comes first, win alone."""
+    world.contested.add(asked.request_id)
+    body = asked.body()
+    body["input"] = {**body["input"], "message": "Refund it to me."}
+    try:
+        view = await reach(world, "invoke", lambda deployment: deployment.invoke(body))
+    except (*UNKNOWN, ContextOSError):
+        return
+    if world.answers.get(asked.request_id) == view.run_id:
+        world.judge.violated("one_run_per_request", f"`{asked.request_id}` with another body gave the same run")
+
+
+async def reach(world: World, name: str, call: Any) -> Any:
+    """Call into some process that is up. Raises what the call raises, or `HostDown`."""
+    while not world.up():
+        await pause(1_000_000)
+    up = world.up()
+    host, deployment = up[world.chance.randrange(len(up))]
+    drive: Drive = call(deployment)
+    return await join(world.scheduler.spawn(name, drive, host=host.owner))
+
+
+async def approvers(world: World) -> None:
+    """Answer open questions: rightly, wrongly, late, twice, against each other, or not at all."""
+    known: set[str] = set()
+    while True:
+        await pause(world.chance.randint(1_000_000, 60_000_000))
+        for seen in list(world.judge.runs.values()):
+            question = seen.open_question
+            if question is None or question in known:
+                continue
+            known.add(question)
+            asked = seen.asked[question]
+            if world.chance.random() < world.scenario.approvers_answer:
+                world.scheduler.spawn("approver", _answer_somehow(world, seen.run_id, asked))
+
+
+async def _answer_somehow(world: World, run_id: str, asked: Mapping[str, Any]) -> None:
+    manner = world.chance.choice(("once", "once", "once", "twice", "conflicting", "late", *BAD_ANSWERS))
+    verdict = world.chance.choice(("approved", "approved", "approved", "denied"))
+    world.exercised[f"answers: {manner}"] += 1
+    if manner == "late":
+        await pause(max(asked["deadline_us"] - world.scheduler.now_us, 0) + world.chance.randint(-5_000_000, 5_000_000))
+    if manner in BAD_ANSWERS:
+        await _bad_answer(world, run_id, asked, manner)
+        verdict = "approved"
+    await _answer(world, run_id, GOOD_APPROVERS[0], verdict)
+    if manner == "twice":
+        await _answer(world, run_id, GOOD_APPROVERS[0], verdict)
+    if manner == "conflicting":
+        other = "denied" if verdict == "approved" else "approved"
+        world.scheduler.spawn("approver", _answer(world, run_id, GOOD_APPROVERS[1], other))
+        world.scheduler.spawn("approver", _answer(world, run_id, GOOD_APPROVERS[0], verdict))
+    if world.scenario.meddling and world.chance.random() < 0.5:
+        meddle(world, world.chance.choice(("roles", "evidence", "definitions", "pack")))
+
+
+async def _answer(world: World, run_id: str, approver_id: str, verdict: str) -> None:
+    def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"kind": "jws", "token": sign_statement(example.approver_key(approver_id), f"key_{approver_id}", said)}
+
+    for _ in range(4):
+        try:
+            await reach(world, "answer", lambda deployment: desk.answer(
+                deployment, example.TENANT, run_id, approver_id=approver_id, verdict=verdict, reason="seen", vouch=vouch
+            ))  # fmt: skip
+        except UNKNOWN:
+            await pause(world.chance.randint(1_000, 5_000_000))
+        except ApprovalRefused as refused:
+            world.exercised[f"refused: {refused.reason}"] += 1
+            return
+        else:
+            if not any(one.get("approver") == approver_id for one in world.judge.runs[run_id].answered.values()):
+                world.judge.violated("acknowledged_is_durable", f"the answer of `{approver_id}` to `{run_id}` is gone")
+            return
+
+
+async def _bad_answer(world: World, run_id: str, asked: Mapping[str, Any], manner: str) -> None:
+    """An answer that must not count, whatever it says."""
+    approver_id = {"self": "usr_owner_1", "wrong_role": "user_support_lead_5"}.get(manner, GOOD_APPROVERS[1])
+
+    def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        key = example.approver_key("somebody else" if manner == "forged" else approver_id)
+        told = {**said, "binding_digest": "sha256:" + "0" * 64} if manner == "moved" else said
+        return {"kind": "jws", "token": sign_statement(key, f"key_{approver_id}", told)}
+
+    try:
+        await reach(world, "bad answer", lambda deployment: desk.answer(
+            deployment, example.TENANT, run_id, approver_id=approver_id, verdict="approved", reason="trust me", vouch=vouch
+        ))  # fmt: skip
+    except (*UNKNOWN, ApprovalRefused):
+        return
+    world.judge.violated("answers_that_do_not_count", f"`{asked['approval_id']}` took an answer that is {manner}")
+
+
+async def operator(world: World) -> None:
+    """Settles what is uncertain, once nothing of it can be on its way, and sometimes what is not to be settled."""
+    while True:
+        await pause(world.chance.randint(5_000_000, 200_000_000))
+        for seen in list(world.judge.runs.values()):
+            if seen.unsettled and seen.state == "waiting" and not seen.ended:
+                await settle(world, seen.run_id)
+            elif world.chance.random() < 0.05:
+                await _settle_wrongly(world, seen.run_id)
+
+
+async def settle(world: World, run_id: str) -> None:
+    """Look at the payments and say what happened. A person says so only when nothing can arrive any more."""
+    if world.shop.under_way or world.zombies():
+        return
+    seen = world.judge.runs[run_id]
+    refund = seen.refund
+    assert refund is not None, "what is unsettled was dispatched"
+    effect = world.shop.by_key(refund["envelope"]["idempotency_key"])
+    told = desk.Settlement(
+        happened=effect is not None, by="operator_1", evidence_ref="artifact:bank_statement#rev_1",
+        output=effect.output if effect else None, mutations=(f"refund:{effect.number}",) if effect else (),
+    )  # fmt: skip
+    world.exercised["settlements"] += 1
+    try:
+        await reach(world, "settle", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told))
+    except (*UNKNOWN, ApprovalRefused):
+        return
+
+
+async def _settle_wrongly(world: World, run_id: str) -> None:
+    told = desk.Settlement(happened=False, by="operator_2", evidence_ref="artifact:rumour#rev_1")
+    before = world.judge.runs[run_id].kinds["effect.settled"]
+    try:
+        await reach(world, "settle wrongly", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told))
+    except (*UNKNOWN, ApprovalRefused):
+        return
+    if world.judge.runs[run_id].kinds["effect.settled"] == before:
+        world.judge.violated("acknowledged_is_durable", f"a settlement of `{run_id}` was taken and is not there")
+
+
+async def canceller(world: World) -> None:
+    """Cancels some run at some time."""
+    await pause(world.chance.randint(1, 300_000_000))
+    running = [seen for seen in world.judge.runs.values() if not seen.ended]
+    if not running:
+        return
+    run_id = running[world.chance.randrange(len(running))].run_id
+    try:
+        await reach(world, "cancel", lambda deployment: desk.cancel(
+            deployment, example.TENANT, run_id, by="operator_1", reason="the customer changed their mind"
+        ))  # fmt: skip
+    except (*UNKNOWN, ApprovalRefused) as refused:
+        world.exercised[f"cancel refused: {type(refused).__name__}"] += 1
+        return
+    world.exercised["cancels"] += 1
+    world.cancelled[run_id] = world.scheduler.now_us
+
+
+async def nudger(world: World) -> None:
+    """Drives runs that somebody else may be driving, or that are not due."""
+    while world.faults.on:
+        await pause(world.chance.randint(1_000, 5_000_000))
+        running = [seen for seen in world.judge.runs.values() if not seen.ended]
+        if not running:
+            continue
+        run_id = running[world.chance.randrange(len(running))].run_id
+        try:
+            await reach(world, "advance", lambda deployment, run_id=run_id: deployment.advance(example.TENANT, run_id))
+        except UNKNOWN:
+            continue
+
+
+async def meddler(world: World) -> None:
+    """Changes something that runs are bound to at some time."""
+    await pause(world.chance.randint(1, 200_000_000))
+    meddle(world, world.chance.choice(("evidence", "definitions", "pack")))
+
+
+def meddle(world: World, what: str) -> None:
+    """Change what approvals are bound to: an approver's roles, evidence, adapter definitions, the pack."""
+    now_us = world.scheduler.now_us
+    world.exercised[f"changed: {what}"] += 1
+    if what == "roles":
+        world.people.revoke(GOOD_APPROVERS[0])
+        world.meddled.setdefault(GOOD_APPROVERS[0], now_us)
+    elif what == "definitions":
+        world.change_definitions()
+        world.meddled["definitions"] = now_us
+    elif what == "pack":
+        catalog = world.admin.catalog(example.TENANT)
+        immediately(catalog.withdraw(
+            "ctxpack.support@5.2.0", by="operator_1", reason="recalled", at_us=now_us, salt=world.entropy.take
+        ))  # fmt: skip
+        world.meddled.setdefault("pack", now_us)
+    else:
+        customer = world.chance.choice(sorted(world.verified))
+        graph = world.stores.graph(example.TENANT)
+        edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=immediately(graph.head()), hops=1, fan_out=50, limit=50))
+        for edge in edges:
+            if edge["predicate"] == "identity_verified":
+                immediately(graph.put([], [{"retracts": edge["edge_id"], "evidence_ref": "artifact:recheck#rev_2"}]))
+        world.meddled.setdefault(customer, now_us)

@@ -1,0 +1,192 @@
+"""The simulated shop: orders, a payments service that is the ground truth of effects, and the adapters in front of it.
+
+The service knows nothing of ContextOS. `keyed` pays once per key; `lookup` refuses what comes after its `not_after` and
+can be asked; `lookup_weak` can be asked and refuses nothing; `none` pays whatever comes. Money is in whole rupees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.errors import LostReply, Unavailable
+from contextos.sim.faults import Faults
+from contextos.sim.scheduler import Scheduler, pause
+
+REFUNDABLE = ("delivered", "returned")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order as the shop has it."""
+
+    order_id: str
+    customer_id: str
+    total_inr: int
+    currency: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Money that moved: under which key, with which arguments, and for which call of which run."""
+
+    number: int
+    key: str
+    args: Mapping[str, Any]
+    run_id: str
+    tool_call_id: str
+    at_us: int
+
+    @property
+    def output(self) -> dict[str, Any]:
+        """What the service answers for it."""
+        return {
+            "transaction_id": f"txn_{self.number}", "refund_amount_inr": self.args["amount_inr"],
+            "currency": self.args["currency"],
+        }  # fmt: skip
+
+
+class Shop:
+    """Orders, and every refund that was ever paid. `on_effect` is told of each the moment it happens."""
+
+    def __init__(self, orders: Mapping[str, Order], strategy: str, now_us: Callable[[], int], on_effect: Callable[[Effect], None]) -> None:
+        self.orders, self.strategy = dict(orders), strategy
+        self.effects: list[Effect] = []
+        self.under_way = 0
+        self._now_us, self._on_effect = now_us, on_effect
+
+    def refundable(self, order_id: str) -> int:
+        """What may still be paid back."""
+        order = self.orders[order_id]
+        paid: int = sum(effect.args["amount_inr"] for effect in self.effects if effect.args["order_id"] == order_id)
+        return order.total_inr - paid if order.status in REFUNDABLE else 0
+
+    def by_key(self, key: str) -> Effect | None:
+        """The first effect under a key."""
+        return next((effect for effect in self.effects if effect.key == key), None)
+
+    def pay(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        """One request as it arrives, whoever still waits for its answer."""
+        key = context.idempotency_key or context.tool_call_id
+        if self.strategy == "lookup" and self._now_us() > context.not_after_us:
+            return _refused("too_late", "the call came after its `not_after`; nothing was paid")
+        earlier = self.by_key(key) if self.strategy == "keyed" else None
+        if earlier is not None:
+            return paid(earlier)
+        if args["order_id"] not in self.orders or not 0 < args["amount_inr"] <= self.refundable(args["order_id"]):
+            return _refused("not_refundable", "the order has not that much left to refund")
+        effect = Effect(len(self.effects) + 1, key, dict(args), context.run_id, context.tool_call_id, self._now_us())
+        self.effects.append(effect)
+        self._on_effect(effect)
+        return paid(effect)
+
+
+def paid(effect: Effect) -> AdapterReply:
+    """The reply for an effect."""
+    return AdapterReply(output=effect.output, mutations=(f"refund:{effect.number}",), cost_cents=0.31)
+
+
+def _refused(code: str, message: str) -> AdapterReply:
+    return AdapterReply(error=ToolError(code=code, message=message), cost_cents=0.31)
+
+
+class Line(Protocol):
+    """The process that an adapter runs in, as the adapter sees it: a port call begins."""
+
+    async def enter(self, port: str) -> None: ...
+
+
+@dataclass(slots=True)
+class OrdersAdapter:
+    """Reads of the shop: `lookup` and `eval`."""
+
+    definition: Callable[[], AdapterDefinition]
+    shop: Shop
+    faults: Faults
+    line: Line
+
+    def describe(self) -> AdapterDefinition:
+        return self.definition()
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        await self.line.enter(capability)
+        if self.faults.strikes("adapter_unavailable"):
+            raise Unavailable("orders", "the simulated shop is away")
+        if self.faults.strikes("reply_lost"):
+            raise LostReply("the simulated answer of a read was lost; read again")
+        if self.faults.strikes("slow"):
+            await pause(self.faults.between(1, 15) * 1_000_000)
+        order = self.shop.orders.get(args["order_id"])
+        if order is None:
+            return _refused("order_not_found", "there is no such order")
+        if capability == "lookup":
+            return AdapterReply(output={
+                "order_id": order.order_id, "customer_id": order.customer_id, "total_inr": order.total_inr,
+                "currency": order.currency, "status": order.status,
+            }, cost_cents=0.1)  # fmt: skip
+        left = self.shop.refundable(order.order_id)
+        eligible = 0 < args["amount_inr"] <= left
+        return AdapterReply(output={"eligible": eligible, "refundable_inr": left, "policy_version": "returns-4"}, cost_cents=0.1)
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        raise LostReply(f"`{capability}` is a read; there is nothing to look up for `{idempotency_key}` of `{context.run_id}`")
+
+
+@dataclass(slots=True)
+class PaymentsAdapter:
+    """The way to the payments service, on which requests and answers get lost, doubled and late."""
+
+    definition: Callable[[], AdapterDefinition]
+    shop: Shop
+    faults: Faults
+    line: Line
+    scheduler: Scheduler
+
+    def describe(self) -> AdapterDefinition:
+        return self.definition()
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        assert capability == "issue_refund", "the shop has one way to pay"
+        await self.line.enter("payments.call")
+        strikes = self.faults.strikes
+        if strikes("adapter_unavailable"):
+            raise Unavailable("payments", "the simulated service is away")
+        if strikes("request_lost"):
+            raise LostReply("the simulated request was lost on the way; look it up")
+        if strikes("late_delivery"):
+            self._later(args, context)
+            raise LostReply("the simulated request is still on its way; look it up")
+        if strikes("slow"):
+            await pause(self.faults.between(1, 25) * 1_000_000)
+        reply = self.shop.pay(args, context)
+        if self.shop.strategy == "keyed" and strikes("duplicate"):
+            self._later(args, context)
+        await self.line.enter("payments.reply")
+        if strikes("reply_lost"):
+            raise LostReply("the simulated reply was lost; look it up")
+        if reply.output is not None and strikes("garbled"):
+            return AdapterReply(output={"transaction_id": 7}, mutations=reply.mutations, cost_cents=0.31)
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        await self.line.enter("payments.lookup")
+        if self.faults.strikes("adapter_unavailable"):
+            raise Unavailable("payments", "the simulated service is away")
+        if self.faults.strikes("reply_lost"):
+            raise LostReply("the simulated answer of a lookup was lost; look again")
+        effect = self.shop.by_key(idempotency_key)
+        await self.line.enter("payments.looked_up")
+        return None if effect is None else paid(effect)
+
+    def _later(self, args: Mapping[str, Any], context: CallContext) -> None:
+        """The network keeps the request and delivers it when it likes; the process that sent it may be gone."""
+
+        async def deliver() -> None:
+            self.shop.pay(args, context)
+            self.shop.under_way -= 1
+
+        self.shop.under_way += 1
+        self.scheduler.spawn("network", deliver(), delay_us=self.faults.between(1, 60_000_000))

@@ -1,0 +1,37 @@
+"""A planner that is not to be trusted: it proposes what no template says, and the same again when the run is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from contextos.contracts.plan import Plan, PlanStep
+from contextos.decision import planner
+
+
+def _last(plan: Plan, **change: Any) -> Plan:
+    """The plan with its last step, the refund, changed."""
+    step: PlanStep = plan.steps[-1].model_copy(update=change)
+    return plan.model_copy(update={"steps": (*plan.steps[:-1], step)})
+
+
+LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
+    "understated_mode": lambda plan: _last(plan, approval_mode="read_only"),
+    "no_checkpoint": lambda plan: plan.model_copy(update={"decision_checkpoints": ()}),
+    "unknown_tool": lambda plan: _last(plan, tool="adp_payments.drain"),
+    "other_amount": lambda plan: _last(plan, params={**plan.steps[-1].params, "amount_inr": 1}),
+    "unchecked_step": lambda plan: _last(plan, depends_on=("s1",)),
+}
+
+
+@contextmanager
+def proposed_by(hostile: str | None) -> Iterator[None]:
+    """While this lasts the planner tells this lie; None leaves it honest."""
+    honest = planner.propose
+    if hostile is not None:
+        planner.propose = lambda *given: LIES[hostile](honest(*given))
+    try:
+        yield
+    finally:
+        planner.propose = honest

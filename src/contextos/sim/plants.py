@@ -1,0 +1,106 @@
+"""Bugs that are planted on purpose, to see that the simulator finds them. Nothing of this is in the runtime itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from contextos import desk
+from contextos.action import delivery, guards, idempotency, tool_gateway
+from contextos.decision import critic
+from contextos.errors import InvalidSettings, Problem
+from contextos.trust.approvals import Approvals
+
+Plant = Callable[[ExitStack], None]
+
+
+def _skip_verify(stack: ExitStack) -> None:
+    """The Critic finds every plan good."""
+    stack.enter_context(patch.object(critic, "verify", lambda _proposal: critic.Verified("ok", ())))
+
+
+def _retry_uncertain(stack: ExitStack) -> None:
+    """An effect of unknown outcome counts as not sent, and is sent again."""
+    honest = delivery.Delivery._outcome
+
+    def outcome(self: Any, what: str, *given: Any) -> dict[str, Any]:
+        return honest(self, "not_sent" if what == "unknown" else what, *given)
+
+    stack.enter_context(patch.object(delivery.Delivery, "_outcome", outcome))
+    stack.enter_context(patch.object(delivery, "_may_ask_again", lambda _capability, outcome: outcome != "returned"))
+
+
+def _blind_resend(stack: ExitStack) -> None:
+    """After a crash a dispatch without an outcome is sent as if it never had been."""
+    honest = delivery.Delivery._send
+
+    async def send(self: Any, capability: Any, envelope: Any, _mode: str, *given: Any) -> dict[str, Any]:
+        return await honest(self, capability, envelope, "send", *given)
+
+    stack.enter_context(patch.object(delivery.Delivery, "_send", send))
+
+
+def _skip_gate(stack: ExitStack) -> None:
+    """No person is asked."""
+    fewer = tuple(guard for guard in tool_gateway.GUARDS if guard is not guards.approved)
+    stack.enter_context(patch.object(tool_gateway, "GUARDS", fewer))
+
+
+def _skip_recheck(stack: ExitStack) -> None:
+    """An approval counts although what it was bound to changed."""
+
+    async def void(*_: Any) -> None: ...
+
+    stack.enter_context(patch.object(Approvals, "_void", void))
+
+
+def _take_any_answer(stack: ExitStack) -> None:
+    """Whoever answers a question, and however, is believed."""
+    stack.enter_context(patch.object(desk, "asserted", lambda *_: None))
+
+
+def _forget_the_key(stack: ExitStack) -> None:
+    """Each run has its own idempotency key for an act that is one act over all runs."""
+    honest = idempotency.key_of
+
+    def key_of(scope: Any, rule: Any, *given: Any) -> str:
+        return honest(scope, rule.model_copy(update={"scope": "run"}), *given)
+
+    stack.enter_context(patch.object(idempotency, "key_of", key_of))
+
+
+def _forget_to_wake(stack: ExitStack) -> None:
+    """What an operator does to a run is written, and nobody drives the run because of it."""
+    honest = desk.Batch
+
+    def batch(**given: Any) -> Any:
+        return replace(honest(**given), wake_at_us=None)
+
+    stack.enter_context(patch.object(desk, "Batch", batch))
+
+
+PLANTS: Final[dict[str, Plant]] = {
+    "skip_verify": _skip_verify,
+    "retry_uncertain": _retry_uncertain,
+    "blind_resend": _blind_resend,
+    "skip_gate": _skip_gate,
+    "skip_recheck": _skip_recheck,
+    "take_any_answer": _take_any_answer,
+    "forget_the_key": _forget_the_key,
+    "forget_to_wake": _forget_to_wake,
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """While this lasts the runtime has the bug `name`; None plants nothing. Raises `InvalidSettings` for an unknown one."""
+    if name is not None and name not in PLANTS:
+        detail = f"`{name[:64]}` is no bug that can be planted"
+        raise InvalidSettings(Problem("/plant", "unknown_plant", detail, f"use one of {', '.join(PLANTS)}"))
+    with ExitStack() as stack:
+        if name is not None:
+            PLANTS[name](stack)
+        yield

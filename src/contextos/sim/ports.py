@@ -1,0 +1,188 @@
+"""Every port of a simulated process: the in-memory store, directory and graph behind a line on which faults strike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from contextos.contracts.identity import Approver, Principals
+from contextos.contracts.journal import Batch, Document, Entry
+from contextos.contracts.ports import Graph, Store
+from contextos.errors import Conflict, Unavailable
+from contextos.sim import example
+from contextos.sim.scheduler import die, pause
+
+if TYPE_CHECKING:
+    from contextos.sim.world import World
+
+
+@dataclass(slots=True)
+class Host:
+    """One process as the world sees it. Its clock may lag behind the true time; `believed_dead` and yet running is a zombie."""
+
+    owner: str
+    world: World
+    lag_us: int = 0
+    up: bool = True
+    believed_dead: bool = False
+
+    def now_us(self) -> int:
+        """The time as this process has it."""
+        return self.world.scheduler.now_us - self.lag_us
+
+    async def enter(self, port: str) -> None:
+        """A port call begins: others go first, and the process may die, stand still or be given up here."""
+        world, faults = self.world, self.world.faults
+        world.scheduler.trace(self.owner, port)
+        await pause(faults.between(1, 3_000))
+        if faults.strikes("clock_back"):
+            self.lag_us = faults.between(0, 5_000_000)
+        if faults.strikes("crash"):
+            await die()
+        if not self.believed_dead and faults.strikes("zombie"):
+            world.give_up(self)
+            await pause(faults.between(1, 400_000_000))
+        if faults.strikes("stall"):
+            us = faults.between(1_000_000, 400_000_000)
+            world.scheduler.stall(self.owner, us)
+            await pause(us)
+
+
+@dataclass(slots=True)
+class SimulatedStores:
+    """The stores as one process reaches them."""
+
+    host: Host
+
+    def tenant(self, tenant_id: str) -> SimulatedStore:
+        return SimulatedStore(self.host, self.host.world.stores.tenant(tenant_id))
+
+    def graph(self, tenant_id: str) -> SimulatedGraph:
+        return SimulatedGraph(self.host, self.host.world.stores.graph(tenant_id))
+
+    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+        await _read(self.host, "store.due")
+        async for run in self.host.world.stores.due(before_us, limit=limit):
+            yield run
+
+    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
+        await _read(self.host, "store.erase")
+        await self.host.world.stores.erase(tenant_id, stream, seq)
+
+
+@dataclass(slots=True)
+class SimulatedStore:
+    """One tenant's store behind the line. What it acknowledges is durable; what it does not may be."""
+
+    host: Host
+    kept: Store
+
+    async def commit(self, batch: Batch) -> None:
+        world, strikes = self.host.world, self.host.world.faults.strikes
+        await self.host.enter("store.commit")
+        world.commits += 1
+        if strikes("crash_before_commit") or world.dies_at(before=True):
+            await die()
+        if world.disk_is_full() or strikes("store_unavailable"):
+            raise Unavailable("store", "the simulated disk is full or away")
+        if strikes("store_conflict"):
+            raise Conflict(batch.run)
+        await self.kept.commit(batch)
+        world.judge.committed(self.host.owner, batch)
+        if strikes("crash_after_commit") or world.dies_at(before=False):
+            await die()
+        if strikes("store_unknown"):
+            raise Unavailable("store", "the simulated store did not say whether it happened")
+
+    async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        await _read(self.host, "store.read")
+        return await self.kept.read(stream, after=after, limit=limit)
+
+    async def scan(
+        self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> Sequence[Document]:
+        await _read(self.host, f"store.scan.{collection}")
+        return await self.kept.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
+
+    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
+        await _read(self.host, "store.signed_heads")
+        return await self.kept.signed_heads(stream)
+
+
+async def _read(host: Host, port: str) -> None:
+    await host.enter(port)
+    if host.world.faults.strikes("store_read"):
+        raise Unavailable("store", "the simulated store cannot be read")
+
+
+@dataclass(slots=True)
+class SimulatedGraph:
+    """The graph behind the line."""
+
+    host: Host
+    kept: Graph
+
+    async def head(self) -> int:
+        await self._enter("graph.head")
+        return await self.kept.head()
+
+    async def neighbourhood(
+        self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        await self._enter("graph.neighbourhood")
+        return await self.kept.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
+
+    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
+        await self._enter("graph.put")
+        return await self.kept.put(nodes, edges)
+
+    async def _enter(self, port: str) -> None:
+        await self.host.enter(port)
+        if self.host.world.faults.strikes("graph"):
+            raise Unavailable("graph", "the simulated graph is away")
+
+
+@dataclass(slots=True)
+class People:
+    """The directory's truth: who holds which role, and since when somebody does not."""
+
+    approvers: dict[str, Approver] = field(default_factory=lambda: dict(example.people()[2]))
+
+    def revoke(self, approver_id: str) -> None:
+        """Take every role from somebody."""
+        self.approvers[approver_id] = self.approvers[approver_id].model_copy(update={"roles": ()})
+
+
+@dataclass(slots=True)
+class SimulatedDirectory:
+    """The directory behind the line."""
+
+    host: Host
+
+    async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
+        await self._enter("directory.resolve")
+        users, agents, _ = example.people()
+        if tenant_id != example.TENANT or user_id not in users or agent_id not in agents:
+            return None
+        return Principals(user=users[user_id], agent=agents[agent_id])
+
+    async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
+        await self._enter("directory.approver")
+        return self.host.world.people.approvers.get(approver_id) if tenant_id == example.TENANT else None
+
+    async def _enter(self, port: str) -> None:
+        await self.host.enter(port)
+        if self.host.world.faults.strikes("directory"):
+            raise Unavailable("directory", "the simulated directory is away")
+
+
+@dataclass(slots=True)
+class SeededEntropy:
+    """Chance that a seed fixes."""
+
+    chance: Random
+
+    def take(self, count: int) -> bytes:
+        return self.chance.randbytes(count)

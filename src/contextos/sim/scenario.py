@@ -1,0 +1,79 @@
+"""One seed, one small world: who asks for what, how the payments behave, how many processes there are, who is hostile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from contextos.sim import example
+
+STRATEGIES: Final = ("keyed", "lookup", "none", "lookup_weak")
+AMOUNTS: Final = (500, 1500, 2900, 3000, 3001, 3001, 4200, 4200, 4800, 9900, 150_000)
+ORDERS: Final = (*("ord_881",) * 6, *("ord_895",) * 8, "ord_882", "ord_883", "ord_890", "ord_896", "ord_missing")
+USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
+HOSTILE_PLANS: Final = ("understated_mode", "understated_mode", "understated_mode", "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step")
+"""What a planner that is not to be trusted proposes; none of it may ever pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as a client sends it, perhaps more than once."""
+
+    request_id: str
+    user_id: str
+    order_id: str
+    amount_inr: int
+    max_tool_calls: int
+    at_us: int
+    times: int
+
+    def body(self) -> dict[str, Any]:
+        """The wire form."""
+        request = {**example.request(), "request_id": self.request_id, "user": {**example.request()["user"], "user_id": self.user_id}}
+        known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR", "identity_verified": True}
+        request["input"] = {**request["input"], "message": "Refund it.", "context": known}
+        request["runtime"] = {**request["runtime"], "max_tool_calls": self.max_tool_calls}
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the seed fixes before anything runs. `hostile` names the kind of plan that the planner makes, if it lies."""
+
+    strategy: str
+    scope: str
+    external_reads: bool
+    hosts: int
+    asked: tuple[Asked, ...]
+    hostile: str | None
+    approvers_answer: float
+    meddling: bool
+    nudges: bool
+    cancels: bool
+
+
+def draw(chance: Random) -> Scenario:
+    """A scenario by chance; half of the time small enough to be paid without a second person."""
+    asked: list[Asked] = []
+    for number in range(chance.choice((1, 2, 2, 3, 3))):
+        asked.append(_ask(chance, number, asked))
+    return Scenario(
+        strategy=chance.choice(STRATEGIES), scope=chance.choice(("tenant", "tenant", "run")),
+        external_reads=chance.random() < 0.3, hosts=chance.choice((1, 1, 2)), asked=tuple(asked),
+        hostile=chance.choice(HOSTILE_PLANS) if chance.random() < 0.15 else None,
+        approvers_answer=chance.choice((0.6, 1.0, 1.0)), meddling=chance.random() < 0.4, nudges=chance.random() < 0.3, cancels=chance.random() < 0.25,
+    )  # fmt: skip
+
+
+def _ask(chance: Random, number: int, before: list[Asked]) -> Asked:
+    order_id = chance.choice(ORDERS)
+    amount = chance.choice(AMOUNTS)
+    if before and chance.random() < 0.5:
+        # The same act again, by another request.
+        order_id, amount = before[-1].order_id, before[-1].amount_inr
+    return Asked(
+        request_id=f"req_sim{number}", user_id=chance.choice(USERS),
+        order_id=order_id, amount_inr=amount, max_tool_calls=chance.choice((3, 4, 8, 8, 8)),
+        at_us=chance.randrange(5) * 400_000, times=chance.choice((1, 1, 2)),
+    )  # fmt: skip

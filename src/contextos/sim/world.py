@@ -1,0 +1,169 @@
+"""The simulated world of one seed: processes that come and go over one store, and everything that drives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+from contextos import __version__
+from contextos.context.estimator import BytesDiv4
+from contextos.contracts.ports import Adapter
+from contextos.contracts.tool import AdapterDefinition
+from contextos.deployment import Deployment, Ports
+from contextos.seams import Limits
+from contextos.sim import example, scenario
+from contextos.sim.faults import Faults
+from contextos.sim.judge import Judge
+from contextos.sim.payments import OrdersAdapter, PaymentsAdapter, Shop
+from contextos.sim.ports import Host, People, SeededEntropy, SimulatedDirectory, SimulatedStores
+from contextos.sim.scheduler import Scheduler, immediately, pause
+from contextos.store.memory import MemoryStores
+
+START_US = 1_777_800_000_000_000
+UNSAFE = ("unsafe_local_approvals",)
+
+
+class TrueClock:
+    """The time as it is; the store and the payments service live by it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now_us(self) -> int:
+        return self._scheduler.now_us
+
+
+class World:
+    """Everything there is. `judge` watches it; `meddled` and `cancelled` say what was changed when, in true time."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scenario = scenario.draw(Random(f"scenario {seed}"))
+        self.chance = Random(f"world {seed}")
+        self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._died)
+        self.faults = Faults(Random(f"faults {seed}"))
+        self.entropy = SeededEntropy(Random(f"entropy {seed}"))
+        self.stores = MemoryStores(clock=TrueClock(self.scheduler))
+        self.people = People()
+        self.judge = Judge(self)
+        self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.judge.paid)
+        self.definitions = example.definitions(self.scenario.strategy, self.scenario.scope, self.scenario.external_reads)
+        self.verified = frozenset(
+            edge["src"].removeprefix("customer:") for edge in example.graph()["edges"]
+            if edge["predicate"] == "identity_verified" and edge.get("value") is True and edge["integrity"] == "trusted"
+        )  # fmt: skip
+        self.exercised: Counter[str] = Counter()
+        self.meddled: dict[str, int] = {}
+        self.cancelled: dict[str, int] = {}
+        self.answers: dict[str, str] = {}
+        self.contested: set[str] = set()
+        self.ended_as: dict[str, str] = {}
+        self.commits = 0
+        self._die_at = (self.chance.randint(1, 30), self.chance.random() < 0.5) if self.chance.random() < 0.5 else None
+        self._full_until_us = 0
+        self._named = 0
+        self.hosts: dict[str, Host] = {}
+        self.slots: list[tuple[Host, Deployment] | None] = [None] * self.scenario.hosts
+        self.admin = self._deployment(Host("admin", self), raw=True)
+        self._furnish()
+
+    def up(self) -> list[tuple[Host, Deployment]]:
+        """The processes that can be reached now."""
+        return [slot for slot in self.slots if slot is not None]
+
+    def start(self, slot: int) -> tuple[Host, Deployment]:
+        """A new process in a slot, with a new owner and an empty memory."""
+        self._named += 1
+        host = Host(f"host{self._named}", self, lag_us=self.chance.choice((0, 0, 1_500_000)))
+        self.hosts[host.owner] = host
+        self.slots[slot] = (host, self._deployment(host))
+        return host, self.slots[slot][1]  # type: ignore[index]
+
+    def give_up(self, host: Host) -> None:
+        """Others take this process for dead, and it is not: a zombie."""
+        host.believed_dead = True
+        self._replace(host)
+
+    def alive(self, owner: str) -> bool:
+        """What one process may know of another."""
+        host = self.hosts.get(owner)
+        return host is not None and host.up and not host.believed_dead
+
+    def zombies(self) -> bool:
+        """Whether somebody who was given up may still do something."""
+        return any(task.host and self.hosts[task.host].believed_dead for task in self.scheduler.tasks)
+
+    def dies_at(self, *, before: bool) -> bool:
+        """Whether this very commit is the one at which the seed lets its process die."""
+        if self.faults.on and self._die_at == (self.commits, before):
+            self.faults.struck["crash at a chosen commit"] += 1
+            self._die_at = None
+            return True
+        return False
+
+    def disk_is_full(self) -> bool:
+        """A full disk stays full for a while, for everybody."""
+        if self.faults.strikes("disk_full"):
+            self._full_until_us = self.scheduler.now_us + self.faults.between(1, 120_000_000)
+        return self.faults.on and self.scheduler.now_us < self._full_until_us
+
+    def change_definitions(self) -> None:
+        """Payments describe themselves anew: another version, another digest."""
+        payments = self.definitions["adp_payments"]
+        changed = payments.model_copy(update={"version": payments.version + "-next"})
+        self.definitions = {**self.definitions, "adp_payments": changed}
+
+    def _died(self, owner: str) -> None:
+        host = self.hosts[owner]
+        host.up = False
+        self.exercised["crashes"] += 1
+        self.scheduler.kill(owner)
+        self._replace(host)
+
+    def _replace(self, host: Host) -> None:
+        for number, slot in enumerate(self.slots):
+            if slot is not None and slot[0] is host:
+                self.slots[number] = None
+                self.scheduler.spawn("restart", self._restart(number), delay_us=self.faults.between(0, 30_000_000))
+
+    async def _restart(self, slot: int) -> None:
+        from contextos.sim.actors import engine
+
+        host, deployment = self.start(slot)
+        self.scheduler.spawn("engine", engine(self, host, deployment), host=host.owner)
+
+    def _furnish(self) -> None:
+        """What operators did before the day began: the pack is published, the graph is filled."""
+        catalog = self.admin.catalog(example.TENANT)
+        by: dict[str, Any] = {"by": "operator", "at_us": START_US, "salt": self.entropy.take}
+        immediately(catalog.publish(example.envelope(), **by))
+        immediately(catalog.activate_policies((), **by))
+        immediately(self.stores.graph(example.TENANT).put(**example.graph()))
+
+    def _deployment(self, host: Host, *, raw: bool = False) -> Deployment:
+        stores = self.stores if raw else SimulatedStores(host)
+        ports = Ports(
+            stores=stores, graph=stores.graph, clock=host, entropy=self.entropy, keys=example.keys(),
+            directory=SimulatedDirectory(host), adapters=lambda _tenant: self._adapters(host), estimator=BytesDiv4(),
+            pause=pause, owner=host.owner, alive=self.alive,
+        )  # fmt: skip
+        return Deployment(ports=ports, limits=Limits(), runtime_version=__version__, unsafe=UNSAFE)
+
+    def _adapters(self, host: Host) -> dict[str, Adapter]:
+        found: dict[str, Adapter] = {}
+        for name in self.definitions:
+            if name == "adp_payments":
+                found[name] = PaymentsAdapter(self._describe(name), self.shop, self.faults, host, self.scheduler)
+            else:
+                found[name] = OrdersAdapter(self._describe(name), self.shop, self.faults, host)
+        return found
+
+    def _describe(self, name: str) -> Any:
+        def describe() -> AdapterDefinition:
+            return self.definitions[name]
+
+        return describe
+
+
+__all__ = ["START_US", "World"]

@@ -11,6 +11,7 @@ import os
 import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -169,11 +170,10 @@ async def open_app(settings: Settings) -> App:
         allow_unsigned="unsafe_unsigned_packs" in settings.unsafe, lease_ttl_us=settings.lease_ttl_s * 1_000_000,
     )  # fmt: skip
     app = App(settings, deployment, stores, owner, LocalEngine(deployment.advance, stores, clock), keys)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(app.close)
         await publish_all(app)
-    except BaseException:
-        app.close()
-        raise
+        on_failure.pop_all()
     return app
 
 

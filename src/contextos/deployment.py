@@ -172,8 +172,11 @@ class Deployment:
         """One drive here, or the view of a run that somebody else is driving once they let it go."""
         mine = object()
         for _ in range(MAX_CONFLICTS):
+            pause_us = 2_000
             while self._driving.setdefault((tenant_id, run_id), mine) is not mine:
-                await self.ports.pause(2_000)
+                await self.ports.pause(pause_us)
+                # Many wait for one; if all of them looked all the time, the one would not get on.
+                pause_us = min(2 * pause_us, 50_000)
             try:
                 view = await self._drive_once(tenant_id, run_id, fresh)
             except Conflict:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import orjson
 
-from contextos.contracts.codec import canonical, content_address, loads, parse
+from contextos.contracts.codec import canonical, digest, loads, parse
 from contextos.contracts.journal import INDEX, SEMANTICS, Entry, Parked
 from contextos.contracts.ports import Keys, Store
 from contextos.contracts.run import InvokeRequest
 from contextos.decision import machine
 from contextos.deployment import Deployment, transition
-from contextos.errors import ChainBroken, Integrity, NotFound, ReplayMismatch, UnknownSemantics
+from contextos.errors import ChainBroken, Integrity, InvalidInput, NotFound, ReplayMismatch, UnknownSemantics
 from contextos.runtime import invoke_agent
 from contextos.trust.ledger import RunJournal, verify_chain
 from contextos.trust.seal import open_sealed, seal
 
-EXPORT_TYPE = "application/vnd.contextos.export-manifest+json"
+EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
+MAX_LINE_BYTES: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,65 +150,76 @@ async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> byt
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
         streams.append({"stream": run_id, "entries": len(entries), "head": entries[-1].hash})
         lines += [canonical({"entry": _line(entry)}) for entry in entries]
-        digests |= {digest for entry in entries if entry.kind == "run.pinned" and entry.body
-                    for digest in orjson.loads(entry.body)["answer"].get("pins", {}).values()}  # fmt: skip
-    for digest in sorted(digests):
-        for document in await store.scan("artifacts", key=digest):
-            lines.append(canonical({"artifact": digest, "body": orjson.loads(document.body)}))
-    manifest = {"tenant": tenant_id, "streams": streams, "lines": content_address([line.decode() for line in lines])}
+        digests |= {pin for entry in entries if entry.kind == "run.pinned" and entry.body
+                    for pin in orjson.loads(entry.body)["answer"].get("pins", {}).values()}  # fmt: skip
+    for pin in sorted(digests):
+        for document in await store.scan("artifacts", key=pin):
+            lines.append(canonical({"artifact": pin, "body": orjson.loads(document.body)}))
+    manifest = {"tenant": tenant_id, "streams": streams, "lines": [digest(line) for line in lines[_entries(streams) :]]}
     sealed = seal(EXPORT_TYPE, canonical(manifest), app.ports.keys, "export")
     return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
 
 
 def read_export(raw: bytes, keys: Keys) -> dict[str, tuple[Entry, ...]]:
-    """The verified streams of an export, by name.
+    """The verified streams of an export, by name. Every byte counts: what is not as it was exported is refused.
 
     Raises:
         SignatureInvalid: the manifest is not by a key that is trusted for exports.
         ChainBroken: an entry is missing, changed, swapped, added, or does not stand where it belongs.
     """
-    rows = raw.rstrip(b"\n").split(b"\n")
-    manifest = loads(open_sealed(_parsed(rows[0], "manifest"), keys, "export", {EXPORT_TYPE}))
-    streams: dict[str, list[Entry]] = {stream["stream"]: [] for stream in manifest["streams"]}
-    for row in rows[1:]:
-        line = loads(row, max_bytes=1 << 24)
-        if "entry" in line:
-            entry = _entry(line["entry"])
-            streams.setdefault(entry.run, []).append(entry)
+    rows = raw.split(b"\n")
+    if rows.pop() or len(rows) < 1:
+        raise ChainBroken("export", len(rows) + 1, "has no end; export it again")
+    manifest = _manifest(rows[0], keys)
+    streams: dict[str, tuple[Entry, ...]] = {}
+    at = 1
     for stream in manifest["streams"]:
-        name, entries = stream["stream"], streams[stream["stream"]]
+        name, count = stream["stream"], stream["entries"]
+        entries = tuple(_read(name, seq, row) for seq, row in enumerate(rows[at : at + count], start=1))
         head = verify_chain(manifest["tenant"], name, entries)
-        if (len(entries), head) != (stream["entries"], stream["head"]):
-            raise ChainBroken(
-                name, len(entries) + 1, f"is missing: the manifest was signed over {stream['entries']} entries"
-            )
-    extra = sorted(streams.keys() - {stream["stream"] for stream in manifest["streams"]})
-    if extra:
-        raise ChainBroken(extra[0], 1, "is not in the signed manifest")
-    if content_address([row.decode() for row in rows[1:]]) != manifest["lines"]:
-        raise ChainBroken("export", 1, "has a line that the signed manifest does not cover")
-    return {name: tuple(entries) for name, entries in streams.items()}
+        if (len(entries), head) != (count, stream["head"]):
+            raise ChainBroken(name, len(entries) + 1, f"is missing: the manifest was signed over {count} entries")
+        streams[name] = entries
+        at += count
+    for number, row in enumerate(rows[at:]):
+        if number >= len(manifest["lines"]) or digest(row) != manifest["lines"][number]:
+            raise ChainBroken("export", at + number + 1, "is a line that the signed manifest does not cover")
+    if len(rows) - at < len(manifest["lines"]):
+        raise ChainBroken("export", len(rows) + 1, "is missing: the manifest was signed over one more line")
+    return streams
 
 
-def _parsed(row: bytes, field: str) -> Any:
-    line = loads(row)
-    if not isinstance(line, dict) or field not in line:
-        raise ChainBroken("export", 1, f"has no `{field}` line; export it again")
-    return line[field]
+def _entries(streams: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(stream["entries"]) for stream in streams)
+
+
+def _manifest(row: bytes, keys: Keys) -> Any:
+    try:
+        sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]
+        whole = canonical({"manifest": sealed}) == row
+        named = {signature["keyid"] for signature in sealed["signatures"]} <= set(keys.kids("export"))
+    except (InvalidInput, LookupError, TypeError):
+        raise ChainBroken("export", 1, "is no manifest; export it again") from None
+    if not (whole and named):
+        raise ChainBroken("export", 1, "is not the manifest as it was exported")
+    return loads(open_sealed(sealed, keys, "export", {EXPORT_TYPE}), max_bytes=MAX_LINE_BYTES)
+
+
+def _read(stream: str, seq: int, row: bytes) -> Entry:
+    """The entry of a line; a line that spells the same entry otherwise is not the one that was exported."""
+    try:
+        line = loads(row, max_bytes=MAX_LINE_BYTES)["entry"]
+        entry = Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
+        if canonical({"entry": _line(entry)}) == row:
+            return entry
+    except (InvalidInput, LookupError, TypeError, ValueError):
+        pass
+    raise ChainBroken(stream, seq, "is no journal entry as it was exported")
 
 
 def _line(entry: Entry) -> dict[str, Any]:
     """An entry as JSON; body and salt in Base64, absent when erased."""
     return {**asdict(entry), "body": _text(entry.body), "salt": _text(entry.salt)}
-
-
-def _entry(line: Mapping[str, Any]) -> Entry:
-    try:
-        return Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
-    except (KeyError, TypeError, ValueError):
-        raise ChainBroken(
-            "export", int(line.get("seq", 0)) if str(line.get("seq", 0)).isdigit() else 0, "is no journal entry"
-        ) from None
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -20,7 +20,7 @@ from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, Loaded
 from contextos.decision import machine
-from contextos.errors import Conflict, ConflictingRequest, NotFound, Problem, Unavailable
+from contextos.errors import Conflict, ConflictingRequest, NotFound, Problem, ReplayMismatch, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.runtime import invoke_agent
@@ -30,6 +30,9 @@ from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
 
 MAX_CONFLICTS: Final = 32
+ERASED: Final = "erased"
+"""The state of a run that ended, where what would tell how was erased."""
+
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
@@ -65,7 +68,7 @@ class RunView:
     @property
     def ended(self) -> bool:
         """Whether the run has come to one of its ends."""
-        return self.state in machine.ENDS
+        return self.state in machine.ENDS or self.state == ERASED
 
 
 @dataclass(slots=True)
@@ -204,7 +207,9 @@ class Deployment:
         if fresh:
             request, mark = fresh
         else:
-            received = orjson.loads(entries[0].body or b"{}")["answer"]
+            if entries[0].body is None:
+                raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
+            received = orjson.loads(entries[0].body)["answer"]
             request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
         live = Live(
             store=store, clock=self.ports.clock, entropy=self.ports.entropy, keys=self.ports.keys, owner=self.ports.owner,
@@ -246,13 +251,18 @@ def fingerprint(request: InvokeRequest) -> str:
 
 def view_of(tenant_id: str, run_id: str, entries: tuple[Entry, ...] | Any) -> RunView:
     """The view of a run from its stored entries."""
-    state, record, waiting = machine.START, None, None
+    states, record, waiting = {machine.START}, None, None
     for entry in entries:
         body = orjson.loads(entry.body) if entry.body is not None else {}
         seen = body.get("answer", body) if "request_digest" in body else body
-        state = transition(state, entry.kind, seen) or state
-        record = seen if entry.kind == "record.revised" and entry.body is not None else record
-        waiting = _waiting(entry.kind, seen, waiting)
+        # Where a body was erased that decided the way, what came after tells which way it was.
+        happened = [machine.event(entry.kind, seen)] if seen else machine.events(entry.kind)
+        states = {after for state in states for one in happened if (after := machine.step(state, one))} or states
+        record = seen if entry.kind == "record.revised" and seen else record
+        waiting = _waiting(entry.kind, seen, waiting) if seen else waiting
+    if len(states) > 1 and record and record["end"] in states:
+        states = {record["end"]}
+    state = states.pop() if len(states) == 1 else ERASED
     return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, 0)
 
 

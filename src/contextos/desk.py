@@ -170,7 +170,9 @@ async def _open_question(store: Store, entries: Sequence[Entry]) -> tuple[dict[s
     asked = [entry for entry in entries if entry.kind == "approval.asked"]
     if not asked:
         raise ApprovalRefused("not_waiting", "the run waits for no approval")
-    question = orjson.loads(asked[-1].body or b"{}")
+    if asked[-1].body is None:
+        raise ApprovalRefused("not_waiting", "what the run asks was erased, so nobody can answer it; cancel the run")
+    question = orjson.loads(asked[-1].body)
     document = (await store.scan("approvals", key=question["approval_id"]))[0]
     state = orjson.loads(document.body)["state"]
     if state == "expired":

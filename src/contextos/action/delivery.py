@@ -123,7 +123,7 @@ class Delivery:
             tenant_id=self.scope.run.tenant_id, run_id=envelope.run_id, tool_call_id=envelope.tool_call_id,
             idempotency_key=envelope.idempotency_key, not_after_us=not_after_us,
             timeout_ms=capability.definition.timeout_s * 1_000,
-            headers=self.outside.headers(envelope.tool_call_id, capability.adapter.external),
+            headers=partial(self.outside.headers, envelope.tool_call_id, capability.adapter.external),
             claim=self.outside.claim_token,
         )  # fmt: skip
 

@@ -20,7 +20,8 @@ from contextos.contracts.scope import Capability, RunScope, StepCall
 from contextos.contracts.tool import Idempotency, ToolResultEnvelope
 
 RETRY_CLAIMED_US = 50_000
-"""How long a run sleeps before it looks again at an act that another run is doing."""
+MAX_RETRY_CLAIMED_US = 300_000_000
+"""How long a run sleeps, at first and at most, before it looks again at an act that another run is doing."""
 
 
 def key_of(scope: RunScope, rule: Idempotency, capability_id: str, call: StepCall) -> str:
@@ -77,7 +78,10 @@ async def look_up(
             if when == "redeem":
                 # What was rechecked a moment ago would be old by the time the other run is done.
                 return {**answer, "state": "claimed"}
-            raise Parked(clock.now_us() + RETRY_CLAIMED_US)
+            # The longer it has waited, the later it looks again: the other run may be waiting for a person.
+            now_us = clock.now_us()
+            waited_us = max(0, now_us - journal.now_us)
+            raise Parked(now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US))
         return answer
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": mine}

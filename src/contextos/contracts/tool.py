@@ -6,7 +6,7 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; shared/design/c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -106,7 +106,8 @@ class AdapterReply(Model):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What travels with a call beside its arguments. `claim` mints the run's signed `ctxid/1`; it is never recorded."""
+    """What travels with a call beside its arguments. `claim` mints the run's signed `ctxid/1`, `headers`
+    gives the W3C trace headers of this call; both are made when an adapter asks, and never recorded."""
 
     tenant_id: str
     run_id: str
@@ -114,7 +115,7 @@ class CallContext:
     idempotency_key: str | None
     not_after_us: int
     timeout_ms: int
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
 
 

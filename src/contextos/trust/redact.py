@@ -15,6 +15,8 @@ from functools import cache
 from itertools import accumulate, islice
 from typing import Any, Final
 
+import orjson
+
 from contextos.contracts.codec import pointer
 from contextos.errors import InvalidArtifact, Problem
 
@@ -87,6 +89,9 @@ def redact(value: Json, rules: Collection[str]) -> tuple[Json, tuple[str, ...]]:
     """
     refuse_unknown(rules)
     wanted = [what for what in _ORDER if what in {RULES[rule] for rule in rules}]
+    plain = _plain_text(value)
+    if plain is not None and not any(_SIGNS[what](plain) for what in wanted):
+        return value, ()
     hit: set[str] = set()
     redacted = _walk(value, wanted, hit)
     return redacted, tuple(sorted(rule for rule in set(rules) if RULES[rule] in hit))
@@ -111,6 +116,9 @@ def scan_unsafe(value: Json, *, declared_text: bool) -> tuple[Problem, ...]:
     `declared_text` says that text for people was declared here: lines, tabs, and joiners as ordinary writing has them
     are then allowed. Elsewhere, in ids and codes, none of it is. Never echoes what it found.
     """
+    plain = _plain_text(value)
+    if plain is not None and not _pattern(_SECRET).search(plain):
+        return ()
     return tuple(islice(_unsafe(value, (), declared_text), MAX_PROBLEMS))
 
 
@@ -124,6 +132,20 @@ def neutralise(text: str) -> str:
     'pay\\u202e0001'
     """
     return _SHOWN.sub(lambda found: _escape(found[0]), text)
+
+
+def _plain_text(value: Json) -> str | None:
+    """The JSON of a value whose texts are printable ASCII as they stand, to look for signs in all of it at once.
+
+    None where a text has anything that JSON escapes: then a sign could stand right behind what is not there.
+    """
+    try:
+        raw = orjson.dumps(value)
+    except TypeError:
+        return None
+    # A large float is a card number too, and its digits do not stand there.
+    readable = raw.isascii() and b"\\" not in raw and b"\x7f" not in raw and b"e+" not in raw
+    return raw.decode() if readable else None
 
 
 def _escape(character: str) -> str:
@@ -218,6 +240,13 @@ def _without_secrets(text: str) -> str:
 def _without_emails(text: str) -> str:
     return _pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
+
+_SIGNS: Final[dict[str, Callable[[str], Any]]] = {
+    "secret": lambda text: _pattern(_SECRET).search(text),
+    "pan": lambda text: _pattern(_DIGITS).search(text),
+    "email": lambda text: "@" in text,
+}
+"""What any redaction of this kind needs to be there, somewhere in the JSON of a value; quotes and names only add to it."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": _without_secrets, "pan": _without_pans, "email": _without_emails,

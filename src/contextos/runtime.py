@@ -17,10 +17,10 @@ import orjson
 
 from contextos.admission import Admitted, asks, identify, pin, scope_of
 from contextos.context.compiler import compile_context
+from contextos.contracts.codec import MISSING
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
 from contextos.contracts.journal import Write
-from contextos.contracts.memory import MemoryProposal
 from contextos.contracts.plan import Binding, Plan, Subject, TaskTemplate
 from contextos.contracts.record import DecisionRecord
 from contextos.contracts.run import InvokeRequest
@@ -72,8 +72,8 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
     admitted = await know(request, admitted, world)  # 6
     attempt = await loop(request, admitted, world)  # 7 to 13
     outcome = judge(request, admitted, attempt)
-    proposals = consolidate(request, admitted, attempt, outcome, world)  # 14
-    return await conclude(request, admitted.scope, outcome, world, proposals)  # 15
+    consolidate(request, admitted, attempt, outcome, world)  # 14
+    return await conclude(request, admitted.scope, outcome, world)  # 15
 
 
 async def receive(request: InvokeRequest, fingerprint: str, world: World) -> World:
@@ -234,35 +234,28 @@ def judge(request: InvokeRequest, admitted: Admitted, attempt: Attempt) -> Outco
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
     template = _template(admitted, attempt.plan)
-    outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
-    sources = {"request": request.to_json(), "evidence": executor.view(attempt.execution.evidence), "step": outputs}
+    sources = _sources(request, attempt)
     values = {name: planner.bind(binding, sources) for name, binding in template.outputs.items()}
     return Outcome(
-        end, failures, {name: value for name, value in values.items() if value or value == 0} if accepted else {},
+        end, failures, {name: value for name, value in values.items() if value is not MISSING} if accepted else {},
         _ceids(template.subjects, sources), strategy=f"{planner.PLANNER}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
     )  # fmt: skip
 
 
-def consolidate(
-    request: InvokeRequest, admitted: Admitted, attempt: Attempt, outcome: Outcome, world: World
-) -> tuple[MemoryProposal, ...]:
+def consolidate(request: InvokeRequest, admitted: Admitted, attempt: Attempt, outcome: Outcome, world: World) -> None:
     """Step 14: propose what might be remembered. It stays a candidate until a person promotes it."""
     if outcome.end != "completed":
-        return ()
-    template = _template(admitted, attempt.plan)
-    outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
-    sources = {"request": request.to_json(), "evidence": executor.view(attempt.execution.evidence), "step": outputs}
-    refs = tuple(
-        citation.evidence_ref for result in attempt.execution.results.values() for citation in result.citations
-    )
+        return
+    results, sources = attempt.execution.results.values(), _sources(request, attempt)
+    refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
-    for remembered in template.memory:
+    for remembered in _template(admitted, attempt.plan).memory:
         entity = _ceids((remembered.entity,), sources)
         binding = planner.binding_of(remembered.value)
         value = remembered.value if binding is None else planner.bind(binding, sources)
-        if entity and (value or value == 0):
+        if entity and value is not MISSING:
             bound.append(BoundMemory(remembered, entity[0], value, refs, 1))
     consent = attempt.execution.evidence.get("memory_consent")
     proposals = propose(
@@ -272,12 +265,9 @@ def consolidate(
     )  # fmt: skip
     world.journal.note("memory.proposed", "", {"proposals": [proposal.to_json() for proposal in proposals]})
     world.journal.stage(*candidate_writes(proposals))
-    return proposals
 
 
-async def conclude(
-    request: InvokeRequest, scope: RunScope | None, outcome: Outcome, world: World, _: Sequence[MemoryProposal] = ()
-) -> DecisionRecord:
+async def conclude(request: InvokeRequest, scope: RunScope | None, outcome: Outcome, world: World) -> DecisionRecord:
     """Step 15: the record, the replay packet and the end become durable together."""
     journal = world.journal
     record = record_now(world, request, scope, outcome)
@@ -288,6 +278,12 @@ async def conclude(
     })  # fmt: skip
     await journal.commit(wake_at_us=0)
     return record
+
+
+def _sources(request: InvokeRequest, attempt: Attempt) -> dict[str, Any]:
+    """What bindings may read once the plan ran."""
+    outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
+    return {"request": request.to_json(), "evidence": executor.view(attempt.execution.evidence), "step": outputs}
 
 
 def _template(admitted: Admitted, plan: Plan | None) -> TaskTemplate:

@@ -121,7 +121,7 @@ def compile_context(
         digests[name] = address(product, plain=plain)
     return compiled_context(
         made["manifests_and_controls"], digests,
-        pack_ref=pack_ref, request_id=request.request_id, estimator=estimator.name,
+        pack_ref=pack_ref, request_id=request.request_id, trace_id=run.trace_id, estimator=estimator.name,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def address(product: Json, *, plain: bool) -> str:
 
 
 def compiled_context(
-    body: Json, digests: Mapping[str, str], *, pack_ref: str, request_id: str, estimator: str
+    body: Json, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
 ) -> CompiledContext:
     """The model of `body` and its ledger; it equals the validated form of the same JSON.
 
@@ -60,7 +60,8 @@ def compiled_context(
     """
     prompt, manifests = body["compiled_prompt"], body["manifests"]
     ledger = _ledger(body) | {
-        "pack_ref": pack_ref, "request_id": request_id, "estimator": estimator, "stage_digests": dict(digests),
+        "pack_ref": pack_ref, "request_id": request_id, "trace_id": trace_id, "estimator": estimator,
+        "stage_digests": dict(digests),
         "compiled_context_hash": digests["manifests_and_controls"],
     }  # fmt: skip
     rest = CompiledContext.model_validate(

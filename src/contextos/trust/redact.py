@@ -75,6 +75,14 @@ _SHOWN: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{_BIDI}{_TAGS}{_
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
+@cache
+def _pattern(source: str) -> Any:
+    """Compiled once, and only where redaction is used: RE2 costs 17 ms to import."""
+    import re2  # type: ignore[import-untyped]
+
+    return re2.compile(source)
+
+
 def redact(value: Json, rules: Collection[str]) -> tuple[Json, tuple[str, ...]]:
     """The value with everything that `rules` forbid replaced by `[redacted:<what>]`, and the rules that did so, sorted.
 
@@ -277,11 +285,3 @@ def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) ->
     for code, (pattern, what) in _HIDDEN.items():
         if pattern.search(scanned):
             yield Problem(where, code, f"the text holds {what}", "send the text without it")
-
-
-@cache
-def _pattern(source: str) -> Any:
-    """Compiled once, and only where redaction is used: RE2 costs 17 ms to import."""
-    import re2  # type: ignore[import-untyped]
-
-    return re2.compile(source)

@@ -20,8 +20,9 @@ from contextos.context.compiler import compile_context
 from contextos.contracts.codec import MISSING
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
+from contextos.contracts.ids import CEID
 from contextos.contracts.journal import Write
-from contextos.contracts.plan import Binding, Plan, Subject, TaskTemplate
+from contextos.contracts.plan import Plan, Subject, TaskTemplate
 from contextos.contracts.record import DecisionRecord
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope
@@ -121,11 +122,15 @@ async def admit(request: InvokeRequest, world: World) -> Admitted | Failure:
 
 async def know(request: InvokeRequest, admitted: Admitted, world: World) -> Admitted:
     """Step 6: evidence at the pinned snapshot within its budgets, and promoted memory only."""
-    retrieval = admitted.loaded.pack.intelligence_refs.retrieval
-    seeds = _ceids(retrieval.seeds, {"request": request.to_json()})
+    pack = admitted.loaded.pack
+    retrieval = pack.intelligence_refs.retrieval
+    from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
+    seeds = _ceids(retrieval.seeds, {"request": request.to_json(), "pack": pack.to_json() if from_pack else {}})
+    # Requirements name seeds by their number: with one missing, none of the others may take its place.
+    named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
     query = RetrievalQuery(
         snapshot=admitted.scope.snapshot, seeds=seeds, hops=retrieval.hops, fan_out=retrieval.fan_out,
-        limit=retrieval.limit, named=retrieval.evidence if seeds else (),
+        limit=retrieval.limit, named=named,
     )  # fmt: skip
 
     async def retrieve() -> list[dict[str, Any]]:
@@ -134,7 +139,7 @@ async def know(request: InvokeRequest, admitted: Admitted, world: World) -> Admi
     found = await world.journal.ask("evidence.retrieved", "", query.to_json(), retrieve)
     items = admit_evidence([EvidenceItem.model_validate(item) for item in found], query.named, world.journal.now_us)
     subjects = list(dict.fromkeys([*seeds, *(item.subject for item in items if item.name)]))
-    limit = admitted.loaded.pack.memory_layer.recall_limit
+    limit = pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
         return [item.to_json() for item in await world.memory.recall(subjects, limit=limit)]
@@ -295,11 +300,11 @@ def _template(admitted: Admitted, plan: Plan | None) -> TaskTemplate:
 
 
 def _ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tuple[str, ...]:
-    """The CEIDs that bound subjects name; one that does not resolve to a text is left out."""
+    """The CEIDs that bound subjects name; one that does not resolve, or is no CEID then, is left out."""
     found = []
     for subject in subjects:
-        binding: Binding = subject.binding
-        value = planner.bind(binding, sources)
-        if isinstance(value, str) and value:
-            found.append(f"{subject.type}:{value}" if subject.type else value)
+        value = planner.bind(subject.binding, sources)
+        name = f"{subject.type}:{value}" if subject.type else value
+        if isinstance(value, str) and CEID.fits(name, sealed=True):
+            found.append(name)
     return tuple(found)

@@ -39,6 +39,7 @@ class Refusal:
     pointer: str | None = None
     output: Any = None
     mutations: tuple[str, ...] = ()
+    decision: PolicyDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +131,16 @@ async def permitted(at: Station, governed: Governed) -> Governed | Refusal:
     governed = replace(governed, decision=decision)
     # A guardrail wins over every allow: what it escalates is for a person, unless another one refuses it.
     if decision.must_escalate and not decision.must_refuse:
-        return Refusal("blocked", "must_escalate", "a guardrail escalates: " + ", ".join(decision.must_escalate))
+        names = ", ".join(decision.must_escalate)
+        return Refusal("blocked", "must_escalate", f"a guardrail escalates: {names}", decision=decision)
     if not decision.allowed:
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-        return Refusal("blocked", code, _why_denied(decision))
+        return Refusal("blocked", code, _why_denied(decision), decision=decision)
     # A gate that is about to be asked lifts what is bounded `unless_approved`; without one nothing lifts it.
     problems = at.check_args(_bounds(at, governed, decision), governed.args, bool(decision.gates))
     if problems:
-        return Refusal("rejected", "argument_out_of_bounds", problems[0].detail, problems[0].pointer)
+        problem = problems[0]
+        return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
     return governed
 
 
@@ -267,7 +270,7 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
     again = decide(at, governed, "redeem", governed.key)
     at.journal.note("policy.decided", f"redeem/{governed.key}", again.to_json())
     if not again.allowed or again.must_escalate or again.gates != decision.gates:
-        return Refusal("blocked", "approval_void", "policy no longer says what the approver was told")
+        return Refusal("blocked", "approval_void", "policy no longer says what the approver was told", decision=again)
     act = await _look_up(at, governed, governed.idempotency_key, "redeem")
     if act["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
@@ -277,12 +280,18 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
 
 
 async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
-    """Both identities stand behind the call: an active agent, and from `delegated` on a live user delegation."""
+    """Both identities stand behind the call, and nothing leaves for where no allow-list lets it.
+
+    Refuses an agent that is not active, from `delegated` on a user without a live delegation, and from `network` on
+    every external adapter: this version has no egress allow-list, and an empty one denies.
+    """
     decision, principals = governed.decision, at.scope.principals
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if principals.agent.lifecycle != "active":
         return Refusal("blocked", "identity_refused", f"the agent is `{principals.agent.lifecycle}`")
-    acting = APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("delegated")
-    if acting and not principals.user.delegation_live:
+    mode = APPROVAL_MODES.index(decision.effective_approval_mode)
+    if governed.capability.adapter.external and mode >= APPROVAL_MODES.index("network"):
+        return Refusal("blocked", "policy_denied", "no egress allow-list names this adapter")
+    if mode >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     return governed

@@ -54,7 +54,7 @@ class Gateway:
         for guard in GUARDS:
             passed = await guard(self.at, governed)
             if isinstance(passed, Refusal):
-                return self._refused(call, tool_call_id, key, governed.decision, passed)
+                return self._refused(call, tool_call_id, key, passed.decision or governed.decision, passed)
             governed = passed
         return await Delivery(self.at.journal, self.at.scope, self.at.registry, self.at.outside).deliver(
             envelope=self.envelope(governed), capability=capability, key=key, provenance=call.provenance,

@@ -48,7 +48,7 @@ def lint_merged(merged: Merged, definitions: Mapping[str, AdapterDefinition]) ->
 def _lint(merged: Merged, edges: Edges) -> tuple[Problem, ...]:
     pack = merged.pack
     found = chain(
-        _clashes(merged), _intents(merged), _retrieval(pack), _evidence(pack, edges), _budget(pack), _gates(pack),
+        _clashes(merged), _intents(merged), _retrieval(pack), _evidence(pack, edges), _budget(pack), _gates(pack), _specs(pack),
         _redaction(pack), _registry(pack, edges), _permissions(pack, edges), _rules(pack, edges), _targets(pack, edges),
         lint_templates(merged, edges),
     )  # fmt: skip
@@ -129,6 +129,15 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
         if gate.quorum > 1:
             at: Path = ("policy_layer", "approval_gates", index, "quorum")
             yield Problem(pointer(at), "quorum", "in this version one person answers a gate", "set `quorum` to 1")
+
+
+def _specs(pack: ContextPack) -> Iterator[Problem]:
+    """What a spec may ask for and this version does not do is refused: a gate that does not run is a false statement."""
+    for index, spec in enumerate(pack.decision_layer.decision_specs):
+        for name, asked in (("challenge_required", spec.challenge_required), ("eligibility_rules", spec.eligibility_rules)):
+            if asked:
+                at: Path = ("decision_layer", "decision_specs", index, name)
+                yield Problem(pointer(at), "not_enforced", f"this version does not enforce `{name}`", "say it as a policy rule")
 
 
 def _redaction(pack: ContextPack) -> Iterator[Problem]:

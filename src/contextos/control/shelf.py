@@ -79,13 +79,14 @@ class Shelf:
         documents = await self._store.scan(ACTIVE, key=POLICIES)
         if not documents:
             return Active()
-        document = documents[0]
-        if document.version != self._active.version:
+        document, known = documents[0], self._active
+        if document.version != known.version:
             said = loads(document.body)
             policies = tuple((level, ref) for level, ref in said["policies"])
             digest = content_address(said["policies"])
-            self._active = Active(document.version, policies, frozenset(said["withdrawn"]), digest)
-        return self._active
+            # Returned as read: another thread may meanwhile have kept an older list.
+            known = self._active = Active(document.version, policies, frozenset(said["withdrawn"]), digest)
+        return known
 
     async def digest_of(self, ref: str) -> str | None:
         """The content address that a ref maps to; None for one that is not published here."""

@@ -1,55 +1,57 @@
 """How long a compile takes: the refund of the seeds, and 100 capabilities with up to 2,000 facts.
 
-Run it with `python -m benchmarks.compile`. Prints best, p50 and p99 in milliseconds, and the p50 per fact,
-which stays level where the compiler is linear.
+Run it with `python -m benchmarks.compile`. The cases alternate in rounds. It only computes, so the CPU time of its
+thread is what it takes where nothing else runs. The compiler is linear where doubling the facts at most doubles the
+time; the bar leaves a tenth to the noise.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.bars import is_quick, judge, note, ratio
 from contextos.context.compiler import compile_context
 from contextos.contracts.compiled import CompiledContext
 from tests.unit.context import samples
 
 ROOM_FOR_ALL = {"evidence": 1_000_000, "tool": 100_000}
+BAR_MS, BAR_DOUBLING = 10.0, 2.2
+CASES: dict[str, dict[str, Any]] = {
+    "the refund, 5 facts": samples.refund(),
+    "100 capabilities, 1,000 facts, default budget": samples.large(100, 1000),
+    **{f"100 capabilities, {facts:,} facts, all kept": samples.large(100, facts, ROOM_FOR_ALL)
+       for facts in (250, 500, 1000, 2000)},
+}  # fmt: skip
 
 
-class Row(NamedTuple):
-    """One measured case; times in milliseconds."""
-
-    case: str
-    facts: int
-    best_ms: float
-    p50_ms: float
-    p99_ms: float
-
-
-def measure(case: str, given: dict[str, Any], rounds: int) -> Row:
-    times = []
-    assert isinstance(compile_context(**given), CompiledContext), "a refused compile measures nothing"
+def measure(rounds: int) -> dict[str, list[float]]:
+    """CPU milliseconds of each case by round."""
+    taken: dict[str, list[float]] = {case: [] for case in CASES}
+    for given in CASES.values():
+        assert isinstance(compile_context(**given), CompiledContext), "a refused compile measures nothing"
     for _ in range(rounds):
-        start = time.perf_counter_ns()
-        compile_context(**given)
-        times.append(time.perf_counter_ns() - start)
-    times.sort()
-    return Row(case, len(given["evidence"]), times[0] / 1e6, times[rounds // 2] / 1e6, times[rounds * 99 // 100] / 1e6)
-
-
-def rows() -> Iterator[Row]:
-    yield measure("refund", samples.refund(), 1000)
-    yield measure("100 capabilities, default budget", samples.large(100, 1000), 60)
-    for facts in (250, 500, 1000, 2000):
-        yield measure("100 capabilities, all facts kept", samples.large(100, facts, ROOM_FOR_ALL), 60)
+        for case, given in CASES.items():
+            start = time.thread_time_ns()
+            compile_context(**given)
+            taken[case].append((time.thread_time_ns() - start) / 1e6)
+    return taken
 
 
 def main() -> None:
-    for row in rows():
-        per_fact = row.p50_ms * 1000 / row.facts
-        times = f"best {row.best_ms:8.3f} ms  p50 {row.p50_ms:8.3f} ms  p99 {row.p99_ms:8.3f} ms"
-        print(f"{row.case:34} {row.facts:5} facts  {times}  {per_fact:6.1f} us/fact")
+    rounds = 20 if is_quick() else 100
+    taken = measure(rounds)
+    for case, times in taken.items():
+        times_sorted = sorted(times)
+        p50, p99 = times_sorted[rounds // 2], times_sorted[rounds * 99 // 100]
+        per_fact = p50 * 1000 / len(CASES[case]["evidence"])
+        note(case, f"p50 {p50:8.3f} ms  p99 {p99:8.3f} ms  {per_fact:6.1f} us a fact")
+        if "1,000" in case:
+            judge(f"compile, {case}, p50", p50, BAR_MS, " ms", best=times_sorted[0], against=times)
+    for more, fewer in ((1000, 500), (2000, 1000)):
+        big, small = (taken[f"100 capabilities, {facts:,} facts, all kept"] for facts in (more, fewer))
+        middle, best = ratio(big, small)
+        judge(f"compile, {fewer:,} -> {more:,} facts, growth", middle, BAR_DOUBLING, best=best)
 
 
 if __name__ == "__main__":

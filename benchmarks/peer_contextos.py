@@ -15,7 +15,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [os.environ.get("BENCH_PEERS", os.getcwd()), str(HERE.parent / "src"), str(HERE.parent)]
 
-import workload as w  # noqa: E402
 from harness import Peer, check, main, timed_import  # noqa: E402
 
 with timed_import():
@@ -31,7 +30,8 @@ class ContextOS(Peer):
         super().__init__(directory, filler)
         self.loop = asyncio.new_event_loop()
         tools = refund_pack.Tools(self.tools, self.path("orders.db"), keyed=os.environ.get("BENCH_IDEMPOTENT") == "1")
-        self.deployment: Deployment = self.loop.run_until_complete(refund_pack.open_deployment(Path(directory), tools, filler))
+        opened = refund_pack.open_deployment(Path(directory), tools, filler)
+        self.deployment: Deployment = self.loop.run_until_complete(opened)
 
     async def begin(self, req):
         body = {**req, "mode": "stream", "runtime": {**req["runtime"], "max_cost_cents": 25}}

@@ -1,4 +1,4 @@
-"""The refund of `examples/support_refund` over the tools of a benchmark: its pack, adapters and an opened deployment."""
+"""The refund of `examples/support_refund` over the tools of a benchmark: its pack, adapters and a deployment."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Tools:
                 "currency": order["currency"], "status": order["status"]}  # fmt: skip
 
     def _eval(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        self.outside.policy_eval({"intent": "support.refund", "context": {
-            "refund_amount": args["amount_inr"], "identity_verified": True, "order_id": args["order_id"], "currency": "INR"}})
+        stated = {"order_id": args["order_id"], "refund_amount": args["amount_inr"], "currency": "INR"}
+        self.outside.policy_eval({"intent": "support.refund", "context": {**stated, "identity_verified": True}})
         return {"eligible": True, "refundable_inr": 9900, "policy_version": "returns-4"}
 
     def _refund(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
@@ -74,13 +74,14 @@ class Tools:
 
 
 def pack(filler: int) -> dict[str, Any]:
-    """The example's pack; the refund names the request that it is for; `filler` rules for other intents stand beside."""
+    """The example's pack; the refund names the request that it is for; `filler` rules apply to it and never match."""
     body: dict[str, Any] = copy.deepcopy(json.loads((EXAMPLE / "pack.json").read_text("utf-8")))
     template = body["decision_layer"]["task_templates"][0]
     template["steps"][2]["params"]["request_id"] = {"from": "request", "pointer": "/request_id"}
     rules = body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
+    applies = {"intent": "support.refund", "capability": "adp_payments.issue_refund"}
     rules += [
-        {"rule_id": f"R_FILLER_{number:03d}", "applies_to": {"intent": "support.refund", "capability": "adp_payments.issue_refund"},
+        {"rule_id": f"R_FILLER_{number:03d}", "applies_to": applies,
          "if": {">": [{"var": "args.amount_inr"}, 1_000_000 + number]}, "then": {"allow": False}}
         for number in range(filler)
     ]  # fmt: skip

@@ -1,18 +1,19 @@
 """What the SQLite store costs beside raw `sqlite3` in the same run, on the same disk.
 
-`python benchmarks/store.py` prints one table; the ratios travel between machines, the milliseconds do not.
+`python -m benchmarks.store` prints one table; the ratios travel between machines, the milliseconds do not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import quantiles
 
+from benchmarks.bars import folder as data_folder
+from benchmarks.bars import is_quick
 from contextos.contracts.journal import Batch, Draft, Entry, Write, genesis, link
 from contextos.store.sqlite import SqliteStores
 
@@ -117,7 +118,8 @@ async def crowd(stores: SqliteStores) -> float:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
+    is_quick()  # it is short already
+    with data_folder() as name:
         folder = Path(name)
         single, batch = raw_commits(folder)
         stores = SqliteStores(folder / "store.db")

@@ -27,7 +27,7 @@ from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports
 from contextos.engine.local import LocalEngine
 from contextos.engine.owner import Owner
-from contextos.errors import InvalidSettings, Problem
+from contextos.errors import InvalidArtifact, InvalidSettings, Problem
 from contextos.seams import Limits
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
@@ -148,13 +148,9 @@ async def open_app(settings: Settings) -> App:
     keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
     adapters = _adapters(settings)
     directory = FileDirectory(workspace / settings.directory)
-    if "unsafe_local_directory" not in settings.unsafe:
-        raise _bad(
-            "/unsafe",
-            "unsafe_not_allowed",
-            "a directory file is a development stand-in",
-            "allow `unsafe_local_directory`, or bring an identity provider",
-        )
+    for name, what in (("unsafe_local_directory", "a directory file"), ("unsafe_local_keys", "a key file")):
+        if name not in settings.unsafe:
+            raise _bad("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", f"allow `{name}`")
     stores = SqliteStores(workspace / settings.store, clock=clock)
     owner = Owner(workspace / settings.store)
 
@@ -178,12 +174,17 @@ async def open_app(settings: Settings) -> App:
 
 
 async def publish_all(app: App) -> None:
-    """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force."""
-    tenants: set[str] = set()
-    for folder in app.settings.packs:
-        for path in sorted((app.settings.workspace / folder).glob("*.json")):
-            envelope = loads(path.read_bytes(), max_bytes=MAX_ARTIFACT_BYTES)
-            tenants.add(await publish(app, envelope, by="workspace"))
+    """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force.
+
+    What names no tenant is the platform's: it is published in every tenant that the packs name.
+    """
+    paths = [path for folder in app.settings.packs for path in sorted((app.settings.workspace / folder).glob("*.json"))]
+    envelopes = [loads(path.read_bytes(), max_bytes=MAX_ARTIFACT_BYTES) for path in paths]
+    named = [tenant_named(app, envelope) for envelope in envelopes]
+    tenants = sorted({tenant for tenant in named if tenant})
+    for envelope, tenant in zip(envelopes, named, strict=True):
+        for home in (tenant,) if tenant else tenants:
+            await _publish_in(app, home, envelope, by="workspace")
     for tenant in tenants:
         await app.deployment.catalog(tenant).activate_policies(
             app.settings.policies, by="workspace", at_us=SystemClock().now_us(), salt=secrets.token_bytes
@@ -191,13 +192,27 @@ async def publish_all(app: App) -> None:
 
 
 async def publish(app: App, envelope: dict[str, Any], *, by: str) -> str:
-    """Publish one signed artifact in the tenant that it names, and return that tenant."""
-    artifact = loads(open_sealed(envelope, app.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
-    tenant = str((artifact.get("pack_meta") or artifact)["tenant"])
-    await app.deployment.catalog(tenant).publish(
-        envelope, by=by, at_us=SystemClock().now_us(), salt=secrets.token_bytes
-    )
+    """Publish one signed artifact in the tenant that it names, and return that tenant. Raises as `Catalog.publish`."""
+    tenant = tenant_named(app, envelope)
+    if tenant is None:
+        raise InvalidArtifact(
+            Problem("/tenant", "no_tenant", "it is the platform's", "publish it in each tenant with `catalog(tenant)`")
+        )
+    await _publish_in(app, tenant, envelope, by=by)
     return tenant
+
+
+async def _publish_in(app: App, tenant_id: str, envelope: dict[str, Any], *, by: str) -> None:
+    catalog = app.deployment.catalog(tenant_id)
+    await catalog.publish(envelope, by=by, at_us=SystemClock().now_us(), salt=secrets.token_bytes)
+
+
+def tenant_named(app: App, envelope: dict[str, Any]) -> str | None:
+    """The tenant that a signed artifact is for; None for the platform's. Raises `SignatureInvalid`."""
+    artifact = loads(open_sealed(envelope, app.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
+    stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
+    tenant = stated.get("tenant") if isinstance(stated, dict) else None
+    return tenant if isinstance(tenant, str) else None
 
 
 def read_seed(path: Path) -> bytes:

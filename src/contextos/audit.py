@@ -7,7 +7,7 @@ it derives is compared byte for byte. Source: shared/design/journal.md; contexto
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -25,6 +25,7 @@ from contextos.trust.ledger import RunJournal, verify_chain
 from contextos.trust.seal import open_sealed, seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
+BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled"})
 MAX_LINE_BYTES: Final = 1 << 24
 
 
@@ -63,12 +64,24 @@ async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verifi
     seen = [_verified(tenant_id, INDEX, index)]
     runs = {orjson.loads(line.body or b"{}").get("run", line.key) for line in index}
     closed = {line.key: orjson.loads(line.body) for line in index if line.kind == "run.closed" and line.body}
+    async for run_id in _leased(store):
+        if run_id not in runs:
+            raise ChainBroken(INDEX, len(index) + 1, f"is missing: `{run_id}` was driven and the index does not name it")
     for run_id in sorted(runs):
         entries = await store.read(run_id)
         seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
         _check_heads(tenant_id, run_id, entries, await store.signed_heads(run_id), keys)
     control = await store.read("control")
     return [*seen, _verified(tenant_id, "control", control)]
+
+
+async def _leased(store: Store) -> AsyncIterator[str]:
+    """Every run that was ever driven: its first commit leaves a lease, and an index line."""
+    after = ""
+    while page := await store.scan("leases", after=after):
+        for document in page:
+            yield document.key
+        after = page[-1].key
 
 
 def _verified(
@@ -88,14 +101,20 @@ def _verified(
 def _check_heads(
     tenant_id: str, run_id: str, entries: Sequence[Entry], heads: Iterable[tuple[int, str, str, str]], keys: Keys
 ) -> None:
-    """Every head that was signed is still there and is what was signed: a dropped tail shows."""
-    for seq, digest, kid, signature in heads:
+    """Every head that was signed is still there and is what was signed, and whatever the loop wrote stands under one."""
+    signed = 0
+    for seq, head, kid, signature in heads:
         if seq > len(entries):
             raise ChainBroken(run_id, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
-        if entries[seq - 1].hash != digest:
+        if entries[seq - 1].hash != head:
             raise ChainBroken(run_id, seq, "is not what was signed")
-        if not keys.verify("head", kid, f"{tenant_id}\n{run_id}\n{seq}\n{digest}".encode(), bytes.fromhex(signature)):
+        if not keys.verify("head", kid, f"{tenant_id}\n{run_id}\n{seq}\n{head}".encode(), bytes.fromhex(signature)):
             raise ChainBroken(run_id, seq, "has a signed head whose signature does not verify")
+        signed = seq
+    for entry in entries[signed:]:
+        # Only what people say is appended unsigned; the next commit of the loop signs over it.
+        if entry.kind not in BY_PEOPLE:
+            raise ChainBroken(run_id, entry.seq, "stands under no signed head")
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> Replayed:
@@ -210,11 +229,14 @@ def _read(stream: str, seq: int, row: bytes) -> Entry:
     try:
         line = loads(row, max_bytes=MAX_LINE_BYTES)["entry"]
         entry = Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
-        if canonical({"entry": _line(entry)}) == row:
-            return entry
+        whole = canonical({"entry": _line(entry)}) == row
     except (InvalidInput, LookupError, TypeError, ValueError):
-        pass
-    raise ChainBroken(stream, seq, "is no journal entry as it was exported")
+        whole = False
+    if not whole:
+        raise ChainBroken(stream, seq, "is no journal entry as it was exported")
+    if (entry.run, entry.seq) != (stream, seq):
+        raise ChainBroken(stream, seq, f"is missing; entry {entry.seq} of `{entry.run[:64]}` stands in its place")
+    return entry
 
 
 def _line(entry: Entry) -> dict[str, Any]:

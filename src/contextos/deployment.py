@@ -241,7 +241,7 @@ def fingerprint(request: InvokeRequest) -> str:
     body = request.to_json()
     body.pop("trace")
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
-    if "delegation" in body["user"]:
+    if body["user"].get("delegation"):
         body["user"] = {
             **body["user"],
             "delegation": {k: v for k, v in body["user"]["delegation"].items() if k != "token_ref"},

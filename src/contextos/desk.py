@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -20,6 +20,9 @@ from contextos.deployment import Deployment, RunView, view_of
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput, NotFound, Problem
 from contextos.trust.assertion import asserted, statement
 from contextos.trust.ledger import append
+from contextos.trust.redact import scan_unsafe
+
+MAX_REASON_CHARS: Final = 2_000
 
 Assert = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """statement -> assertion {`kind`, `token`?}: how the approver vouches for an answer."""
@@ -49,8 +52,10 @@ async def answer(
     Raises:
         ApprovalRefused: this answer does not count: `not_waiting`, `already_answered`, `expired`, `self_approval`,
             `not_approver`, `self_granted`, `assertion_invalid`, `unsafe_not_allowed`.
+        InvalidInput: the verdict is none of the two, or the reason is too long or holds what is hidden.
         NotFound: no such run in this tenant.
     """
+    _refuse_answer(verdict, reason)
     store, entries = await _run(app, tenant_id, run_id)
     asked, key, document = await _open_question(store, entries)
     approver = await app.ports.directory.approver(tenant_id, approver_id)
@@ -123,9 +128,13 @@ async def settle(app: Deployment, tenant_id: str, run_id: str, settlement: Settl
         settlement.by,
         {"happened": settlement.happened, "evidence_ref": settlement.evidence_ref},
     )
-    await store.commit(
-        Batch(run=run_id, entries=(entry,), writes=writes, shared=(control,), wake_at_us=app.ports.clock.now_us())
-    )
+    try:
+        await store.commit(
+            Batch(run=run_id, entries=(entry,), writes=writes, shared=(control,), wake_at_us=app.ports.clock.now_us())
+        )
+    except Conflict:
+        detail = f"`{run_id}` changed at the same moment; look at it, and settle again where it still waits"
+        raise ApprovalRefused("already_answered", detail) from None
 
 
 async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reason: str) -> RunView:
@@ -138,6 +147,8 @@ async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reaso
     view = view_of(tenant_id, run_id, entries)
     if view.ended:
         raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
+    if await store.scan("cancels", key=run_id):
+        return view
     control = _control(app, "run.cancelled", run_id, by, {"reason": reason})
     wish = Write("cancels", run_id, 0, orjson.dumps({"by": by, "reason": reason}))
     if view.waiting is None or view.waiting["for"] != "approval":
@@ -155,6 +166,32 @@ async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reaso
     now_us = app.ports.clock.now_us()
     await store.commit(Batch(run=run_id, entries=(entry,), writes=(wish, void), shared=(control,), wake_at_us=now_us))
     return await app.view(tenant_id, run_id)
+
+
+def _refuse_answer(verdict: str, reason: str) -> None:
+    """What is said is kept in the record, so it is looked at before it is."""
+    if verdict not in ("approved", "denied"):
+        raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))
+    if len(reason) > MAX_REASON_CHARS:
+        detail = f"the reason has more than {MAX_REASON_CHARS} characters"
+        raise InvalidInput(Problem("/reason", "too_long", detail, "say it shorter"))
+    canonical(reason)  # half a character is no text
+    if unsafe := scan_unsafe(reason, declared_text=True):
+        raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "say it without"))
+
+
+async def erase(app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: str, reason: str) -> None:
+    """Forget the body of one entry because the law asks for it. The chain still verifies, and the act is on record.
+
+    Raises:
+        NotFound: there is no such entry.
+    """
+    store, entries = await _run(app, tenant_id, run_id)
+    if not 1 <= seq <= len(entries):
+        raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos show {run_id}`")
+    control = _control(app, "entry.erased", run_id, by, {"seq": seq, "reason": reason})
+    await store.commit(Batch(run=run_id, shared=(control,)))
+    await app.ports.stores.erase(tenant_id, run_id, seq)
 
 
 async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:

@@ -1,8 +1,18 @@
 """The Action plane: what touches the world, and nothing else does.
 
-Owns: the registry of capabilities and their schemas, the Tool Gateway (every guard in order, as one visible list),
-call and result envelopes, idempotency, recovery of a call whose reply was lost.
-Does not own: whether a risky action is allowed (Trust), inventing capabilities, final outcomes (Decision).
-Invariants: a call outside the manifest never reaches an adapter; an intent is durable before its call; an effect that
-may have happened is never sent again blindly. Proved in `tests/unit/action` and `tests/e2e`.
+Owns: the registry of capabilities and their schemas (`registry`); the Tool Gateway, every guard in order as one visible
+list (`tool_gateway`, `guards`); idempotency keys and their claims (`idempotency`); sending a call, and finding out what
+became of one whose reply was lost (`delivery`).
+
+Does not own: whether a risky act is allowed or agreed to (Trust), inventing capabilities (the pack and its adapters),
+final outcomes (Decision), the outside itself (adapters).
+
+Invariants, with the tests that prove them:
+
+- What a guard refuses never reaches an adapter, and every refusal is typed and recorded: `tests/e2e/test_verdicts.py`.
+- A dispatch is durable before its call; killed at any boundary, a run leaves one effect and a journal that verifies:
+  `tests/e2e/test_crash_boundaries.py`.
+- An effect that may have happened is never sent again blindly: `test_crash_boundaries.py`.
+- One act is one effect, however many ask for it at once: `tests/e2e/test_one_effect.py`.
+- A key is claimed once, and with other arguments it is refused: `tests/machines/test_gateway_idempotency.py`.
 """

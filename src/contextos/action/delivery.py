@@ -27,7 +27,7 @@ from contextos.contracts.tool import (
     ToolResultEnvelope,
     ToolStatus,
 )
-from contextos.errors import LostReply, Problem, Unavailable
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
 MAX_ATTEMPTS: Final = 3
 MAX_OUTPUT_BYTES: Final = 1_048_576
@@ -101,8 +101,7 @@ class Delivery:
             outcome = answer["outcome"]
             again = attempt < MAX_ATTEMPTS and self._calls_left() and _may_ask_again(capability, outcome)
             if claimed is not None and not again and outcome != "unknown":
-                happened = result.status == "completed" or bool(result.mutations)
-                self.journal.stage(idempotency.conclude(claimed, result, happened=happened))
+                self.journal.stage(idempotency.conclude(claimed, result, happened=answer["happened"]))
             if definition.kind == "write":
                 await self.journal.commit()
             if again:
@@ -135,6 +134,9 @@ class Delivery:
         adapter = self.outside.adapters[capability.adapter.adapter_id]
         began, context = self.outside.clock.now_us(), self._context(envelope, capability, not_after_us)
         name, rule = capability.definition.name, capability.definition.idempotency
+        if mode == "send" and capability.definition.kind == "write" and began > not_after_us:
+            # A worker that was stopped here must not wake up and act after somebody settled that it did not.
+            return self._outcome("not_sent", capability, envelope, None, began, approval, "its time was over before it was sent")
         try:
             fresh = began - first_us <= rule.key_ttl_s * 1_000_000
             if mode == "send" or (rule.strategy == "keyed" and fresh):
@@ -191,6 +193,8 @@ class Delivery:
             "envelope": result.to_json(),
             "output_digest": content_address(output),
             "cost_cents": cost,
+            # An output that we may not use was still an effect; only an error that the adapter states says there is none.
+            "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
         }
 
     def _judge(
@@ -206,8 +210,16 @@ class Delivery:
                 (),
             )
         if reply.error is not None:
-            return "error", None, reply.error, ()
-        if reply.output is None or len(canonical(reply.output)) > MAX_OUTPUT_BYTES:
+            said, applied, unsafe = self.outside.cleanse(reply.error.to_json())
+            if unsafe:
+                message = f"the adapter's error is not fit to be kept: {unsafe[0].detail}"
+                return "failed", None, ToolError(code="unsafe_output", message=message), applied
+            return "error", None, ToolError.model_validate(said), applied
+        try:
+            fits = reply.output is not None and len(canonical(reply.output)) <= MAX_OUTPUT_BYTES
+        except InvalidInput as misfit:
+            return "failed", None, ToolError(code="unsafe_output", message=f"the output is no JSON: {misfit}"), ()
+        if not fits:
             return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
         problem = self.registry.check(capability, "output", reply.output)
         if problem:

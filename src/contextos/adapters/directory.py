@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contextos.contracts.codec import loads, parse
 from contextos.contracts.identity import Approver, KnownAgent, KnownUser, Principals
-from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
 
 MARK: Final = "unsafe_local_directory"
 MAX_DIRECTORY_BYTES: Final = 8 << 20
@@ -51,6 +51,9 @@ class FileDirectory:
                 self._stamp = stamp
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
+        except (InvalidInput, KeyError, TypeError, AttributeError) as error:
+            # Half written, say. Who is who is not known then, and nobody is taken for who they were.
+            raise Unavailable("directory", f"`{self._path.name}` is no directory now ({error})") from None
         return self._tenants
 
 

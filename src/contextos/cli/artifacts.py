@@ -55,7 +55,7 @@ def lint(
     lines = [f"{path}: {one.code} {safe(str(one))}" for path, one in found]
     give(
         {"files": [str(path) for path in files], "problems": documents},
-        lines or [f"{len(files)} fine"],
+        lines or [f"{path}: fine" for path in files],
         as_json=as_json,
     )
     return USAGE if found else 0

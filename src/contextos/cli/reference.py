@@ -73,7 +73,7 @@ def _cli() -> Iterator[str]:
     yield from _table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
     yield ""
     yield "A run is named by its id (`run_...`) or by the id of the request that made it."
-    yield "The examples run in a workspace that `contextos demo --keep DIR` made."
+    yield "The examples run in a workspace that `contextos demo --keep DIR` made, with `CONTEXTOS_WORKSPACE` naming it."
     root: Any = typer.main.get_command(command_line())
     for name in COMMANDS:
         command = root

@@ -97,6 +97,8 @@ def outcome_lines(view: Any) -> list[str]:
         ]
     if not view.ended:
         return [f"{view.run_id} is held up ({view.state}); next: contextos resume"]
+    if not record:
+        return [f"{view.run_id} is {view.state}"]
     outcome = f", {record['outcome']}" if record.get("outcome") else ""
     lines = [f"{view.run_id} {view.state}: {record['status']}{outcome}"]
     lines += [f"  {safe(name)}: {compact(value)}" for name, value in record["outputs"].items()]

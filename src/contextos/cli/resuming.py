@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from contextos.cli.opening import Session
+from contextos.cli.terminal import remark
+from contextos.errors import Unavailable
 
 PAGE: Final = 1000
+PATIENCE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +28,11 @@ class Driven:
     error: BaseException | None
 
 
-async def resume_due(session: Session, *, wait: bool) -> list[Driven]:
-    """Drive everything that is due or orphaned, and say how far it came; with `wait` until interrupted."""
+async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIENCE_S) -> list[Driven]:
+    """Drive everything that is due or orphaned, and say how far it came; with `wait` until interrupted.
+
+    A run that is still held up after `patience_s` comes back with `Unavailable`.
+    """
     app = session.app
     runs = await _due(session)
     await app.engine.start()
@@ -35,14 +42,17 @@ async def resume_due(session: Session, *, wait: bool) -> list[Driven]:
         if wait:
             await _interrupted()
         else:
-            await app.engine.idle()
+            await _idle(app.engine, patience_s)
     finally:
         await app.engine.stop()
     failures = app.engine.failures
     driven = []
     for tenant_id, run_id in runs:
         view = await app.deployment.view(tenant_id, run_id)
-        driven.append(Driven(tenant_id, run_id, view.state, failures.get((tenant_id, run_id))))
+        error = failures.get((tenant_id, run_id))
+        if error is None and not (view.ended or view.waiting):
+            error = Unavailable("run", f"`{run_id}` is held up or driven by another process")
+        driven.append(Driven(tenant_id, run_id, view.state, error))
     return driven
 
 
@@ -61,10 +71,16 @@ async def _due(session: Session) -> list[tuple[str, str]]:
     return found
 
 
+async def _idle(engine: Any, patience_s: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(engine.idle(), patience_s)
+
+
 async def _interrupted() -> None:
     """Return at SIGINT or SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    remark("driving what comes due; interrupt to stop")
     await stop.wait()

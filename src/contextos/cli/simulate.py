@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contextos.cli.opening import JsonOption
-from contextos.cli.terminal import INTEGRITY, Heading, colourful, give, safe
+from contextos.cli.terminal import INTEGRITY, Heading, colourful, folded, give, safe
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def _lines(report: Report, plant: str) -> Iterator[str]:
     planted = f" with `{plant}` planted" if plant else ""
     yield Heading(f"{report.seeds_run} seeds, {report.steps} steps{planted}")
     for title, counts in (("ends", report.ends), ("faults", report.faults), ("exercised", report.exercised)):
-        yield f"  {title:<10} " + (", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none")
+        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        yield from folded(f"  {title:<10} ", told or "none")
     for one in report.violations[:MOST_SHOWN]:
         yield f"seed {one.seed} violates {one.invariant}: {safe(one.detail)}"
         yield f"  again: contextos simulate --seed {one.seed}" + (f" --plant {plant}" if plant else "")

@@ -20,7 +20,7 @@ INDENT: Final = 11
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An entry with its body parsed; `body` is empty where it was erased."""
+    """An entry with its body parsed; `body` is None where it was erased."""
 
     seq: int
     kind: str
@@ -246,6 +246,15 @@ def _replay(log: Sequence[Seen]) -> Told:
             yield "the run has not ended; replay it when it has", None
 
 
+def _erased(log: Sequence[Seen]) -> Told:
+    gone = [str(entry.seq) for entry in log if entry.body is None]
+    if gone:
+        yield (
+            f"the content of entries {', '.join(gone)} of {len(log)}; the chain still covers that they were there",
+            None,
+        )
+
+
 PARTS: Final = {
     "What was asked": _asked,
     "What it knew": _knew,
@@ -255,6 +264,7 @@ PARTS: Final = {
     "What came of it": _came_to,
     "What it cost": _cost,
     "How to replay it": _replay,
+    "What was erased": _erased,
 }
 
 
@@ -276,7 +286,9 @@ def _seen(entry: Entry) -> Seen:
 
     from contextos.contracts.journal import KINDS
 
-    body = orjson.loads(entry.body) if entry.body is not None else {}
+    if entry.body is None:
+        return Seen(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, None)
+    body = orjson.loads(entry.body)
     answered = entry.kind in KINDS and KINDS[entry.kind].asked and "answer" in body
     return Seen(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body["answer"] if answered else body)
 

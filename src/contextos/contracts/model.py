@@ -114,6 +114,9 @@ Cents = Annotated[
 """US cents with at most 4 decimals; counted inside as integers of 1/10,000 cent."""
 
 
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+
+
 class Model(BaseModel):
     """Base of every contract. Unknown fields are refused; nothing is coerced.
 
@@ -164,7 +167,12 @@ class Model(BaseModel):
 
 def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
     """What is absent, or breaks a rule between fields, anywhere below `value`."""
-    if isinstance(value, Model):
+    kind = type(value)
+    if kind is tuple or kind is dict:
+        for at, child in enumerate(value) if kind is tuple else value.items():
+            if type(child) not in _LEAVES:
+                yield from _faults(child, (*path, at))
+    elif isinstance(value, Model):
         for name in value.required_when_sealed:
             if getattr(value, name) is None:
                 yield InitErrorDetails(type="missing", loc=(*path, name), input=None)
@@ -172,14 +180,8 @@ def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetail
             broken = PydanticCustomError("sealing", "{why}", {"why": why})
             yield InitErrorDetails(type=broken, loc=(*path, name), input=getattr(value, name))
         for name, child in value.__dict__.items():
-            if isinstance(child, Model | tuple | dict):
-                yield from _faults(child, (*path, type(value).model_fields[name].alias or name))
-    elif isinstance(value, tuple):
-        for index, child in enumerate(value):
-            yield from _faults(child, (*path, index))
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from _faults(child, (*path, key))
+            if type(child) not in _LEAVES:
+                yield from _faults(child, (*path, kind.model_fields[name].alias or name))
 
 
 def _again(item: Any) -> InitErrorDetails:

@@ -155,6 +155,12 @@ def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
         for point in proposal.plan.decision_checkpoints
         if point.decision_id not in scope.specs
     ]
+    failures += [
+        # What is done can only be recorded as approved; a spec that does not know the word would find out too late.
+        Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` does not allow the outcome `approved`")
+        for point in proposal.plan.decision_checkpoints
+        if point.decision_id in scope.specs and "approved" not in scope.specs[point.decision_id].allowed_outcomes
+    ]
     for step, capability in _known(proposal):
         if capability.definition.approval_mode == "read_only":
             continue

@@ -112,7 +112,8 @@ def _stopped(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     assert error is not None, "a result that is not good says why"
     if result.status == "error" and step.approval_mode == "read_only":
         return None
-    code: Any = error.code if error.code in _REFUSALS else "tool_failed"
+    # What an adapter calls its error is the adapter's own: it cannot speak for the gateway.
+    code: Any = error.code if result.status != "error" and error.code in _REFUSALS else "tool_failed"
     return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool)
 
 

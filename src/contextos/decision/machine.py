@@ -95,6 +95,12 @@ def event(kind: str, body: Mapping[str, Any]) -> str:
     return f"{kind}:{body[field]}" if field else kind
 
 
+def events(kind: str) -> list[str]:
+    """Every event that an entry of this kind can be."""
+    known = {name for row in TABLE.values() for name in row}
+    return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
+
+
 def step(state: str, happened: str) -> str | None:
     """The next state, or None: refused, and nothing changed."""
     return TABLE[state].get(happened)

@@ -1,10 +1,10 @@
-"""What is known: evidence from the tenant's graph at a pinned snapshot, and memory that a person has promoted.
+"""The Intelligence plane: what is known. Evidence from the tenant's graph at a pinned snapshot, and promoted memory.
 
-Owns the way from edges to evidence (`retrieval`): which items a query finds within its hop, fan-out and size budgets and
-which of them answers a named requirement. Owns the life of a memory
-(`memory`): proposal, review, promotion or rejection, recall.
+Owns: the way from edges to evidence (`retrieval`): which items a query finds within its hop, fan-out and size budgets,
+and which of them answers a named requirement; the life of a memory (`memory`): proposal, review, promotion or
+rejection, recall.
 
-Does not own storage (`Graph`, `Store`), what may be exposed (`trust`), what fits the prompt (`context`), or the
+Does not own: storage (`Graph`, `Store`), what may be exposed (`trust`), what fits the prompt (`context`), or the
 statements themselves: nothing here writes to the graph, and no run can write what recall can see.
 
 Invariants, with the tests that prove them:

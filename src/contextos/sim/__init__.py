@@ -1,8 +1,8 @@
-"""The simulated world: the real app over virtual time, with seeded faults at every port and invariants that are checked.
+"""The simulated world: the real app over virtual time, seeded faults at every port, invariants that are checked.
 
-`simulate(seed)` plays one small world: a few refunds, processes that die and are given up, a payments service that loses
-requests and answers, approvers who answer twice, late or wrongly. `run(seeds)` plays many. The same seed gives the same
-world, step by step; a violation names its seed, and the seed reproduces it.
+`simulate(seed)` plays one small world: a few refunds, processes that die and are given up, a payments service that
+loses requests and answers, approvers who answer twice, late or wrongly. `run(seeds)` plays many. The same seed gives
+the same world, step by step; a violation names its seed, and the seed reproduces it.
 Source: shared/design/architecture.md, "one loop, three worlds"; shared/design/style.md, "Simulation".
 """
 
@@ -58,8 +58,9 @@ def simulate(seed: int, plant: str | None = None) -> Outcome:
             world.scheduler.close()
     seen = world.judge.runs.values()
     exercised = world.exercised + Counter(
-        {"runs": len(seen), "effects": len(world.shop.effects), "commits": world.commits,
-         "recoveries": sum(one.kinds["run.resumed"] for one in seen), "approvals asked": sum(len(one.asked) for one in seen)}
+        {"runs": len(seen), "effects": len(world.shop.effects), "commits": world.moments["after_commit"],
+         "recoveries": sum(one.kinds["run.resumed"] for one in seen),
+         "approvals asked": sum(len(one.asked) for one in seen)}
     )  # fmt: skip
     return Outcome(
         seed, tuple(world.judge.violations), world.scheduler.digest, world.scheduler.steps,

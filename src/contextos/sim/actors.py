@@ -157,7 +157,8 @@ async def _bad_answer(world: World, run_id: str, asked: Mapping[str, Any], manne
 
     try:
         await reach(world, "bad answer", lambda deployment: desk.answer(
-            deployment, example.TENANT, run_id, approver_id=approver_id, verdict="approved", reason="trust me", vouch=vouch
+            deployment, example.TENANT, run_id, approver_id=approver_id, verdict="approved", reason="trust me",
+            vouch=vouch,
         ))  # fmt: skip
     except (*UNKNOWN, ApprovalRefused):
         return
@@ -188,6 +189,12 @@ async def settle(world: World, run_id: str) -> None:
         output=effect.output if effect else None, mutations=(f"refund:{effect.number}",) if effect else (),
     )  # fmt: skip
     world.exercised["settlements"] += 1
+    if world.chance.random() < 0.3:
+        world.scheduler.spawn("operator", _settle(world, run_id, told))
+    await _settle(world, run_id, told)
+
+
+async def _settle(world: World, run_id: str, told: desk.Settlement) -> None:
     try:
         await reach(world, "settle", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told))
     except (*UNKNOWN, ApprovalRefused):
@@ -207,7 +214,7 @@ async def _settle_wrongly(world: World, run_id: str) -> None:
 
 async def canceller(world: World) -> None:
     """Cancels some run at some time."""
-    await pause(world.chance.randint(1, 300_000_000))
+    await pause(world.chance.choice((world.chance.randint(1, 2_000_000), world.chance.randint(1, 300_000_000))))
     running = [seen for seen in world.judge.runs.values() if not seen.ended]
     if not running:
         return
@@ -225,7 +232,7 @@ async def canceller(world: World) -> None:
 
 async def nudger(world: World) -> None:
     """Drives runs that somebody else may be driving, or that are not due."""
-    while world.faults.on:
+    for _ in range(world.chance.randint(5, 30)):
         await pause(world.chance.randint(1_000, 5_000_000))
         running = [seen for seen in world.judge.runs.values() if not seen.ended]
         if not running:
@@ -262,7 +269,8 @@ def meddle(world: World, what: str) -> None:
     else:
         customer = world.chance.choice(sorted(world.verified))
         graph = world.stores.graph(example.TENANT)
-        edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=immediately(graph.head()), hops=1, fan_out=50, limit=50))
+        head = immediately(graph.head())
+        edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=head, hops=1, fan_out=50, limit=50))
         for edge in edges:
             if edge["predicate"] == "identity_verified":
                 immediately(graph.put([], [{"retracts": edge["edge_id"], "evidence_ref": "artifact:recheck#rev_2"}]))

@@ -8,7 +8,6 @@ import orjson
 
 from contextos.audit import replay, verify_tenant
 from contextos.contracts.journal import INDEX
-from contextos.decision import machine
 from contextos.errors import ContextOSError
 from contextos.sim import example
 from contextos.sim.scheduler import immediately
@@ -36,7 +35,8 @@ def judge_quiet(world: World) -> None:
             found = immediately(store.scan("approvals", key=seen.open_question))
             state = orjson.loads(found[0].body)["state"] if found else "missing"
             if state != "open":
-                world.judge.violated("question_is_open", f"`{seen.run_id}` waits for `{seen.open_question}`, which is {state}")
+                detail = f"`{seen.run_id}` waits for `{seen.open_question}`, which is {state}"
+                world.judge.violated("question_is_open", detail)
 
 
 def judge_end(world: World) -> None:
@@ -51,7 +51,8 @@ def judge_end(world: World) -> None:
     _acts_are_true(world)
     for run_id, record_hash in world.ended_as.items():
         if world.judge.runs[run_id].record.get("record_hash") != record_hash:
-            world.judge.violated("acknowledged_is_durable", f"the record of `{run_id}` is not what its client was given")
+            detail = f"the record of `{run_id}` is not what its client was given"
+            world.judge.violated("acknowledged_is_durable", detail)
     for run_id in world.answers.values():
         if run_id not in world.judge.runs:
             world.judge.violated("acknowledged_is_durable", f"`{run_id}` was answered and is not there")
@@ -68,7 +69,8 @@ def _verify_everything(world: World) -> None:
     for seen in world.judge.runs.values():
         entries = immediately(store.read(seen.run_id))
         if (len(entries), entries[-1].hash if entries else "") != (seen.count, seen.head):
-            world.judge.violated("acknowledged_is_durable", f"`{seen.run_id}` has {len(entries)} entries of {seen.count}")
+            detail = f"`{seen.run_id}` has {len(entries)} entries of {seen.count}"
+            world.judge.violated("acknowledged_is_durable", detail)
         if seen.run_id not in named:
             world.judge.violated("index_names_every_run", f"`{seen.run_id}` is not in the index")
 
@@ -76,19 +78,22 @@ def _verify_everything(world: World) -> None:
 def _record_is_true(world: World, seen: Seen) -> None:
     """DECIDED: exactly one effect of the act. Anything else: this run paid nothing, unless its journal shows it."""
     record, mine = seen.record, [one for one in world.shop.effects if one.run_id == seen.run_id]
-    if record.get("status") != STATUS[seen.state] or record.get("end") != seen.state or seen.state not in machine.ENDS:
-        world.judge.violated("record_has_the_status", f"`{seen.run_id}` ended as `{seen.state}`, its record says {record.get('status')}")
+    if (record.get("status"), record.get("end")) != (STATUS[seen.state], seen.state):
+        detail = f"`{seen.run_id}` ended as `{seen.state}`, its record says {record.get('status')}"
+        world.judge.violated("record_has_the_status", detail)
     if seen.state == "completed":
         asked = seen.request["input"]["context"]
         args = {"order_id": asked["order_id"], "amount_inr": asked["refund_amount"], "currency": asked["currency"]}
         act = world.judge.act_of(seen.run_id, args)
         paid = [one for one in world.shop.effects if world.judge.act_of(one.run_id, one.args) == act]
         if len(paid) != 1:
-            world.judge.violated("decided_means_done", f"`{seen.run_id}` is DECIDED and `{act}` was paid {len(paid)} times")
+            detail = f"`{seen.run_id}` is DECIDED and `{act}` was paid {len(paid)} times"
+            world.judge.violated("decided_means_done", detail)
         elif record["outputs"].get("transaction_id") not in (paid[0].output["transaction_id"], None):
             world.judge.violated("decided_means_done", f"`{seen.run_id}` names another transaction than was paid")
     elif mine and not seen.garbled:
-        world.judge.violated("not_decided_means_not_done", f"`{seen.run_id}` ended as `{seen.state}` and paid {mine[0].output}")
+        detail = f"`{seen.run_id}` ended as `{seen.state}` and paid {mine[0].output}"
+        world.judge.violated("not_decided_means_not_done", detail)
 
 
 def _replays(world: World, seen: Seen) -> None:
@@ -109,7 +114,8 @@ def _acts_are_true(world: World) -> None:
         if act["state"] not in ("completed", "released"):
             world.judge.violated("acts_are_settled", f"`{document.key}` is left `{act['state']}`")
         elif done != (act["state"] == "completed"):
-            world.judge.violated("acts_are_true", f"`{document.key}` is `{act['state']}`, and it {'was' if done else 'was not'} paid")
+            detail = f"`{document.key}` is `{act['state']}`, and it {'was' if done else 'was not'} paid"
+            world.judge.violated("acts_are_true", detail)
 
 
 async def _due(world: World) -> list[tuple[str, str]]:

@@ -81,7 +81,8 @@ def people() -> tuple[dict[str, KnownUser], dict[str, KnownAgent], dict[str, App
     agents = [KnownAgent.model_validate(one) for one in known["agents"]]
     approvers = [Approver.model_validate(one) for one in known["approvers"]]
     keyed = [one.model_copy(update={"keys": (_public(one.approver_id),)}) for one in approvers]
-    return ({one.user_id: one for one in users}, {one.agent_id: one for one in agents}, {one.approver_id: one for one in keyed})
+    by_id = {one.approver_id: one for one in keyed}
+    return {one.user_id: one for one in users}, {one.agent_id: one for one in agents}, by_id
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -17,10 +17,23 @@ from contextos.contracts.codec import content_address
 from contextos.contracts.journal import KINDS, Batch, Entry, genesis, header_hash
 from contextos.decision import machine
 from contextos.sim import example
-from contextos.sim.payments import Effect
+from contextos.sim.faults import MAX_AHEAD_US
+from contextos.sim.payments import Effect, Shop
+from contextos.sim.scenario import Scenario
+from contextos.sim.scheduler import Scheduler
 
-if TYPE_CHECKING:
-    from contextos.sim.world import World
+
+class Scene(Protocol):
+    """What the judge looks at. `meddled` and `cancelled` say what was changed when, in true time."""
+
+    seed: int
+    scenario: Scenario
+    scheduler: Scheduler
+    shop: Shop
+    verified: frozenset[str]
+    meddled: dict[str, int]
+    cancelled: dict[str, int]
+
 
 GATED_ABOVE_INR: Final = 3000
 MAY_REFUND: Final = ("support_agent", "support_lead")
@@ -75,9 +88,9 @@ class Seen:
 
 
 class Judge:
-    """Collects violations. `committed` and `paid` are told what happened; `end.py` judges what is left when all is quiet."""
+    """Collects violations. `committed` and `paid` are told what happened; `end` judges what is left when all is quiet."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Scene) -> None:
         self.runs: dict[str, Seen] = {}
         self.violations: list[Violation] = []
         self.consumed: Counter[str] = Counter()
@@ -118,7 +131,8 @@ class Judge:
         seen.count, seen.head, seen.state = entry.seq, entry.hash, state or seen.state
         seen.kinds[entry.kind] += 1
         if seen.count == MAX_JOURNAL:
-            self.violated("journal_is_bounded", f"`{entry.run}` has {MAX_JOURNAL} entries, {seen.kinds['run.resumed']} of them `run.resumed`")
+            detail = f"`{entry.run}` has {MAX_JOURNAL} entries, {seen.kinds['run.resumed']} of them `run.resumed`"
+            self.violated("journal_is_bounded", detail)
         watch = _WATCHED.get(entry.kind)
         if watch:
             watch(self, seen, entry, told)
@@ -140,14 +154,16 @@ class Judge:
         envelope, write = told["envelope"], told["envelope"]["idempotency_key"] is not None
         seen.dispatches += 1
         if seen.dispatches > seen.budget:
-            self.violated("budget", f"`{seen.run_id}` dispatches {seen.dispatches} calls, `max_tool_calls` is {seen.budget}")
+            detail = f"`{seen.run_id}` dispatches {seen.dispatches} calls, `max_tool_calls` is {seen.budget}"
+            self.violated("budget", detail)
         first = envelope["tool_call_id"] not in seen.dispatched
         seen.dispatched.setdefault(envelope["tool_call_id"], told)
         denial = f"{envelope['capability_id']}/{told['definition_digest']}/{envelope['idempotency_key']}"
         if write and first and denial in self.denied:
             self.violated("denial_is_final", f"`{seen.run_id}` dispatches what was denied in `{self.denied[denial]}`")
-        if write and first and seen.run_id in self._world.cancelled and self._world.cancelled[seen.run_id] < entry.at_us:
-            self._world.exercised["dispatched after a cancel"] += 1
+        if write and first and seen.run_id in self._world.cancelled:
+            detail = f"`{seen.run_id}` dispatches `{entry.key}` after its cancellation was acknowledged"
+            self.violated("cancel_is_final", detail)
 
     def _returned(self, seen: Seen, entry: Entry, told: dict[str, Any]) -> None:
         write = seen.dispatched[told["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
@@ -178,18 +194,21 @@ class Judge:
         act = self.act_of(effect.run_id, effect.args)
         same = [one for one in self._world.shop.effects if self.act_of(one.run_id, one.args) == act]
         if len(same) > 1:
-            self.violated("one_effect_per_act", f"`{act}` was paid {len(same)} times, by {[one.run_id for one in same]}")
+            detail = f"`{act}` was paid {len(same)} times, by {[one.run_id for one in same]}"
+            self.violated("one_effect_per_act", detail)
         seen = self.runs.get(effect.run_id)
         dispatch = seen.dispatched.get(effect.tool_call_id) if seen else None
         if seen is None or dispatch is None:
             return self.violated("dispatch_is_durable_first", f"`{effect.run_id}` paid without a durable dispatch")
         envelope = dispatch["envelope"]
         if (envelope["args"], envelope["idempotency_key"]) != (dict(effect.args), effect.key):
-            self.violated("effect_is_what_was_dispatched", f"`{effect.run_id}` paid {dict(effect.args)}, dispatched {envelope['args']}")
+            detail = f"`{effect.run_id}` paid {dict(effect.args)}, dispatched {envelope['args']}"
+            self.violated("effect_is_what_was_dispatched", detail)
         if seen.ended:
             self.violated("no_effect_after_the_end", f"`{effect.run_id}` ended as `{seen.state}` and then paid")
         if envelope["approval_mode_requested"] != envelope["approval_mode_highest"]:
-            self.violated("plan_was_verified", f"`{effect.run_id}` paid by a step that says `{envelope['approval_mode_requested']}`")
+            detail = f"`{effect.run_id}` paid by a step that says `{envelope['approval_mode_requested']}`"
+            self.violated("plan_was_verified", detail)
         why = self._forbidden(seen, effect)
         if why:
             self.violated("forbidden_effect", f"`{effect.run_id}` paid {dict(effect.args)}: {why}")
@@ -217,19 +236,23 @@ class Judge:
         approval_id = dispatch["approval_id"]
         asked, answer = seen.asked.get(approval_id or ""), seen.answered.get(approval_id or "")
         if not asked or not answer or answer.get("verdict") != "approved" or self.consumed[approval_id] != 1:
-            return self.violated("gate", f"`{effect.run_id}` paid {effect.args['amount_inr']} without a consumed approval")
-        binding = asked["binding"]
-        if (binding["args_digest"], binding["tool_call_id"]) != (content_address(dict(effect.args)), effect.tool_call_id):
+            detail = f"`{effect.run_id}` paid {effect.args['amount_inr']} without a consumed approval"
+            return self.violated("gate", detail)
+        bound = (asked["binding"]["args_digest"], asked["binding"]["tool_call_id"])
+        if bound != (content_address(dict(effect.args)), effect.tool_call_id):
             self.violated("gate", f"`{approval_id}` was given for another call")
         approver = example.people()[2][answer["approver"]]
         if asked["required_role"] not in approver.roles or approver.approver_id in asked["barred"]:
             self.violated("gate", f"`{approver.approver_id}` may not approve")
-        meddled = {name: at_us for name, at_us in self._world.meddled.items() if at_us > seen.pinned_us or name == approver.approver_id}
+        if not seen.kinds["evidence.rechecked"]:
+            self.violated("approval_still_holds", f"`{effect.run_id}` paid and nothing was asked again at redemption")
         order = self._world.shop.orders[effect.args["order_id"]]
         touching = {approver.approver_id, order.customer_id, "definitions", "pack"}
-        for name, at_us in meddled.items():
-            if name in touching and at_us < seen.redeemed_us:
-                self.violated("approval_still_holds", f"`{effect.run_id}` paid although `{name}` changed before it was redeemed")
+        for name, at_us in self._world.meddled.items():
+            since = at_us > seen.pinned_us or name == approver.approver_id
+            if name in touching and since and at_us < seen.redeemed_us - MAX_AHEAD_US:
+                detail = f"`{effect.run_id}` paid although `{name}` changed before it was redeemed"
+                self.violated("approval_still_holds", detail)
         return None
 
 

@@ -52,7 +52,9 @@ class Effect:
 class Shop:
     """Orders, and every refund that was ever paid. `on_effect` is told of each the moment it happens."""
 
-    def __init__(self, orders: Mapping[str, Order], strategy: str, now_us: Callable[[], int], on_effect: Callable[[Effect], None]) -> None:
+    def __init__(
+        self, orders: Mapping[str, Order], strategy: str, now_us: Callable[[], int], on_effect: Callable[[Effect], None]
+    ) -> None:
         self.orders, self.strategy = dict(orders), strategy
         self.effects: list[Effect] = []
         self.under_way = 0
@@ -112,6 +114,7 @@ class OrdersAdapter:
         return self.definition()
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        assert context.idempotency_key is None, "a read has no key"
         await self.line.enter(capability)
         if self.faults.strikes("adapter_unavailable"):
             raise Unavailable("orders", "the simulated shop is away")
@@ -128,11 +131,11 @@ class OrdersAdapter:
                 "currency": order.currency, "status": order.status,
             }, cost_cents=0.1)  # fmt: skip
         left = self.shop.refundable(order.order_id)
-        eligible = 0 < args["amount_inr"] <= left
-        return AdapterReply(output={"eligible": eligible, "refundable_inr": left, "policy_version": "returns-4"}, cost_cents=0.1)
+        answer = {"eligible": 0 < args["amount_inr"] <= left, "refundable_inr": left, "policy_version": "returns-4"}
+        return AdapterReply(output=answer, cost_cents=0.1)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        raise LostReply(f"`{capability}` is a read; there is nothing to look up for `{idempotency_key}` of `{context.run_id}`")
+        raise LostReply(f"`{capability}` is a read of `{context.run_id}`; there is no `{idempotency_key}` to look up")
 
 
 @dataclass(slots=True)
@@ -172,6 +175,7 @@ class PaymentsAdapter:
         return reply
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        assert context.idempotency_key == idempotency_key, f"`{capability}` is looked up by its own key"
         await self.line.enter("payments.lookup")
         if self.faults.strikes("adapter_unavailable"):
             raise Unavailable("payments", "the simulated service is away")

@@ -1,4 +1,4 @@
-"""A planner that is not to be trusted: it proposes what no template says, and the same again when the run is replayed."""
+"""A planner that is not to be trusted: it proposes what no template says, and the same when the run is replayed."""
 
 from __future__ import annotations
 

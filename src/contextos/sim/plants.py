@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from contextos import desk
+from contextos import desk, seams
 from contextos.action import delivery, guards, idempotency, tool_gateway
+from contextos.contracts.journal import Batch
 from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
 from contextos.trust.approvals import Approvals
@@ -57,6 +58,18 @@ def _skip_recheck(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Approvals, "_void", void))
 
 
+def _blind_recheck(stack: ExitStack) -> None:
+    """What is asked again at redemption is answered from memory."""
+
+    def recheck(_world: Any, scope: Any, _items: Any, action: Any) -> Any:
+        async def look() -> dict[str, str | None]:
+            return {**scope.pins, **{f"{fact.evidence_ref}#{fact.name}": fact.digest for fact in action.evidence}}
+
+        return look
+
+    stack.enter_context(patch.object(seams, "_recheck", recheck))
+
+
 def _take_any_answer(stack: ExitStack) -> None:
     """Whoever answers a question, and however, is believed."""
     stack.enter_context(patch.object(desk, "asserted", lambda *_: None))
@@ -74,7 +87,7 @@ def _forget_the_key(stack: ExitStack) -> None:
 
 def _forget_to_wake(stack: ExitStack) -> None:
     """What an operator does to a run is written, and nobody drives the run because of it."""
-    honest = desk.Batch
+    honest = Batch
 
     def batch(**given: Any) -> Any:
         return replace(honest(**given), wake_at_us=None)
@@ -88,6 +101,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "blind_resend": _blind_resend,
     "skip_gate": _skip_gate,
     "skip_recheck": _skip_recheck,
+    "blind_recheck": _blind_recheck,
     "take_any_answer": _take_any_answer,
     "forget_the_key": _forget_the_key,
     "forget_to_wake": _forget_to_wake,
@@ -96,7 +110,11 @@ PLANTS: Final[dict[str, Plant]] = {
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """While this lasts the runtime has the bug `name`; None plants nothing. Raises `InvalidSettings` for an unknown one."""
+    """While this lasts the runtime has the bug `name`; None plants nothing.
+
+    Raises:
+        InvalidSettings: no such bug.
+    """
     if name is not None and name not in PLANTS:
         detail = f"`{name[:64]}` is no bug that can be planted"
         raise InvalidSettings(Problem("/plant", "unknown_plant", detail, f"use one of {', '.join(PLANTS)}"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from contextos.deployment import Deployment
+from contextos.errors import ApprovalRefused, Unavailable
 from contextos.sim import actors, example, plans
 from contextos.sim.end import judge_end, judge_quiet
+from contextos.sim.ports import Host
 from contextos.sim.scheduler import immediately
 from contextos.sim.world import World
 
@@ -14,6 +17,8 @@ STORM_US: Final = 7_200_000_000
 STORM_STEPS: Final = 6_000
 HEAL_STEPS: Final = 60_000
 MAX_ROUNDS: Final = 400
+RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "nudger")
+"""Who goes home when the weather turns good; what they began goes on."""
 
 
 def play(world: World) -> None:
@@ -21,9 +26,11 @@ def play(world: World) -> None:
     with plans.proposed_by(world.scenario.hostile):
         _set_out(world)
         storm_until_us = world.scheduler.now_us + STORM_US
-        while world.scheduler.steps < STORM_STEPS and not _over(world) and world.scheduler.step(until_us=storm_until_us):
-            if _failed(world):
-                return
+        while world.scheduler.steps < STORM_STEPS and not _over(world):
+            if not world.scheduler.step(until_us=storm_until_us) or _failed(world):
+                break
+        if _failed(world):
+            return
         _heal(world)
         if not _failed(world):
             judge_end(world)
@@ -31,9 +38,13 @@ def play(world: World) -> None:
 
 def _set_out(world: World) -> None:
     spawn = world.scheduler.spawn
-    for slot in range(len(world.slots)):
-        host, deployment = world.start(slot)
+
+    def moved_in(host: Host, deployment: Deployment) -> None:
         spawn("engine", actors.engine(world, host, deployment), host=host.owner)
+
+    world.moved_in = moved_in
+    for slot in range(len(world.slots)):
+        world.start(slot)
     for asked in world.scenario.asked:
         for _ in range(asked.times):
             spawn("client", actors.client(world, asked), delay_us=asked.at_us)
@@ -57,6 +68,8 @@ def _over(world: World) -> bool:
 
 def _failed(world: World) -> bool:
     for task in world.scheduler.strays:
+        if isinstance(task.fault, (Unavailable, ApprovalRefused)):
+            continue  # promised, and whoever asked is gone
         detail = f"`{task.name}` raised {type(task.fault).__name__}: {task.fault}"
         world.judge.violated("only_promised_errors", detail)
     world.scheduler.strays.clear()
@@ -66,7 +79,7 @@ def _failed(world: World) -> bool:
 def _heal(world: World) -> None:
     """Faults end. Whoever is on the way arrives; then everything due is driven until all is quiet, again and again."""
     world.faults.on = False
-    for task in [one for one in world.scheduler.tasks if one.name in ("engine", "approvers", "operator", "canceller", "meddler", "nudger")]:
+    for task in [one for one in world.scheduler.tasks if one.name in RESTLESS]:
         world.scheduler.drop(task)
     for host in world.hosts.values():
         host.lag_us = 0
@@ -78,7 +91,8 @@ def _heal(world: World) -> None:
             if _failed(world):
                 return
             if world.scheduler.steps - before > HEAL_STEPS:
-                return world.judge.violated("comes_to_rest", f"{HEAL_STEPS} steps after the faults ended something still runs")
+                detail = f"{HEAL_STEPS} steps after the faults ended something still runs"
+                return world.judge.violated("comes_to_rest", detail)
         if not _drive_what_is_due(world) and not _settle(world) and not _sleep(world):
             return None
     return world.judge.violated("comes_to_rest", f"still not quiet after {MAX_ROUNDS} rounds")

@@ -5,25 +5,41 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from contextos.contracts.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry
 from contextos.contracts.ports import Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
-from contextos.sim.scheduler import die, pause
+from contextos.sim.faults import MAX_AHEAD_US, Faults
+from contextos.sim.scheduler import Scheduler, die, pause
+from contextos.store.memory import MemoryStores
 
-if TYPE_CHECKING:
-    from contextos.sim.world import World
+
+class Surroundings(Protocol):
+    """The world as its processes feel it."""
+
+    scheduler: Scheduler
+    faults: Faults
+    stores: MemoryStores
+    people: People
+
+    def give_up(self, host: Host) -> None: ...
+
+    def disk_is_full(self) -> bool: ...
+
+    def dies_at(self, moment: str) -> bool: ...
+
+    def committed(self, owner: str, batch: Batch) -> None: ...
 
 
 @dataclass(slots=True)
 class Host:
-    """One process as the world sees it. Its clock may lag behind the true time; `believed_dead` and yet running is a zombie."""
+    """One process as the world sees it. Its clock may be wrong; one that is `believed_dead` and yet runs is a zombie."""
 
     owner: str
-    world: World
+    world: Surroundings
     lag_us: int = 0
     up: bool = True
     believed_dead: bool = False
@@ -39,12 +55,16 @@ class Host:
         await pause(faults.between(1, 3_000))
         if faults.strikes("clock_back"):
             self.lag_us = faults.between(0, 5_000_000)
-        if faults.strikes("crash"):
+        if faults.strikes("clock_ahead"):
+            self.lag_us = -faults.between(0, MAX_AHEAD_US)
+        # Around an effect is where a death, a pause or a wrong belief costs money.
+        weight = 12 if port.startswith("payments") else 1
+        if faults.strikes("crash", weight) or world.dies_at("port"):
             await die()
-        if not self.believed_dead and faults.strikes("zombie"):
+        if not self.believed_dead and faults.strikes("zombie", weight):
             world.give_up(self)
             await pause(faults.between(1, 400_000_000))
-        if faults.strikes("stall"):
+        if faults.strikes("stall", weight):
             us = faults.between(1_000_000, 400_000_000)
             world.scheduler.stall(self.owner, us)
             await pause(us)
@@ -82,16 +102,15 @@ class SimulatedStore:
     async def commit(self, batch: Batch) -> None:
         world, strikes = self.host.world, self.host.world.faults.strikes
         await self.host.enter("store.commit")
-        world.commits += 1
-        if strikes("crash_before_commit") or world.dies_at(before=True):
+        if strikes("crash_before_commit") or world.dies_at("before_commit"):
             await die()
         if world.disk_is_full() or strikes("store_unavailable"):
             raise Unavailable("store", "the simulated disk is full or away")
         if strikes("store_conflict"):
             raise Conflict(batch.run)
         await self.kept.commit(batch)
-        world.judge.committed(self.host.owner, batch)
-        if strikes("crash_after_commit") or world.dies_at(before=False):
+        world.committed(self.host.owner, batch)
+        if strikes("crash_after_commit") or world.dies_at("after_commit"):
             await die()
         if strikes("store_unknown"):
             raise Unavailable("store", "the simulated store did not say whether it happened")

@@ -1,4 +1,4 @@
-"""One seed, one small world: who asks for what, how the payments behave, how many processes there are, who is hostile."""
+"""One seed, one small world: who asks for what, how the payments behave, how many processes there are, who lies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ STRATEGIES: Final = ("keyed", "lookup", "none", "lookup_weak")
 AMOUNTS: Final = (500, 1500, 2900, 3000, 3001, 3001, 4200, 4200, 4800, 9900, 150_000)
 ORDERS: Final = (*("ord_881",) * 6, *("ord_895",) * 8, "ord_882", "ord_883", "ord_890", "ord_896", "ord_missing")
 USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
-HOSTILE_PLANS: Final = ("understated_mode", "understated_mode", "understated_mode", "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step")
+HOSTILE_PLANS: Final = (
+    *("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step",
+)  # fmt: skip
 """What a planner that is not to be trusted proposes; none of it may ever pay."""
 
 
@@ -30,8 +32,10 @@ class Asked:
 
     def body(self) -> dict[str, Any]:
         """The wire form."""
-        request = {**example.request(), "request_id": self.request_id, "user": {**example.request()["user"], "user_id": self.user_id}}
-        known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR", "identity_verified": True}
+        request = {**example.request(), "request_id": self.request_id}
+        request["user"] = {**request["user"], "user_id": self.user_id}
+        known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR"}
+        known["identity_verified"] = True
         request["input"] = {**request["input"], "message": "Refund it.", "context": known}
         request["runtime"] = {**request["runtime"], "max_tool_calls": self.max_tool_calls}
         return request
@@ -62,7 +66,8 @@ def draw(chance: Random) -> Scenario:
         strategy=chance.choice(STRATEGIES), scope=chance.choice(("tenant", "tenant", "run")),
         external_reads=chance.random() < 0.3, hosts=chance.choice((1, 1, 2)), asked=tuple(asked),
         hostile=chance.choice(HOSTILE_PLANS) if chance.random() < 0.15 else None,
-        approvers_answer=chance.choice((0.6, 1.0, 1.0)), meddling=chance.random() < 0.4, nudges=chance.random() < 0.3, cancels=chance.random() < 0.25,
+        approvers_answer=chance.choice((0.6, 1.0, 1.0)), meddling=chance.random() < 0.4,
+        nudges=chance.random() < 0.3, cancels=chance.random() < 0.35,
     )  # fmt: skip
 
 

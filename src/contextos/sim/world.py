@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from contextos import __version__
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.journal import Batch
 from contextos.contracts.ports import Adapter
 from contextos.contracts.tool import AdapterDefinition
 from contextos.deployment import Deployment, Ports
@@ -17,6 +19,7 @@ from contextos.sim.faults import Faults
 from contextos.sim.judge import Judge
 from contextos.sim.payments import OrdersAdapter, PaymentsAdapter, Shop
 from contextos.sim.ports import Host, People, SeededEntropy, SimulatedDirectory, SimulatedStores
+from contextos.sim.scenario import Scenario
 from contextos.sim.scheduler import Scheduler, immediately, pause
 from contextos.store.memory import MemoryStores
 
@@ -37,18 +40,21 @@ class TrueClock:
 class World:
     """Everything there is. `judge` watches it; `meddled` and `cancelled` say what was changed when, in true time."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, fixed: Scenario | None = None, die_at: tuple[str, int] | None = None) -> None:
+        """By the seed alone; or with a `fixed` scenario in calm weather, where a process dies at `die_at`, if at all:
+        (`port`, `before_commit` or `after_commit`, the how manieth of them)."""
         self.seed = seed
-        self.scenario = scenario.draw(Random(f"scenario {seed}"))
+        self.scenario = fixed or scenario.draw(Random(f"scenario {seed}"))
         self.chance = Random(f"world {seed}")
         self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._died)
-        self.faults = Faults(Random(f"faults {seed}"))
+        self.faults = Faults(Random(f"faults {seed}"), calm=fixed is not None)
         self.entropy = SeededEntropy(Random(f"entropy {seed}"))
         self.stores = MemoryStores(clock=TrueClock(self.scheduler))
         self.people = People()
         self.judge = Judge(self)
         self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.judge.paid)
-        self.definitions = example.definitions(self.scenario.strategy, self.scenario.scope, self.scenario.external_reads)
+        drawn = self.scenario
+        self.definitions = example.definitions(drawn.strategy, drawn.scope, drawn.external_reads)
         self.verified = frozenset(
             edge["src"].removeprefix("customer:") for edge in example.graph()["edges"]
             if edge["predicate"] == "identity_verified" and edge.get("value") is True and edge["integrity"] == "trusted"
@@ -59,11 +65,12 @@ class World:
         self.answers: dict[str, str] = {}
         self.contested: set[str] = set()
         self.ended_as: dict[str, str] = {}
-        self.commits = 0
-        self._die_at = (self.chance.randint(1, 30), self.chance.random() < 0.5) if self.chance.random() < 0.5 else None
+        self.moments: Counter[str] = Counter()
+        self._die_at = die_at if fixed else self._some_moment()
         self._full_until_us = 0
         self._named = 0
         self.hosts: dict[str, Host] = {}
+        self.moved_in: Callable[[Host, Deployment], None] = lambda _host, _deployment: None
         self.slots: list[tuple[Host, Deployment] | None] = [None] * self.scenario.hosts
         self.admin = self._deployment(Host("admin", self), raw=True)
         self._furnish()
@@ -72,13 +79,18 @@ class World:
         """The processes that can be reached now."""
         return [slot for slot in self.slots if slot is not None]
 
-    def start(self, slot: int) -> tuple[Host, Deployment]:
+    def start(self, slot: int) -> None:
         """A new process in a slot, with a new owner and an empty memory."""
         self._named += 1
         host = Host(f"host{self._named}", self, lag_us=self.chance.choice((0, 0, 1_500_000)))
         self.hosts[host.owner] = host
-        self.slots[slot] = (host, self._deployment(host))
-        return host, self.slots[slot][1]  # type: ignore[index]
+        deployment = self._deployment(host)
+        self.slots[slot] = (host, deployment)
+        self.moved_in(host, deployment)
+
+    def committed(self, owner: str, batch: Batch) -> None:
+        """A batch is durable."""
+        self.judge.committed(owner, batch)
 
     def give_up(self, host: Host) -> None:
         """Others take this process for dead, and it is not: a zombie."""
@@ -94,11 +106,11 @@ class World:
         """Whether somebody who was given up may still do something."""
         return any(task.host and self.hosts[task.host].believed_dead for task in self.scheduler.tasks)
 
-    def dies_at(self, *, before: bool) -> bool:
-        """Whether this very commit is the one at which the seed lets its process die."""
-        if self.faults.on and self._die_at == (self.commits, before):
-            self.faults.struck["crash at a chosen commit"] += 1
-            self._die_at = None
+    def dies_at(self, moment: str) -> bool:
+        """Whether this very port call or commit is the one at which the seed lets its process die."""
+        self.moments[moment] += 1
+        if self.faults.on and self._die_at == (moment, self.moments[moment]):
+            self.faults.struck[f"crash at a chosen {moment}"] += 1
             return True
         return False
 
@@ -128,10 +140,14 @@ class World:
                 self.scheduler.spawn("restart", self._restart(number), delay_us=self.faults.between(0, 30_000_000))
 
     async def _restart(self, slot: int) -> None:
-        from contextos.sim.actors import engine
+        self.start(slot)
 
-        host, deployment = self.start(slot)
-        self.scheduler.spawn("engine", engine(self, host, deployment), host=host.owner)
+    def _some_moment(self) -> tuple[str, int] | None:
+        """The port call or commit at which a process dies, in half of all worlds."""
+        if self.chance.random() < 0.5:
+            return None
+        moment = self.chance.choice(("port", "before_commit", "after_commit"))
+        return moment, self.chance.randint(1, 200 if moment == "port" else 30)
 
     def _furnish(self) -> None:
         """What operators did before the day began: the pack is published, the graph is filled."""

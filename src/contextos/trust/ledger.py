@@ -125,7 +125,9 @@ class RunJournal:
     async def commit(self, *, wake_at_us: int | None = None) -> None:
         """The barrier. Nothing to do while the tape lasts: what is on it is durable."""
         live = self._live
-        if live is None or not self._pending:
+        # A run that waits for a person is woken by that person's commit, and a later one of ours must not undo it.
+        rests = bool(wake_at_us) and self.state != "waiting"
+        if live is None or not (self._pending or rests):
             return
         letting_go = wake_at_us is not None
         until = 0 if letting_go else live.clock.now_us() + live.lease_ttl_us
@@ -148,9 +150,9 @@ class RunJournal:
     def _index(self, live: Live) -> tuple[tuple[str, Draft], ...]:
         """The lines of the tenant's index that this commit brings: a run began, a run ended at this head."""
         lines: list[tuple[str, dict[str, Any]]] = []
-        if self._pending[0].seq == 1:
+        if self._pending and self._pending[0].seq == 1:
             lines.append(("run.indexed", {"run": self.run_id}))
-        if self._pending[-1].kind == "run.ended":
+        if self._pending and self._pending[-1].kind == "run.ended":
             lines.append(("run.closed", {"run": self.run_id, "entries": self._seq, "head": self._head}))
         return tuple(
             (INDEX, Draft(kind, self.run_id, self._now_us, "runtime", canonical(body), live.entropy.take(16)))

@@ -20,7 +20,7 @@ from contextos.contracts.verdicts import End, Failure, RecordStatus
 from contextos.trust.meter import usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
-"""The decision of a run that was never admitted: it binds to no DecisionSpec of a pack."""
+"""The decision of a run that was never admitted, or whose plan has no checkpoint: it binds to no DecisionSpec of a pack."""
 
 STATUS_OF_END: Final[dict[End, RecordStatus]] = {
     "completed": "DECIDED", "rejected": "REJECTED", "refused": "REJECTED", "cancelled": "REJECTED",
@@ -54,6 +54,8 @@ def build_record(
     now_us = log[-1].at_us
     revision = sum(entry.kind == "record.revised" for entry in log)
     spec = _spec(scope, log)
+    if outcome.end == "completed" and "approved" not in spec[2]:
+        spec = (*ADMISSION, ("approved",))
     used = usage(log)
     approvals = _approvals(log)
     status: RecordStatus = STATUS_OF_END[outcome.end] if outcome.end else "DEFERRED"

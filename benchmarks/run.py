@@ -1,0 +1,63 @@
+"""Every benchmark, one after the other, and one table of the bars: `make bench`, or `python benchmarks/run.py`.
+
+Each runs in a process of its own, so that none warms or burdens another. A bar that is missed fails nothing: what is
+printed is a measurement of this machine at this moment. Only a benchmark that breaks makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)
+
+from benchmarks.bars import MARKS, WIDTH  # noqa: E402
+
+BENCHMARKS = ("policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store")
+
+
+def run(name: str, *, quick: bool) -> tuple[int, list[str]]:
+    """Run one benchmark, showing its lines as they come: its exit code and the lines that judge a bar."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    judged = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if line.startswith(MARKS):
+            judged.append(line.rstrip())
+    return process.wait(), judged
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run every benchmark and print one table of the bars.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: the same ratios with more noise")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(BENCHMARKS)}")
+    given = parser.parse_args()
+    unknown = sorted(set(given.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"there is no benchmark `{unknown[0]}`; choose from {', '.join(BENCHMARKS)}")
+    table: list[tuple[str, str]] = []
+    broken = []
+    for name in given.names or BENCHMARKS:
+        print(f"\n{name}", flush=True)
+        code, judged = run(name, quick=given.quick)
+        table += [(name, line) for line in judged]
+        if code:
+            broken.append(name)
+    print(f"\n{'':10}{'':6}{'bar':<{WIDTH}} {'measured':>9}")
+    for name, line in table:
+        print(f"{name:<10}{line}")
+    marks = [line[:4] for _, line in table]
+    print(", ".join(f"{marks.count(mark)} {mark}" for mark in MARKS))
+    for name in broken:
+        print(f"broken: {name}; run `python -m benchmarks.{name}`")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""How long a fresh process takes for `import contextos` and for `contextos --help`: `python -m benchmarks.startup`.
+
+Rounds alternate with an interpreter that does nothing, whose time is shown beside.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bars import is_quick, judge, note
+
+SCRIPT = Path(sys.executable).with_name("contextos")
+COMMANDS = {
+    "nothing": [sys.executable, "-c", "pass"],
+    "import": [sys.executable, "-c", "import contextos"],
+    "help": [str(SCRIPT), "--help"] if SCRIPT.exists() else [sys.executable, "-m", "contextos.cli", "--help"],
+}
+
+
+def once(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    rounds = 5 if is_quick() else 15
+    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for command in COMMANDS.values():
+        once(command)
+    for _ in range(rounds):
+        for name, command in COMMANDS.items():
+            taken[name].append(once(command))
+    judge("`import contextos` in a new process, p50", median(taken["import"]), 0.3, " s", best=min(taken["import"]))
+    judge("`contextos --help`, p50", median(taken["help"]), 0.5, " s", best=min(taken["help"]))
+    note("a new interpreter that does nothing, p50", f"{median(taken['nothing']):9.3f} s")
+
+
+if __name__ == "__main__":
+    main()

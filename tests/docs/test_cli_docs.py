@@ -1,0 +1,87 @@
+"""The command line's own words are true: every example runs, and every generated page is what the code says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from contextos.cli import COMMANDS, reference, run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BEFORE: dict[str, list[str]] = {
+    "deny": ["invoke requests/deny.json"],
+    "cancel": ["invoke requests/cancel.json"],
+    "settle": ["invoke requests/lost.json"],
+}
+"""What has to have happened for an example, in a workspace of the demo."""
+
+EXPECTED = {"invoke": 5, "deny": 1, "settle": 1}
+"""Exit codes other than 0: it waits for a person; the run ended rejected; a person said that it did not happen."""
+
+LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("docs") / "shop"
+    assert run(["demo", "--yes", "--keep", str(path)]) == 0
+    return path
+
+
+def example_in(help_text: str) -> str:
+    head, _, example = help_text.rstrip().rpartition("\n\n  Example:\n")
+    assert head, "the help ends with no example"
+    return example.strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_ends_with_an_example_that_runs(
+    name: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shop)
+    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    assert run([*name.split(), "--help"]) == 0
+    words = shlex.split(example_in(capsys.readouterr().out))
+    assert words[: 1 + len(name.split())] == ["contextos", *name.split()]
+    if "PROPOSAL" in words:
+        run(["memory", "list", "--json"])
+        words[words.index("PROPOSAL")] = json.loads(capsys.readouterr().out)["proposals"][0]["proposal_id"]
+    with monkeypatch.context() as before:
+        for variable, value in LOSING.items() if name == "settle" else ():
+            before.setenv(variable, value)
+        for line in BEFORE.get(name, ()):
+            assert run(shlex.split(line)) == 5
+    assert run(words[1:]) == EXPECTED.get(name, 0), capsys.readouterr().err
+
+
+def test_the_generated_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert reference.main(["--check"]) == 0, "run `python -m contextos.cli.reference`"
+
+
+def test_a_page_that_drifted_or_is_missing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reference.main(["--check"]) == 3
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+    page = tmp_path / "docs" / "reference" / "errors.md"
+    page.write_text(page.read_text().replace("| 3 |", "| 4 |"))
+    assert reference.main(["--check"]) == 3
+
+
+def test_every_command_error_setting_and_transition_is_documented() -> None:
+    from contextos import errors
+    from contextos.app import Settings
+    from contextos.decision.machine import TABLE
+
+    pages = reference.pages()
+    assert all(f"\n## {name}\n" in pages["cli.md"] for name in COMMANDS)
+    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.ContextOSError)]
+    assert all(f"| `{one.__name__}` |" in pages["errors.md"] for one in classes)
+    assert all(f"| `{name}` |" in pages["settings.md"] for name in Settings.__dataclass_fields__ if name != "workspace")
+    rows = [f"| `{state}` | `{event}` | `{to}` |" for state, events in TABLE.items() for event, to in events.items()]
+    assert all(row in pages["run.md"] for row in rows)

@@ -1,0 +1,124 @@
+"""Every code block of the README and of the docs runs, as a reader would run it, and every doctest of the package.
+
+A page gets a copy of one demo workspace as its directory. Python blocks of a page share one namespace; commands of a
+console block run for real, end as they say (`# exit 5`, else 0) and say what is shown below them.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import re
+import shutil
+import tomllib
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Block, as_shown, blocks, make_shim, play, typed, written
+
+MAKE = re.compile(r"make (?P<targets>[a-z ]+)")
+TARGET = re.compile(r"^(?P<name>[a-z]+):", re.MULTILINE)
+UNCHECKED = {"text", "mermaid"}
+
+PAGES = written()
+WITH_DOCTESTS = sorted(
+    path for path in (ROOT / "src").rglob("*.py") if re.search(r"^\s*>>> ", path.read_text("utf-8"), re.MULTILINE)
+)
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shim(tmp_path_factory.mktemp("path") / "bin")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory, shim: Path) -> Path:
+    kept = tmp_path_factory.mktemp("demo") / "workspace"
+    code, said = play(f"contextos demo --yes --keep {kept}", shim)
+    assert code == 0, said
+    return kept
+
+
+@pytest.fixture
+def workspace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(demo, tmp_path / "workspace")
+    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    return tmp_path / "workspace"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_code_block_of_a_page_runs(page: Path, workspace: Path, shim: Path) -> None:
+    namespace: dict[str, object] = {"__name__": "page"}
+    with chdir(workspace):
+        for block in blocks(page.read_text("utf-8")):
+            run_block(block, page, namespace, shim)
+
+
+def run_block(block: Block, page: Path, namespace: dict[str, object], shim: Path) -> None:
+    if block.language == "python":
+        # Blank lines before it, so that a traceback names the line of the page.
+        exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+    elif block.language == "console":
+        run_console(block, page, shim)
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+    else:
+        assert block.language in UNCHECKED, f"{page.name}:{block.line} is `{block.language}`, which nothing checks"
+
+
+def run_console(block: Block, page: Path, shim: Path) -> None:
+    commands = list(typed(block.text))
+    assert commands, f"{page.name}:{block.line} has no `$ ` to type"
+    for one in commands:
+        made = MAKE.fullmatch(one.command)
+        if made:
+            # They would run these tests; that they exist is what can be said here.
+            assert set(made["targets"].split()) <= set(TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
+            continue
+        code, said = play(one.command, shim)
+        assert code == one.exit_code, f"{page.name}:{block.line} `{one.command}` ended with {code}\n{said}"
+        assert not one.shown or as_shown(one.shown, said), f"{page.name}:{block.line} `{one.command}` says\n{said}"
+
+
+@pytest.mark.parametrize("path", WITH_DOCTESTS, ids=lambda path: path.stem)
+def test_every_doctest_of_a_module_holds(path: Path) -> None:
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+FALSE = [
+    ("python", "assert 1 == 2\n"),
+    ("console", "$ contextos runs  # exit 5\n"),
+    ("console", "$ contextos show req_none\n"),
+    ("console", "$ contextos verify\neverything is fine\n"),
+    ("console", "$ false && contextos runs\n"),
+    ("console", "$ make nothing\n"),
+    ("console", "contextos runs\n"),
+    ("json", "{'a': 1}\n"),
+    ("toml", "a = \n"),
+    ("yaml", "a: 1\n"),
+    ("", "plain\n"),
+]
+
+
+@pytest.mark.parametrize(("language", "text"), FALSE)
+def test_a_false_block_is_found(language: str, text: str, workspace: Path, shim: Path) -> None:
+    [block] = blocks(f"# A page\n\n```{language}\n{text}```\n")
+    with chdir(workspace), pytest.raises((AssertionError, ValueError)):
+        run_block(block, Path("page.md"), {}, shim)
+
+
+def test_what_is_shown_may_leave_lines_out_and_differ_in_ids_and_times_only() -> None:
+    said = "run_0123456789abcdef completed\n  1.5 ms  pays INR 4200\nnext: show\n"
+    assert as_shown(("run_fedcba9876543210 completed", "  33.1 ms  pays INR 4200", "next: show"), said)
+    assert as_shown(("...", "next: show"), said)
+    assert as_shown(("run_fedcba9876543210 completed", "..."), said)
+    assert not as_shown(("run_fedcba9876543210 completed",), said)
+    assert not as_shown(("...", "  1.5 ms  pays INR 9900", "..."), said)

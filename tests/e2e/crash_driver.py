@@ -1,0 +1,299 @@
+"""Runs jobs over workspaces, each in a process of its own that kills itself with SIGKILL where the job says.
+
+`python -m tests.e2e.crash_driver JOBS.json` forks a child per job: the imports are done once, and every child has its
+own connections, threads and lease owner. A child writes each boundary that it passes to the job's `log` before it dies
+there, so the list of boundaries is what a run without a kill wrote. The tests beside it start it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from contextos import audit, desk
+from contextos.cli.resuming import resume_due
+from contextos.contracts.journal import Batch
+from contextos.contracts.ports import Adapter, Store
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.decision import machine
+from contextos.deployment import RunView
+from contextos.engine.local import LocalEngine
+from contextos.errors import ApprovalRefused
+from contextos.store.clock import SystemClock
+from tests.world import TENANT, TestWorld, open_world, request
+
+CHILDREN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process: what it does in which workspace, and the boundary at which it dies (None: it lives)."""
+
+    act: str
+    workspace: str
+    log: str
+    amount: int = 900
+    payments: str = "keyed"
+    kill_at: int | None = None
+    by: str = "SIGKILL"
+    later_us: int = 0
+
+
+class ShiftedClock:
+    """The machine's clock, `later_us` ahead: what a process sees that comes later."""
+
+    def __init__(self, later_us: int) -> None:
+        self._clock, self._later_us = SystemClock(), later_us
+
+    def now_us(self) -> int:
+        return self._clock.now_us() + self._later_us
+
+
+class Boundaries:
+    """Writes down every boundary that is passed, and dies at one. With `by` SIGSTOP it stops and may be continued."""
+
+    def __init__(self, path: str, kill_at: int | None, by: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._kill_at, self._by, self._passed = kill_at, signal.Signals[by], 0
+
+    def passes(self, side: str, what: str, **details: Any) -> None:
+        os.write(self._file, json.dumps({"side": side, "what": what, **details}).encode() + b"\n")
+        if self._passed == self._kill_at:
+            os.kill(os.getpid(), self._by)
+        self._passed += 1
+
+
+class WatchedStore:
+    """A store whose every commit has a boundary before it and one after it became durable."""
+
+    def __init__(self, inner: Store, boundaries: Boundaries) -> None:
+        self._inner, self._boundaries = inner, boundaries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, batch: Batch) -> None:
+        told = {"run": batch.run, "entries": [[e.seq, e.kind, e.key] for e in batch.entries],
+                "writes": sorted({write.collection for write in batch.writes})}  # fmt: skip
+        self._boundaries.passes("before", "commit", **told)
+        await self._inner.commit(batch)
+        self._boundaries.passes("after", "commit", **told)
+
+
+class WatchedStores:
+    def __init__(self, inner: Any, boundaries: Boundaries) -> None:
+        self._inner, self._boundaries = inner, boundaries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def tenant(self, tenant_id: str) -> Any:
+        return WatchedStore(self._inner.tenant(tenant_id), self._boundaries)
+
+
+class WatchedAdapter:
+    """An adapter with a boundary before each call, and one after it happened and before its reply is returned."""
+
+    def __init__(self, inner: Adapter, boundaries: Boundaries) -> None:
+        self._inner, self._boundaries = inner, boundaries
+
+    def describe(self) -> AdapterDefinition:
+        return self._inner.describe()
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        asked = partial(self._inner.call, capability, args, context)
+        reply: AdapterReply = await self._watched("call", capability, asked)
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        asked = partial(self._inner.lookup, capability, idempotency_key, context)
+        reply: AdapterReply | None = await self._watched("lookup", capability, asked)
+        return reply
+
+    async def _watched(self, what: str, capability: str, asked: Callable[[], Awaitable[Any]]) -> Any:
+        name = f"{self._inner.describe().adapter_id}.{capability}"
+        self._boundaries.passes("before", what, capability=name)
+        try:
+            return await asked()
+        finally:
+            self._boundaries.passes("after", what, capability=name)
+
+
+async def opened(job: Job) -> TestWorld:
+    """The workspace of a job, with its boundaries watched."""
+    boundaries = Boundaries(job.log, job.kill_at, job.by)
+    world = await open_world(
+        Path(job.workspace), stores="sqlite", clock=ShiftedClock(job.later_us), payments=job.payments
+    )  # fmt: skip
+    for name, adapter in world.adapters.items():
+        world.adapters[name] = WatchedAdapter(adapter, boundaries)
+    ports = world.deployment.ports
+    world.deployment.ports = replace(ports, stores=WatchedStores(ports.stores, boundaries))
+    return world
+
+
+async def found(world: TestWorld) -> RunView | None:
+    """The one run of the workspace, if anything of one is durable."""
+    index = await world.stores.tenant(TENANT).read("index")
+    runs = sorted({entry.key for entry in index})
+    assert len(runs) <= 1, f"one request left several runs: {runs}"
+    return await world.deployment.view(TENANT, runs[0]) if runs else None
+
+
+async def invoke(world: TestWorld, job: Job) -> dict[str, Any]:
+    view = await world.invoke(request(job.amount, "req_crash"))
+    return {"run_id": view.run_id, "state": view.state, "record": view.record}
+
+
+async def approve(world: TestWorld, job: Job) -> dict[str, Any]:
+    view = await found(world)
+    assert view is not None, "there is a run to approve"
+    try:
+        view = await world.approve(view.run_id)
+    except ApprovalRefused as error:
+        return {"run_id": view.run_id, "state": error.reason}
+    return {"run_id": view.run_id, "state": view.state}
+
+
+async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
+    """What a fresh process and a person do after a crash; then what an auditor sees."""
+    durable = await found(world)
+    await resume(world)
+    resumed = await found(world)
+    view = resumed or await world.invoke(request(job.amount, "req_crash"))
+    steps = []
+    for _ in range(3):
+        if view.waiting is None:
+            break
+        steps.append(view.waiting["for"])
+        if view.waiting["for"] == "approval":
+            view = await world.approve(view.run_id)
+        else:
+            view = await settle(world, view.run_id)
+    return {
+        **(await audited(world, view, job.amount)), "waited_for": steps,
+        "durable": durable and durable.state, "resumed": resumed and resumed.state,
+    }  # fmt: skip
+
+
+async def resume(world: TestWorld) -> None:
+    """As `contextos resume` does: the same function over this world's engine."""
+    engine = LocalEngine(world.deployment.advance, world.deployment.ports.stores, world.clock)
+    session: Any = SimpleNamespace(app=SimpleNamespace(engine=engine, deployment=world.deployment))
+    for driven in await resume_due(session, wait=False):
+        if driven.error is not None:
+            raise driven.error
+
+
+async def settle(world: TestWorld, run_id: str) -> RunView:
+    """A person looks into the shop's books and says what they found."""
+    paid = world.refunds()
+    output = None
+    if paid:
+        output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
+                  "currency": paid[0]["currency"]}  # fmt: skip
+    known = desk.Settlement(happened=bool(paid), by="ops_1", evidence_ref="shop:books", output=output)
+    await desk.settle(world.deployment, TENANT, run_id, known)
+    await world.deployment.advance(TENANT, run_id)
+    return await world.deployment.view(TENANT, run_id)
+
+
+async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any]:
+    store = world.stores.tenant(TENANT)
+    assert view.state in machine.ENDS, f"the run stands in `{view.state}`"
+    entries = await store.read(view.run_id)
+    replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+    again = await world.invoke(request(amount, "req_crash"))
+    return {
+        "run_id": view.run_id, "state": view.state, "record": view.record, "refunds": world.refunds(),
+        "entries": [[entry.seq, entry.kind, entry.key] for entry in entries],
+        "signed": [head[0] for head in await store.signed_heads(view.run_id)],
+        "verified": [asdict(one) for one in await audit.verify_tenant(store, TENANT, world.keys)],
+        "replayed": asdict(replayed), "same_again": again.run_id == view.run_id and again.record == view.record,
+    }  # fmt: skip
+
+
+ACTS: dict[str, Callable[[TestWorld, Job], Awaitable[dict[str, Any]]]] = {
+    "invoke": invoke, "approve": approve, "finish": finish,
+}  # fmt: skip
+
+
+def child(job: Job, report: Path) -> None:
+    """Do one job in this process and leave its report."""
+
+    async def whole() -> dict[str, Any]:
+        world = await opened(job)
+        try:
+            return await ACTS[job.act](world, job)
+        finally:
+            world.close()
+
+    report.write_text(json.dumps(asyncio.run(whole())), "utf-8")
+
+
+def run_all(jobs: list[Job], out: Path) -> list[dict[str, Any]]:
+    """Fork a child per job, a few at a time; for each its report, or the signal that ended it.
+
+    A child that stopped itself is left as it is until every other job is done, and then continued.
+    """
+    ended: dict[int, int] = {}
+    running: dict[int, int] = {}
+    stopped: dict[int, int] = {}
+    for number, job in enumerate(jobs):
+        if len(running) == CHILDREN:
+            reap(running, ended, stopped)
+        running[fork(job, out / f"{number}.json")] = number
+    while running:
+        reap(running, ended, stopped)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    while stopped:
+        reap(stopped, ended, {})
+    return [
+        {"exit": ended[number]}
+        | (json.loads((out / f"{number}.json").read_text("utf-8")) if ended[number] == 0 else {})
+        for number in range(len(jobs))
+    ]
+
+
+def fork(job: Job, report: Path) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        child(job, report)
+        code = 0
+    finally:
+        # Whatever happened, a child may not go on as its parent.
+        if code:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def reap(running: dict[int, int], ended: dict[int, int], stopped: dict[int, int]) -> None:
+    """Wait until one child has ended or has stopped itself."""
+    pid, status = os.waitpid(-1, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        stopped[pid] = running.pop(pid)
+    else:
+        ended[running.pop(pid)] = os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    plan = Path(sys.argv[1])
+    told = [Job(**one) for one in json.loads(plan.read_text("utf-8"))]
+    reports = plan.parent / "reports"
+    reports.mkdir()
+    (plan.parent / "answer.json").write_text(json.dumps(run_all(told, reports)), "utf-8")

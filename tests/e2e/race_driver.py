@@ -1,0 +1,97 @@
+"""One of several processes that race: a hundred threads, each with an event loop of its own, over one deployment.
+
+`python -m tests.e2e.race_driver PLAN.json OUT.json`: waits until the file `go` exists beside the plan, so that all
+processes start together. Each thread sends its request until it has an answer that is not retryable. The tests beside
+it start it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+from contextos.contracts.codec import canonical
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.errors import ContextOSError, Unavailable
+from contextos.store.clock import SystemClock
+from tests.world import TestWorld, open_world
+
+MAX_TRIES = 200
+PAYMENTS = "adp_payments"
+
+
+class ChangedPayments:
+    """The shop's payments, slower, or with other arguments that identify an act."""
+
+    def __init__(self, inner: Any, slow_ms: int, identity_args: list[str] | None) -> None:
+        self._inner, self._slow_ms = inner, slow_ms
+        body = inner.describe().to_json()
+        if identity_args is not None:
+            body["capabilities"][0]["idempotency"]["identity_args"] = identity_args
+        self._definition = AdapterDefinition.model_validate(body)
+
+    def describe(self) -> AdapterDefinition:
+        return self._definition
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        await asyncio.sleep(self._slow_ms / 1e3)
+        reply: AdapterReply = await self._inner.call(capability, args, context)
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        reply: AdapterReply | None = await self._inner.lookup(capability, idempotency_key, context)
+        return reply
+
+
+def ready(plan: Path, name: str) -> None:
+    """Say that this process is open, and wait for the others."""
+    (plan.parent / f"{name}.ready").touch()
+    while not (plan.parent / "go").exists():
+        time.sleep(0.002)
+
+
+async def answer_of(world: TestWorld, body: dict[str, Any]) -> dict[str, Any]:
+    """What a caller gets who tries again where the answer says so: a view, or the typed error that is final."""
+    for tries in range(MAX_TRIES):
+        try:
+            view = await world.invoke(body)
+        except Unavailable as error:
+            await asyncio.sleep(error.retry_after_ms / 1e3)
+            continue
+        except ContextOSError as error:
+            return {"error": error.code, "tries": tries}
+        if view.ended or view.state == "waiting":
+            record = None if view.record is None else canonical(view.record).decode()
+            return {"run_id": view.run_id, "state": view.state, "record": record, "tries": tries}
+        await asyncio.sleep(0.05)
+    return {"error": "no answer", "tries": MAX_TRIES}
+
+
+def main(plan: Path, out: Path) -> None:
+    told = json.loads(plan.read_text("utf-8"))
+    world = asyncio.run(open_world(Path(told["workspace"]), stores="sqlite", clock=SystemClock()))
+    payments = ChangedPayments(world.adapters[PAYMENTS], told["slow_ms"], told["identity_args"])
+    world.adapters[PAYMENTS] = payments
+    bodies = told["bodies"]
+    together = Barrier(len(bodies))
+
+    def caller(body: dict[str, Any]) -> dict[str, Any]:
+        together.wait()
+        return asyncio.run(answer_of(world, body))
+
+    ready(plan, out.name)
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        answers = list(threads.map(caller, bodies))
+    out.write_text(json.dumps(answers), "utf-8")
+    world.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,280 @@
+"""`kill -9` at every durable boundary of the refund run, then a fresh process: one refund, a legal end, a journal.
+
+The list of boundaries is not written here: it is what a run that nobody kills passes (every commit of its store, every
+call of its adapters; before and after each), and the tests below hold it against the run's own journal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.decision import machine
+from tests.e2e.crash_driver import Job
+from tests.world import open_world, run
+
+ROOT = Path(__file__).resolve().parents[2]
+PAYMENT = "adp_payments.issue_refund"
+PAST_NOT_AFTER_US = 60_000_000
+"""Later than any call of the run may still be accepted, and sooner than the gate's deadline."""
+PAST_LEASE_US = 200_000_000
+
+MARKED = {"record.revised", "approval.answered", "tool.dispatching", "tool.returned", "run.ended"}
+"""The kinds after which shared/design/journal.md has a barrier, as far as a refund with approval passes them."""
+
+Told = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One process of the refund run: what it does, and in which state of the workspace it begins."""
+
+    act: str
+    amount: int
+    start: str
+
+    def __str__(self) -> str:
+        return f"{self.act}-{self.amount}"
+
+
+UNGATED = Leg("invoke", 900, "published")
+ASKING = Leg("invoke", 4200, "published")
+APPROVING = Leg("approve", 4200, "asked")
+LEGS = (UNGATED, ASKING, APPROVING)
+
+
+class Machine:
+    """Runs jobs in real processes, each in a workspace of its own copied from one at rest."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._numbers = count()
+
+    def workspace(self, origin: Path) -> Path:
+        made = self.path / f"ws{next(self._numbers)}"
+        shutil.copytree(origin, made)
+        return made
+
+    def job(self, act: str, workspace: Path, **rest: Any) -> Job:
+        return Job(act=act, workspace=str(workspace), log=str(self.path / f"log{next(self._numbers)}"), **rest)
+
+    def run(self, *jobs: Job) -> list[Told]:
+        folder = self.path / f"plan{next(self._numbers)}"
+        folder.mkdir()
+        plan = folder / "jobs.json"
+        plan.write_text(json.dumps([asdict(job) for job in jobs]), "utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.e2e.crash_driver", str(plan)],
+            cwd=ROOT, text=True, capture_output=True, check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answers: list[Told] = json.loads((folder / "answer.json").read_text("utf-8"))
+        for answer in answers:
+            assert answer["exit"] in (0, -signal.SIGKILL), done.stderr
+        return answers
+
+
+def passed(job: Job) -> list[Told]:
+    """The boundaries that a job passed, the one where it died included."""
+    return [json.loads(line) for line in Path(job.log).read_text("utf-8").splitlines()]
+
+
+def labels(boundaries: list[Told]) -> list[str]:
+    """Boundaries without what differs between two runs of one request."""
+    return [json.dumps({name: value for name, value in one.items() if name != "run"}) for one in boundaries]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The boundaries of a leg, and what the workspace held when it began."""
+
+    origin: Path
+    boundaries: list[Told]
+    audit: Told
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("crash"))
+
+
+@pytest.fixture(scope="module")
+def legs(host: Machine) -> dict[Leg, Recorded]:
+    """Every leg once, without a kill: the boundaries that it passes."""
+    published = host.path / "published"
+    published.mkdir()
+    run(open_world(published, stores="sqlite")).close()
+    asked = host.workspace(published)
+    host.run(host.job("invoke", asked, amount=4200))
+    origins = {"published": published, "asked": asked}
+    jobs = [host.job(leg.act, host.workspace(origins[leg.start]), amount=leg.amount) for leg in LEGS]
+    host.run(*jobs)
+    audits = host.run(*(host.job("finish", Path(job.workspace), amount=job.amount) for job in jobs))
+    return {
+        leg: Recorded(origins[leg.start], passed(job), told)
+        for leg, job, told in zip(LEGS, jobs, audits, strict=True)
+    }  # fmt: skip
+
+
+def moving(boundaries: list[Told]) -> list[int]:
+    """The boundaries at which something durable is about to change or has just changed; reads change nothing."""
+    return [n for n, one in enumerate(boundaries) if one["what"] == "commit" or one["capability"] == PAYMENT]
+
+
+def killed(
+    host: Machine, leg: Leg, recorded: Recorded, payments: str = "keyed", at: Sequence[int] | None = None
+) -> list[Job]:
+    """The leg once per boundary, killed there."""
+    jobs = [
+        host.job(leg.act, host.workspace(recorded.origin), amount=leg.amount, payments=payments, kill_at=number)
+        for number in (range(len(recorded.boundaries)) if at is None else at)
+    ]  # fmt: skip
+    for answer in host.run(*jobs):
+        assert answer["exit"] == -signal.SIGKILL
+    return jobs
+
+
+def commits(boundaries: list[Told]) -> Iterator[Told]:
+    return (one for one in boundaries if one["what"] == "commit" and one["side"] == "after")
+
+
+def one_refund(told: Told) -> None:
+    assert told["state"] == "completed"
+    assert len(told["refunds"]) == 1
+    assert told["record"]["outputs"]["transaction_id"] == told["refunds"][0]["transaction_id"]
+    audited(told)
+
+
+def audited(told: Told) -> None:
+    assert told["state"] in machine.ENDS
+    assert len(told["refunds"]) <= 1
+    assert {"stream": told["run_id"], "ended": True} in [
+        {name: one[name] for name in ("stream", "ended")} for one in told["verified"]
+    ]  # fmt: skip
+    assert told["replayed"]["record_hash"] == told["record"]["record_hash"]
+    assert told["replayed"]["compared"] == len(told["entries"])
+    assert told["same_again"]
+
+
+def test_the_list_of_boundaries_is_complete(legs: dict[Leg, Recorded]) -> None:
+    ungated = legs[UNGATED]
+    gated = [*legs[ASKING].boundaries, *legs[APPROVING].boundaries]
+    for boundaries, told in ((ungated.boundaries, ungated.audit), (gated, legs[APPROVING].audit)):
+        of_run = [one for one in commits(boundaries) if one["entries"]]
+        # Every entry of the run, in order, became durable in one of these commits, and no signed head lies elsewhere.
+        assert [entry[1:] for one in of_run for entry in one["entries"]] == [entry[1:] for entry in told["entries"]]
+        assert set(told["signed"]) <= {one["entries"][-1][0] for one in of_run}
+        # Each boundary stands in pairs: before it became durable, and after.
+        for side in ("before", "after"):
+            assert {one["what"] for one in boundaries if one["side"] == side} == {"commit", "call"}
+        assert [one.get("capability") for one in boundaries].count(PAYMENT) == 2
+    ends = {one["entries"][-1][1] for one in commits(gated) if one["entries"]}
+    assert ends == MARKED
+
+
+def test_every_recorded_leg_pays_once_when_nobody_kills_it(legs: dict[Leg, Recorded]) -> None:
+    for recorded in legs.values():
+        one_refund(recorded.audit)
+
+
+@pytest.mark.parametrize("leg", LEGS, ids=str)
+def test_kill_9_at_every_boundary_leaves_one_refund_a_legal_end_and_a_journal_that_verifies(
+    leg: Leg, host: Machine, legs: dict[Leg, Recorded]
+) -> None:
+    recorded = legs[leg]
+    jobs = killed(host, leg, recorded)
+    for number, job in enumerate(jobs):
+        assert labels(passed(job)) == labels(recorded.boundaries)[: number + 1], "it died where the list says"
+    finished = host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in jobs))
+    for told in finished:
+        one_refund(told)
+        # A run of which anything is durable comes to its end, or to its question, without anybody asking again.
+        assert told["resumed"] in ({None} if told["durable"] is None else {"completed", "waiting"})
+        assert told["waited_for"].count("approval") <= 1
+    assert {told["durable"] for told in finished} >= ({None} if leg.act == "invoke" else {"waiting"})
+
+
+@pytest.mark.parametrize("leg", LEGS, ids=str)
+def test_a_recovery_that_is_killed_too_still_pays_once(leg: Leg, host: Machine, legs: dict[Leg, Recorded]) -> None:
+    jobs = killed(host, leg, legs[leg], at=moving(legs[leg].boundaries))
+    rehearsed = [host.job("finish", host.workspace(Path(job.workspace)), amount=leg.amount) for job in jobs]
+    host.run(*rehearsed)
+    again = [
+        host.job("finish", Path(job.workspace), amount=leg.amount, kill_at=(7 * number + 3) % len(passed(rehearsal)))
+        for number, (job, rehearsal) in enumerate(zip(jobs, rehearsed, strict=True))
+        if passed(rehearsal)
+    ]  # fmt: skip
+    assert all(told["exit"] == -signal.SIGKILL for told in host.run(*again))
+    for told in host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in again)):
+        one_refund(told)
+
+
+@pytest.mark.parametrize(("leg", "payments"), [(UNGATED, "lookup"), (UNGATED, "none"), (APPROVING, "none")], ids=str)
+def test_where_payments_have_no_keys_a_crash_never_pays_twice(
+    leg: Leg, payments: str, host: Machine, legs: dict[Leg, Recorded]
+) -> None:
+    origin = legs[leg].origin
+    if leg.start == "asked":  # a run is pinned to the definition of its adapters, so it is asked anew
+        origin = host.workspace(legs[ASKING].origin)
+        host.run(host.job("invoke", origin, amount=leg.amount, payments=payments))
+    rehearsal = host.job(leg.act, host.workspace(origin), amount=leg.amount, payments=payments)
+    host.run(rehearsal)
+    jobs = killed(host, leg, Recorded(origin, passed(rehearsal), {}), payments)
+    finished = host.run(*(
+        host.job("finish", Path(job.workspace), amount=leg.amount, payments=payments, later_us=PAST_NOT_AFTER_US)
+        for job in jobs
+    ))  # fmt: skip
+    seen = set()
+    for job, told in zip(jobs, finished, strict=True):
+        audited(told)
+        assert (told["state"] == "completed") == (len(told["refunds"]) == 1)
+        uncertain = durable(job, "tool.dispatching") and not durable(job, "tool.returned")
+        paid = [one["side"] for one in passed(job) if one.get("capability") == PAYMENT] == ["before", "after"]
+        if paid or not uncertain:
+            one_refund(told)
+        # Without a key and without a lookup only a person can know.
+        assert (told["waited_for"][-1:] == ["settlement"]) == (payments == "none" and uncertain)
+        seen.add((uncertain, paid, told["state"]))
+    assert {(True, True, "completed"), (False, False, "completed")} <= seen
+
+
+def durable(job: Job, kind: str) -> bool:
+    """Whether the payment's entry of this kind was durable when the job died."""
+    entries = [entry for one in commits(passed(job)) for entry in one["entries"]]
+    return any(entry[1] == kind and "/s3/" in entry[2] for entry in entries)
+
+
+@pytest.mark.parametrize("leg", [UNGATED, APPROVING], ids=str)
+def test_a_process_that_stood_still_past_its_lease_writes_nothing_more_and_pays_nothing_again(
+    leg: Leg, host: Machine, legs: dict[Leg, Recorded]
+) -> None:
+    recorded = legs[leg]
+    stopped = [
+        host.job(leg.act, host.workspace(recorded.origin), amount=leg.amount, kill_at=number, by="SIGSTOP")
+        for number in moving(recorded.boundaries)
+    ]  # fmt: skip
+    others = [
+        host.job("finish", Path(job.workspace), amount=leg.amount, later_us=PAST_LEASE_US) for job in stopped
+    ]  # fmt: skip
+    answers = host.run(*stopped, *others)
+    continued, finished = answers[: len(stopped)], answers[len(stopped) :]
+    after = host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in stopped))
+    for late, first, last in zip(continued, finished, after, strict=True):
+        assert (late["exit"], first["exit"]) == (0, 0)
+        one_refund(first)
+        assert late["run_id"] == first["run_id"]
+        assert late["state"] in {"completed", "already_answered"}
+        for name in ("record", "entries", "refunds", "verified"):
+            assert last[name] == first[name], "what was stopped changed nothing"

@@ -1,0 +1,161 @@
+"""Three processes with a hundred threads each and one idempotency key: one effect, and one answer to all.
+
+Source: contracts.md, "idempotency key" and "Same `request_id`".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos import audit
+from contextos.contracts.codec import loads
+from contextos.store.clock import SystemClock
+from tests.world import TENANT, open_world, request, run
+
+ROOT = Path(__file__).resolve().parents[2]
+PROCESSES, THREADS = 3, 100
+PATIENCE_S = 120
+
+Answer = dict[str, Any]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    made = tmp_path / "workspace"
+    made.mkdir()
+    run(open_world(made, stores="sqlite", clock=SystemClock())).close()
+    return made
+
+
+def start(plan: Path, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.e2e.race_driver", str(plan), str(out)],
+        cwd=ROOT, text=True, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+    )  # fmt: skip
+
+
+def race(
+    workspace: Path, bodies: list[list[dict[str, Any]]], *, slow_ms: int = 0, identity_args: list[str] | None = None
+) -> list[Answer]:
+    """Every list of bodies in a process of its own, all started together; the answer to each body."""
+    folder = workspace.parent
+    outs, processes = [], []
+    for number, part in enumerate(bodies):
+        plan, out = folder / f"plan{number}.json", folder / f"out{number}.json"
+        plan.write_text(json.dumps({
+            "workspace": str(workspace), "bodies": part, "slow_ms": slow_ms, "identity_args": identity_args,
+        }), "utf-8")
+        processes.append(start(plan, out))
+        outs.append(out)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not all((folder / f"{out.name}.ready").exists() for out in outs):
+            assert all(one.poll() is None for one in processes), [one.communicate() for one in processes]
+            assert time.monotonic() < deadline, "the processes do not start"
+            time.sleep(0.01)
+        (folder / "go").touch()
+        for process in processes:
+            _, said = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, said
+    finally:
+        for process in processes:
+            process.kill()
+    return [answer for out in outs for answer in json.loads(out.read_text("utf-8"))]
+
+
+async def settled(workspace: Path) -> tuple[list[dict[str, Any]], list[audit.Verified]]:
+    """The shop's refunds and the verified streams, as a fresh process finds them."""
+    world = await open_world(workspace, stores="sqlite", clock=SystemClock())
+    try:
+        return world.refunds(), await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+    finally:
+        world.close()
+
+
+def runs(streams: list[audit.Verified]) -> list[audit.Verified]:
+    return [one for one in streams if one.stream.startswith("run_")]
+
+
+def asked_for(bodies: list[list[dict[str, Any]]]) -> list[int]:
+    """The amount of every body, in the order of the answers."""
+    return [body["input"]["context"]["refund_amount"] for part in bodies for body in part]
+
+
+def test_one_request_from_three_hundred_callers_is_one_refund_and_the_same_bytes_to_all(workspace: Path) -> None:
+    body = request(900, "req_same")
+    answers = race(workspace, [[body] * THREADS] * PROCESSES)
+    refunds, streams = run(settled(workspace))
+    assert len(refunds) == 1
+    assert {answer["state"] for answer in answers} == {"completed"}
+    assert len({answer["record"] for answer in answers}) == 1
+    assert [(one.stream, one.ended) for one in runs(streams)] == [(answers[0]["run_id"], True)]
+
+
+def test_one_act_in_three_hundred_requests_is_one_refund_and_its_output_to_all(workspace: Path) -> None:
+    bodies = [[request(900, f"req_{process}_{thread}") for thread in range(THREADS)] for process in range(PROCESSES)]
+    answers = race(workspace, bodies)
+    refunds, streams = run(settled(workspace))
+    assert len(refunds) == 1
+    assert {answer["state"] for answer in answers} == {"completed"}
+    outputs = [loads(answer["record"].encode())["outputs"] for answer in answers]
+    assert all(output == outputs[0] for output in outputs)
+    assert outputs[0]["transaction_id"] == refunds[0]["transaction_id"]
+    assert len({answer["run_id"] for answer in answers}) == PROCESSES * THREADS
+    assert len(runs(streams)) == PROCESSES * THREADS
+    assert all(one.ended for one in runs(streams))
+
+
+def test_callers_of_a_slow_effect_wait_or_are_told_to_come_again_and_all_get_the_same_bytes(workspace: Path) -> None:
+    """Slower than another process waits for a run that it does not drive, so that some are told `Unavailable` first."""
+    body = request(900, "req_same")
+    answers = race(workspace, [[body] * 10] * PROCESSES, slow_ms=1_500)
+    refunds, streams = run(settled(workspace))
+    assert len(refunds) == 1
+    assert {answer["state"] for answer in answers} == {"completed"}
+    assert len({answer["record"] for answer in answers}) == 1
+    assert any(answer["tries"] for answer in answers)
+    assert len(runs(streams)) == 1
+
+
+def test_one_request_id_with_two_bodies_has_one_effect_and_the_other_body_is_refused(workspace: Path) -> None:
+    amounts = (900, 950)
+    bodies = [[request(amounts[thread % 2], "req_same") for thread in range(20)] for _ in range(PROCESSES)]
+    answers = race(workspace, bodies)
+    refunds, streams = run(settled(workspace))
+    assert len(refunds) == 1
+    paid = refunds[0]["amount_inr"]
+    told: dict[int, set[str]] = {amount: set() for amount in amounts}
+    for answer, amount in zip(answers, asked_for(bodies), strict=True):
+        told[amount].add(answer.get("state") or answer["error"])
+    assert told.pop(paid) == {"completed"}
+    assert list(told.values()) == [{"conflicting_request"}]
+    assert len({answer["record"] for answer in answers if "record" in answer}) == 1
+    assert len(runs(streams)) == 1
+
+
+def test_one_idempotency_key_with_other_arguments_is_refused_by_the_gateway(workspace: Path) -> None:
+    amounts = (900, 950)
+    bodies = [[request(amounts[thread % 2], f"req_{one}_{thread}") for thread in range(10)] for one in range(PROCESSES)]
+    answers = race(workspace, bodies, identity_args=["order_id"])
+    refunds, streams = run(settled(workspace))
+    assert len(refunds) == 1
+    paid = refunds[0]["amount_inr"]
+    for answer, amount in zip(answers, asked_for(bodies), strict=True):
+        record = loads(answer["record"].encode())
+        if amount == paid:
+            assert (answer["state"], record["outputs"]["transaction_id"]) == ("completed", refunds[0]["transaction_id"])
+        else:
+            assert answer["state"] != "completed"
+            assert record["outputs"] == {}
+            assert b"idempotency_conflict" in answer["record"].encode()
+    assert len(runs(streams)) == len(answers)
+    assert all(one.ended for one in runs(streams))

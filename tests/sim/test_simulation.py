@@ -1,0 +1,166 @@
+"""Many small worlds hold every invariant, one seed is one world, and planted bugs are found by a seed that shows them again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from contextos.errors import InvalidSettings
+from contextos.sim import PLANTS, Outcome, run, simulate
+from contextos.sim.play import play
+from contextos.sim.scenario import HOSTILE_PLANS, Asked, Scenario, draw
+from contextos.sim.world import World
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+ENOUGH = 250
+"""Every planted bug is found within this many seeds."""
+
+
+def calm(strategy: str, amount_inr: int, scope: str = "tenant", times: int = 1) -> Scenario:
+    """One refund that nothing disturbs, or the same one several times over."""
+    asked = tuple(Asked(f"req_calm{n}", "usr_771", "ord_881", amount_inr, 8, n * 100_000, 1) for n in range(times))
+    return Scenario(
+        strategy=strategy, scope=scope, external_reads=True, hosts=1, asked=asked, hostile=None, approvers_answer=1.0,
+        meddling=False, nudges=False, cancels=False,
+    )  # fmt: skip
+
+
+def played(scenario: Scenario, die_at: tuple[str, int] | None = None, seed: int = 7) -> World:
+    world = World(seed, fixed=scenario, die_at=die_at)
+    play(world)
+    world.scheduler.close()
+    return world
+
+
+def ends(world: World) -> list[str]:
+    return sorted(seen.state for seen in world.judge.runs.values())
+
+
+def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
+    report = run(range(50))
+    assert report.clean, "\n".join(map(str, report.violations))
+    assert report.seeds_run == 50
+    assert {"completed", "refused", "escalated", "rejected"} <= report.ends.keys()
+    assert min(report.exercised[name] for name in ("crashes", "recoveries", "settlements", "effects", "approvals asked")) > 0
+    assert len(report.faults) > 12
+
+
+def test_progress_is_told_of_every_seed_in_order():
+    told: list[int] = []
+    run([3, 1, 2], progress=told.append)
+    assert told == [3, 1, 2]
+
+
+@pytest.mark.parametrize("seed", [1, 5, 17])
+def test_the_same_seed_is_the_same_world_step_by_step(seed):
+    assert simulate(seed) == simulate(seed)
+
+
+def test_two_seeds_are_two_worlds():
+    assert simulate(1).digest != simulate(2).digest
+
+
+def test_a_seed_does_not_depend_on_the_hash_seed_of_the_process():
+    program = "from contextos.sim import simulate; print([simulate(seed).digest for seed in (3, 9)])"
+    digests = set()
+    for hash_seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SRC)}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found_and_its_seed_shows_it_again(plant):
+    found: Outcome | None = None
+    for seed in range(ENOUGH):
+        found = simulate(seed, plant)
+        if found.violations:
+            break
+    assert found is not None
+    assert found.violations, f"`{plant}` was not found in {ENOUGH} seeds"
+    again = simulate(found.seed, plant)
+    assert again.violations == found.violations
+    assert again.digest == found.digest
+    assert f"seed {found.seed}, step " in str(found.violations[0])
+    assert not simulate(found.seed).violations, "without the bug the same seed is clean"
+
+
+def test_an_unknown_plant_is_refused_and_nothing_is_played():
+    with pytest.raises(InvalidSettings, match="no bug that can be planted"):
+        simulate(1, "no_such_bug")
+
+
+@pytest.mark.parametrize("strategy", ["keyed", "lookup", "none", "lookup_weak"])
+def test_in_calm_weather_a_small_refund_is_paid_once(strategy):
+    world = played(calm(strategy, 2900))
+    assert world.judge.violations == []
+    assert ends(world) == ["completed"]
+    assert [effect.args["amount_inr"] for effect in world.shop.effects] == [2900]
+
+
+@pytest.mark.parametrize("strategy", ["keyed", "lookup", "none", "lookup_weak"])
+@pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
+def test_a_crash_at_any_commit_leaves_no_doubt_what_was_paid(strategy, moment):
+    commits = played(calm(strategy, 2900)).moments[moment]
+    assert commits > 4
+    for number in range(1, commits + 1):
+        world = played(calm(strategy, 2900), (moment, number))
+        assert world.judge.violations == [], f"{moment} {number}"
+        assert world.exercised["crashes"] == 1
+        assert len(world.shop.effects) == ends(world).count("completed")
+
+
+@pytest.mark.parametrize(("strategy", "amount_inr"), [("keyed", 4200), ("lookup", 2900), ("none", 4200)])
+def test_a_crash_at_any_port_call_leaves_no_doubt_what_was_paid(strategy, amount_inr):
+    ports = played(calm(strategy, amount_inr)).moments["port"]
+    assert ports > 20
+    crashes = 0
+    for number in range(1, ports + 1, 1 if amount_inr < 3000 else 2):
+        world = played(calm(strategy, amount_inr), ("port", number))
+        crashes += world.exercised["crashes"]
+        assert world.judge.violations == [], f"port call {number}"
+        assert len(world.shop.effects) == ends(world).count("completed")
+    assert crashes > 10
+
+
+def test_one_act_that_several_runs_ask_for_is_paid_once():
+    world = played(calm("keyed", 1500, times=3))
+    assert world.judge.violations == []
+    assert len(world.shop.effects) == 1
+    assert ends(world) == ["completed"] * 3
+
+
+def test_acts_that_are_one_per_run_are_paid_once_each():
+    world = played(calm("keyed", 1500, scope="run", times=3))
+    assert world.judge.violations == []
+    assert len(world.shop.effects) == 3
+
+
+@pytest.mark.parametrize("lie", sorted(set(HOSTILE_PLANS)))
+def test_no_lie_of_a_planner_ever_pays(lie):
+    for amount_inr in (2900, 4200):
+        honest = calm("none", amount_inr)
+        world = played(Scenario(**{**{name: getattr(honest, name) for name in honest.__slots__}, "hostile": lie}))
+        assert world.judge.violations == []
+        assert world.shop.effects == []
+        assert ends(world) == ["rejected"]
+
+
+def test_scenarios_cover_every_strategy_scope_and_lie():
+    drawn = [draw(Random(f"scenario {seed}")) for seed in range(300)]
+    assert {one.strategy for one in drawn} == {"keyed", "lookup", "none", "lookup_weak"}
+    assert {one.scope for one in drawn} == {"tenant", "run"}
+    assert {one.hostile for one in drawn} == {*HOSTILE_PLANS, None}
+    assert {one.hosts for one in drawn} == {1, 2}
+
+
+@pytest.mark.soak
+def test_a_thousand_worlds_hold_every_invariant():
+    report = run(range(1_000))
+    assert report.clean, "\n".join(map(str, report.violations))

@@ -1,0 +1,96 @@
+"""Replay, verify, export: what was changed is found and named, and an export needs nobody's trust."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+
+def tamper(path: Path, *statements: str) -> None:
+    """Change the store past every trigger that keeps it, as somebody with the file can."""
+    with closing(sqlite3.connect(path / "contextos.db")) as store:
+        for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            store.execute(f'DROP TRIGGER "{name}"')
+        for statement in statements:
+            assert store.execute(statement).rowcount > 0, "nothing was tampered with"
+        store.commit()
+
+
+def test_ledgers_verify_and_runs_replay_equal(shop) -> None:
+    assert shop.say("verify").code == 0
+    replayed = [shop.say("replay", run, "--json").json["replayed"][0] for run in ("req_small", "req_large")]
+    assert [one["equal"] for one in replayed] == [True, True]
+    shown = shop.say("show", "req_large", "--json").json
+    assert replayed[1]["record_hash"] == shown["record"]["record_hash"]
+
+
+@pytest.mark.parametrize(
+    ("what", "statement"),
+    [
+        (
+            "a changed body",
+            "UPDATE journal SET body = CAST(replace(body, '4200', '4201') AS BLOB) WHERE kind = 'approval.asked'",
+        ),
+        ("a changed time", "UPDATE journal SET at_us = at_us + 1 WHERE kind = 'approval.answered'"),
+        ("a changed author", "UPDATE journal SET \"by\" = 'user_finance_lead_78' WHERE kind = 'approval.answered'"),
+        ("a dropped entry", "DELETE FROM journal WHERE kind = 'approval.answered'"),
+        ("a dropped tail", "DELETE FROM journal WHERE kind IN ('run.ended', 'replay.packed')"),
+        ("a dropped run", "DELETE FROM journal WHERE run LIKE 'run_%'"),
+        ("a forged head", "UPDATE heads SET sig = printf('%0128d', 0)"),
+    ],
+)
+def test_tampering_is_found(shop, what: str, statement: str) -> None:
+    tamper(shop.path, statement)
+    said = shop.say("verify", "--json")
+    assert said.code == 3, what
+    assert said.json["error"]["code"] == "chain_broken"
+
+
+def test_a_tampered_run_does_not_replay(shop) -> None:
+    tamper(
+        shop.path, "UPDATE journal SET body = CAST(replace(body, '4200', '4201') AS BLOB) WHERE kind = 'run.received'"
+    )
+    assert shop.say("replay", "req_large").code == 3
+
+
+def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> None:
+    out = tmp_path / "runs.jsonl"
+    exported = shop.say("export", "req_small", "req_large", "--out", str(out), "--json").json
+    assert shop.say("replay", str(out)).code == 0
+    shutil.rmtree(shop.path)
+    said = shop.say("verify", str(out), "--trusted-key", exported["public_key"], "--json")
+    assert said.code == 0
+    assert [one["stream"] for one in said.json["verified"]] == exported["runs"]
+    assert shop.say("verify", str(out), "--trusted-key", "ab" * 32).code == 3
+
+
+@pytest.mark.parametrize("change", ["a dropped line", "a changed line", "a line twice", "lines swapped"])
+def test_a_changed_export_is_found(shop, tmp_path: Path, change: str) -> None:
+    out = tmp_path / "runs.jsonl"
+    shop.say("export", "req_large", "--out", str(out))
+    rows = out.read_text().splitlines()
+    if change == "a dropped line":
+        del rows[5]
+    elif change == "a changed line":
+        entry = json.loads(rows[5])
+        rows[5] = json.dumps(entry | {"entry": entry["entry"] | {"at_us": entry["entry"]["at_us"] + 1}})
+    elif change == "a line twice":
+        rows.insert(5, rows[5])
+    else:
+        rows[5], rows[6] = rows[6], rows[5]
+    out.write_text("\n".join(rows) + "\n")
+    assert shop.say("verify", str(out)).code == 3
+    assert shop.say("replay", str(out)).code == 3
+
+
+def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
+    out = tmp_path / "runs.jsonl"
+    out.write_text("mine")
+    assert shop.say("export", "req_small", "--out", str(out)).code == 2
+    assert out.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []

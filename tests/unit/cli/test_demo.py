@@ -1,0 +1,89 @@
+"""The demo holds itself to what it promises."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from contextos.cli import demo
+
+
+@pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
+def test_the_demo_pays_each_refund_once_replays_equal_and_verifies(say, payments: str) -> None:
+    said = say("demo", "--yes", "--json", "--payments", payments)
+    assert said.code == 0
+    told = said.json
+    assert told["states"] == ["completed", "completed"]
+    assert [one["amount_inr"] for one in told["refunds"]] == [900, 4200]
+    assert [one["equal"] for one in told["replayed"]] == [True, True]
+    assert told["verified"]["streams"] == 4
+
+
+def test_the_story_says_what_was_known_allowed_done_approved_and_how_to_replay(say) -> None:
+    said = say("demo")
+    assert said.code == 0, "without a terminal the demo answers by itself"
+    for title in ("What it knew", "What it was allowed", "What it did", "Who approved", "How to replay it"):
+        assert f"\n{title}\n" in said.out
+    assert "user_finance_lead_77 approved: the demo's answer; signed with their key" in " ".join(said.out.split())
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert "\x1b" not in said.out
+
+
+def test_a_kept_workspace_has_the_books_that_the_demo_told_of(kept: Path) -> None:
+    with closing(sqlite3.connect(kept / "shop.db")) as books:
+        assert books.execute("SELECT amount_inr FROM refunds ORDER BY number").fetchall() == [(900,), (4200,)]
+
+
+def test_a_refund_that_moves_twice_makes_the_demo_fail(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = demo._refunds
+    monkeypatch.setattr(demo, "_refunds", lambda workspace: (found := honest(workspace)) + found[1:])
+    said = say("demo", "--json")
+    assert said.code == 3
+    assert "each refund moves once" in said.json["error"]["detail"]
+
+
+def test_a_demo_whose_small_refund_is_gated_fails(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = demo.make
+
+    def make(path: Path, payments: str):
+        made = honest(path, payments)
+        made.requests["small"] = {**made.requests["large"], "request_id": "req_small"}
+        return made
+
+    monkeypatch.setattr(demo, "make", make)
+    assert say("demo", "--json").code == 3
+
+
+def test_a_directory_that_is_not_empty_is_left_alone(say, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    assert say("demo", "--yes", "--keep", str(tmp_path)).code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "found"), [("n\n", 1, "REJECTED"), ("y\n", 0, "DECIDED"), ("\x03", 130, "[y/n]")]
+)
+def test_on_a_terminal_the_person_is_asked(command, typed: str, code: int, found: str) -> None:
+    start, environment = command
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(start[0], [*start, "demo"], environment | {"TERM": "xterm"})
+    shown = b""
+    typed_already = False
+    while True:
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:
+            break
+        if not typed_already and b"Approve it?" in shown:
+            typed_already = True
+            os.write(terminal, typed.encode())
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == code
+    assert found in shown.decode()

@@ -1,0 +1,204 @@
+"""The edge: whatever a person gets wrong is one typed error, an exit code and no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contextos.cli import COMMANDS, requests
+from contextos.cli.terminal import EXIT_CODES, Heading, colourful, compact, folded
+
+WRONG = [
+    (["nosuch"], "usage"),
+    (["show"], "usage"),
+    (["memory"], "usage"),
+    (["runs", "--limit", "0"], "usage"),
+    (["runs", "--limit", "many"], "usage"),
+    (["invoke", "/nonexistent"], "invalid_input"),
+    (["invoke", "/"], "invalid_input"),
+    (["show", "req_nobody"], "not_found"),
+    (["show", "run_0000000000000000"], "not_found"),
+    (["show", "\x1b[2J"], "not_found"),
+    (["approve", "req_large", "--as", "x"], "invalid_input"),
+    (["approve", "req_large", "--as", "x", "--key", "/nonexistent"], "invalid_settings"),
+    (["settle", "req_large", "--evidence", "e", "--by", "b"], "invalid_input"),
+    (["settle", "req_large", "--happened", "--did-not", "--evidence", "e", "--by", "b"], "invalid_input"),
+    (["settle", "req_large", "--did-not", "--evidence", "e", "--by", "b", "--output", "{}"], "invalid_input"),
+    (["settle", "req_large", "--happened", "--evidence", "e", "--by", "b", "--output", "[]"], "invalid_input"),
+    (["demo", "--payments", "maybe"], "invalid_input"),
+    (["simulate", "--plant", "tulip"], "invalid_input"),
+    (["verify", "--trusted-key", "00"], "invalid_input"),
+    (["export", "req_nobody", "--out", "/nonexistent/x"], "not_found"),
+    (["export", "req_small", "--out", "/nonexistent/x"], "invalid_input"),
+    (["lint", "/nonexistent"], None),
+    (["schemas", "--check", "--out", "/nonexistent"], "invalid_input"),
+    (["memory", "review", "mwp_0", "--promote", "--by", "x"], "not_found"),
+    (["memory", "review", "mwp_0", "--by", "x"], "invalid_input"),
+    (["runs", "--workspace", "/nonexistent"], "invalid_settings"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code"), WRONG, ids=[" ".join(map(repr, one)) for one, _ in WRONG])
+def test_wrong_input_is_one_typed_error_with_exit_code_2(shop, arguments: list[str], code: str | None) -> None:
+    as_json = shop.say(*arguments, "--json")
+    assert as_json.code == 2
+    assert as_json.err == ""
+    if code:
+        assert as_json.json["error"]["code"] == code
+        assert as_json.json["error"]["exit_code"] == 2
+    said = shop.say(*arguments)
+    assert said.code == 2
+    assert "Traceback" not in said.err + said.out
+    assert "\x1b" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("directory.json", "{"),
+        ("directory.json", "[]"),
+        ("contextos.toml", "x ="),
+        ("contextos.toml", "nosuch = 1"),
+        ("contextos.toml", "unsafe = ['unsafe_everything']"),
+        ("contextos.db", "junk"),
+        ("shop.py", "adapters = 1"),
+        ("keys/runtime.key", "zz"),
+        ("packs/support.json", "{}"),
+    ],
+)
+def test_a_broken_workspace_does_not_start_by_half(shop, file: str, text: str) -> None:
+    (shop.path / file).write_text(text)
+    said = shop.say("runs", "--json")
+    assert said.code in (2, 3)
+    assert set(said.json) == {"error"}
+
+
+def test_a_key_that_others_can_read_is_refused(shop) -> None:
+    (shop.path / "keys" / "runtime.key").chmod(0o644)
+    assert "chmod 600" in shop.say("runs").err
+
+
+def test_a_pack_that_nobody_trusted_signed_is_refused(shop) -> None:
+    keys = shop.path / "keys"
+    (keys / "runtime.key").write_bytes((keys / "user_finance_lead_77.key").read_bytes())
+    said = shop.say("runs", "--json")
+    assert (said.code, said.json["error"]["code"]) == (3, "signature_invalid")
+
+
+def test_several_tenants_have_to_be_told_apart(shop) -> None:
+    path = shop.path / "directory.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"tenant_b": {"users": [], "agents": [], "approvers": []}})
+    )
+    assert shop.say("runs", "--json").json["error"]["problems"][0]["code"] == "tenant_required"
+    assert len(shop.say("runs", "--tenant", "tenant_acme_prod", "--json").json["runs"]) == 2
+    assert shop.say("runs", "--tenant", "tenant_b", "--json").json["runs"] == []
+
+
+def test_a_request_of_another_tenant_than_the_named_one_is_refused(shop) -> None:
+    said = shop.say("invoke", shop.request("next"), "--tenant", "tenant_b", "--json")
+    assert said.json["error"]["problems"][0]["code"] == "other_tenant"
+
+
+def test_a_defect_is_one_line_and_exit_code_70(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("\x1b[31mboom")
+
+    monkeypatch.setattr(requests, "read_file", broken)
+    said = say("invoke", "x")
+    assert said.code == 70
+    assert said.err.startswith("error: RuntimeError: \\u001b[31mboom\n")
+    assert say("invoke", "x", "--json").json["error"]["code"] == "defect"
+    monkeypatch.setenv("CONTEXTOS_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        say("invoke", "x")
+
+
+def test_a_reader_that_left_is_no_defect(shop, command) -> None:
+    start, environment = command
+    process = subprocess.Popen(
+        [*start, "show", "req_large", "--json"],
+        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() in (1, 141)
+    assert said == b""
+
+
+def test_the_exit_codes_are_those_of_the_specification() -> None:
+    assert list(EXIT_CODES) == [0, 1, 2, 3, 4, 5, 70, 130]
+
+
+def test_a_request_is_read_from_stdin(shop, command) -> None:
+    start, environment = command
+    done = subprocess.run(
+        [*start, "invoke", "-", "--json"],
+        input=Path(shop.request("small")).read_bytes(),
+        capture_output=True,
+        check=False,
+        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path)},
+    )
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "completed")
+
+
+def test_help_costs_no_more_than_the_parser() -> None:
+    heavy = {"pydantic", "rich", "cryptography", "orjson", "sqlite3", "asyncio", "contextos.app", "contextos.runtime"}
+    code = "import sys; from contextos.cli import run; run(['--help']); sys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stderr.split())
+
+
+def test_colour_is_for_terminals_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert colourful(Terminal())  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colourful(Terminal())  # type: ignore[arg-type]
+    assert Heading("a") == "a"
+
+
+def test_long_text_folds_within_80_columns_and_values_are_cut_only_where_that_is_asked() -> None:
+    lines = list(folded("  evidence   ", "word " * 60))
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    assert compact({"a": "x" * 500}, 20).endswith("...")
+    assert len(compact({"a": "x" * 500}, None)) > 500
+
+
+def test_every_command_is_a_verb_with_a_sentence() -> None:
+    expected = [
+        "demo",
+        "invoke",
+        "approve",
+        "deny",
+        "settle",
+        "cancel",
+        "runs",
+        "show",
+        "compile",
+        "replay",
+        "verify",
+        "export",
+        "lint",
+        "schemas",
+        "memory list",
+        "memory review",
+        "simulate",
+        "resume",
+    ]
+    assert list(COMMANDS) == expected
+    assert all((command.__doc__ or "").strip().endswith(".") for command, _ in COMMANDS.values())

@@ -1,0 +1,79 @@
+"""A process that was killed leaves nothing behind that `resume` does not finish, at once and once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from contextlib import closing
+
+import pytest
+
+
+@pytest.mark.parametrize("payments", ["keyed", "lookup"])
+def test_a_run_that_was_killed_after_it_paid_is_finished_and_not_paid_again(
+    shop, command, monkeypatch, payments
+) -> None:
+    monkeypatch.setenv("SHOP_PAYMENTS", payments)
+    start, environment = command
+    killed = subprocess.run(
+        [*start, "invoke", shop.request("lost")],
+        capture_output=True,
+        check=False,
+        env=environment
+        | {"SHOP_FAILPOINT": "after_payment", "SHOP_PAYMENTS": payments, "CONTEXTOS_WORKSPACE": str(shop.path)},
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert shop.refunds().count(("ord_882", 1200)) == 1
+    said = shop.say("resume", "--json")
+    assert (said.code, [one["state"] for one in said.json["driven"]]) == (0, ["completed"])
+    assert shop.refunds().count(("ord_882", 1200)) == 1
+    assert shop.say("replay", "req_lost").code == 0
+    assert shop.say("verify").code == 0
+
+
+def test_nothing_due_is_said(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    said = shop.say("resume")
+    assert (said.code, said.out) == (0, "nothing was due\n")
+
+
+def test_a_run_whose_driver_lives_is_left_to_it(shop, command) -> None:
+    from contextos.engine.owner import Owner
+
+    start, environment = command
+    subprocess.run(
+        [*start, "invoke", shop.request("lost")],
+        capture_output=True,
+        check=False,
+        env=environment | {"SHOP_FAILPOINT": "after_payment", "CONTEXTOS_WORKSPACE": str(shop.path)},
+    )
+    import sqlite3
+
+    with closing(sqlite3.connect(shop.path / "contextos.db")) as store:
+        owner = Owner(shop.path / "contextos.db")
+        changed = store.execute(
+            "UPDATE documents SET body = CAST(json_set(body, '$.owner', ?) AS BLOB) WHERE collection = 'leases'"
+            " AND json_extract(body, '$.until_us') > 0",
+            (owner.id,),
+        )
+        assert changed.rowcount == 1
+        store.commit()
+    assert shop.say("resume", "--json").json["driven"] == []
+    owner.close()
+    assert [one["state"] for one in shop.say("resume", "--json").json["driven"]] == ["completed"]
+
+
+def test_resume_that_waits_ends_well_when_it_is_interrupted(shop, command) -> None:
+    start, environment = command
+    process = subprocess.Popen(
+        [*start, "resume", "--wait"],
+        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "interrupt" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "nothing was due\n")

@@ -1,0 +1,238 @@
+"""Requests, answers and what is told of runs: outcomes and exit codes as a user meets them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from contextos.cli.timeline import PARTS
+from contextos.store.sqlite import SqliteStores
+
+
+def test_a_small_refund_is_decided_at_once(shop) -> None:
+    request = json.loads(Path(shop.request("small")).read_text()) | {"request_id": "req_again"}
+    path = shop.path / "again.json"
+    path.write_text(json.dumps(request))
+    said = shop.say("invoke", str(path), "--json")
+    assert said.code == 0
+    assert (said.json["state"], said.json["record"]["status"]) == ("completed", "DECIDED")
+
+
+def test_the_same_request_is_the_same_run_and_pays_once(shop) -> None:
+    before = shop.refunds()
+    first, second = (shop.say("invoke", shop.request("large"), "--json").json["run_id"] for _ in range(2))
+    assert first == second
+    assert shop.refunds() == before
+
+
+def test_a_request_id_with_another_body_is_refused(shop) -> None:
+    path = shop.path / "other.json"
+    request = json.loads(Path(shop.request("large")).read_text())
+    request["input"]["context"]["refund_amount"] = 4300
+    path.write_text(json.dumps(request))
+    said = shop.say("invoke", str(path), "--json")
+    assert said.code == 2
+    assert said.json["error"]["code"] == "conflicting_request"
+
+
+def test_a_large_refund_waits_is_approved_with_a_key_and_pays_once(shop) -> None:
+    waiting = shop.say("invoke", shop.request("next"), "--json")
+    assert waiting.code == 5
+    assert waiting.json["waiting"]["gate_id"] == "GATE_FINANCE_APPROVAL"
+    assert ("ord_895", 5000) not in shop.refunds()
+    said = shop.say("approve", "req_next", *shop.key, "--json")
+    assert (said.code, said.json["state"]) == (0, "completed")
+    assert shop.refunds().count(("ord_895", 5000)) == 1
+    again = shop.say("approve", "req_next", *shop.key, "--json")
+    assert (again.code, again.json["error"]["reason"]) == (1, "not_waiting")
+
+
+def test_who_approves_is_shown_the_whole_question_first(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    said = shop.say("approve", "req_next", *shop.key)
+    assert "amount_inr 5000" in said.err
+    assert "evidence   identity_verified = true" in said.err
+
+
+@pytest.mark.parametrize(
+    ("who", "key", "code", "reason"),
+    [
+        ("user_finance_lead_78", "user_finance_lead_77", 1, "assertion_invalid"),
+        ("user_finance_lead_77", "runtime", 1, "assertion_invalid"),
+        ("user_support_lead_5", "user_finance_lead_77", 1, "not_approver"),
+        ("usr_771", "user_finance_lead_77", 1, "not_approver"),
+        ("usr_owner_1", "user_finance_lead_77", 1, "self_approval"),
+    ],
+)
+def test_an_answer_that_does_not_count_changes_nothing(shop, who: str, key: str, code: int, reason: str) -> None:
+    shop.say("invoke", shop.request("next"))
+    path = shop.path / "keys" / f"{key}.key"
+    said = shop.say("approve", "req_next", "--as", who, "--key", str(path), "--json")
+    assert (said.code, said.json["error"]["reason"]) == (code, reason)
+    assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_next"]
+    assert ("ord_895", 5000) not in shop.refunds()
+
+
+def test_an_unsigned_answer_is_refused_where_settings_do_not_allow_it(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    said = shop.say("approve", "req_next", "--as", "user_finance_lead_77", "--unsafe-local", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "unsafe_not_allowed")
+
+
+def test_an_unsigned_answer_marks_the_record_where_settings_allow_it(shop) -> None:
+    settings = shop.path / "contextos.toml"
+    settings.write_text(
+        settings.read_text().replace('"unsafe_local_keys"', '"unsafe_local_keys", "unsafe_local_approvals"')
+    )
+    shop.say("invoke", shop.request("next"))
+    said = shop.say("approve", "req_next", "--as", "user_finance_lead_77", "--unsafe-local", "--json")
+    assert said.code == 0
+    assert "unsafe_local_approvals" in " ".join(said.json["record"]["lineage"]["unsafe"])
+
+
+def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
+    shop.say("invoke", shop.request("deny"))
+    said = shop.say("deny", "req_deny", *shop.key, "--reason", "paid before", "--json")
+    assert (said.code, said.json["state"]) == (1, "rejected")
+    assert ("ord_895", 7000) not in shop.refunds()
+
+
+def test_a_waiting_run_is_cancelled(shop) -> None:
+    shop.say("invoke", shop.request("cancel"))
+    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", "--json")
+    assert (said.code, said.json["state"]) == (0, "cancelled")
+    assert ("ord_895", 8000) not in shop.refunds()
+
+
+@pytest.fixture
+def lost(shop, monkeypatch: pytest.MonkeyPatch):
+    """A run whose refund was paid and whose answer was lost, with payments that promise nothing."""
+    monkeypatch.setenv("SHOP_PAYMENTS", "none")
+    monkeypatch.setenv("SHOP_FAILPOINT", "lose_reply")
+    assert shop.say("invoke", shop.request("lost")).code == 5
+    monkeypatch.delenv("SHOP_FAILPOINT")
+    return shop
+
+
+def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -> None:
+    output = {"transaction_id": "txn_seen", "refund_amount_inr": 1200, "currency": "INR"}
+    said = lost.say(
+        "settle",
+        "req_lost",
+        "--happened",
+        "--evidence",
+        "bank:1",
+        "--by",
+        "user_ops_1",
+        "--output",
+        json.dumps(output),
+        "--mutation",
+        "refund:txn_seen",
+        "--json",
+    )
+    assert (said.code, said.json["state"]) == (0, "completed")
+    assert lost.refunds().count(("ord_882", 1200)) == 1
+
+
+def test_an_uncertain_effect_that_did_not_happen_is_settled_and_not_sent_again(lost) -> None:
+    said = lost.say("settle", "req_lost", "--did-not", "--evidence", "bank:1", "--by", "user_ops_1", "--json")
+    assert said.code == 1
+    assert lost.refunds().count(("ord_882", 1200)) == 1
+
+
+def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
+    given = ("--evidence", "bank:1", "--by", "user_ops_1", "--output", '{"paid": true}')
+    assert lost.say("settle", "req_lost", "--happened", *given).code == 2
+    assert lost.say("runs", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
+
+
+def test_runs_are_listed_newest_first_in_pages(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    whole = shop.say("runs", "--json").json
+    assert [one["request_id"] for one in whole["runs"]] == ["req_next", "req_large", "req_small"]
+    paged, after = [], 0
+    for _ in range(3):
+        page = shop.say("runs", "--limit", "1", "--after", str(after), "--json").json
+        paged += page["runs"]
+        after = page["next_after"]
+    assert after is None
+    assert paged == whole["runs"]
+
+
+def test_a_run_is_shown_with_every_part_of_its_story_and_every_entry(shop) -> None:
+    told = shop.say("show", "req_large", "--json").json
+    assert list(told["story"]) == [part for part in PARTS if part != "What was erased"]
+    assert [one["seq"] for one in told["entries"]] == list(range(1, len(told["entries"]) + 1))
+    assert told["record"]["status"] == "DECIDED"
+
+
+def erase_all(path: Path, run_id: str) -> None:
+    async def act() -> None:
+        stores = SqliteStores(path / "contextos.db")
+        for entry in await stores.tenant("tenant_acme_prod").read(run_id):
+            await stores.erase("tenant_acme_prod", run_id, entry.seq)
+        stores.close()
+
+    asyncio.run(act())
+
+
+def test_what_was_erased_is_said_and_everything_still_answers(shop) -> None:
+    run_id = shop.say("show", "req_large", "--json").json["run_id"]
+    erase_all(shop.path, run_id)
+    said = shop.say("show", "req_large")
+    assert said.code == 0
+    assert "the content of entries 1, 2," in said.out
+    assert "What it knew" not in said.out
+    assert shop.say("runs", "--json").json["runs"][0]["request_id"] == "(erased)"
+    assert shop.say("invoke", shop.request("large")).code in (0, 1)
+    assert shop.say("verify").code == 0
+    assert shop.say("replay", "req_large").code == 3
+
+
+def test_hostile_text_is_shown_as_escapes(shop) -> None:
+    request = json.loads(Path(shop.request("small")).read_text())
+    request["request_id"] = "req_hostile"
+    request["input"]["message"] = "\x1b[2Jpay \u202e0009\r\nWho approved"
+    path = shop.path / "hostile.json"
+    path.write_text(json.dumps(request))
+    shop.say("invoke", str(path))
+    said = shop.say("show", "req_hostile")
+    assert "\\u001b[2Jpay \\u202e0009\\u000d\\nWho approved" in said.out
+    assert not set("\x1b\u202e\r") & set(said.out)
+
+
+def test_compile_shows_the_context_and_makes_no_run(shop) -> None:
+    before = shop.say("runs", "--json").json
+    said = shop.say("compile", shop.request("next"), "--json")
+    assert said.code == 0
+    assert said.json["budget_report"]["tokens_used_at_compile"] > 0
+    assert shop.say("runs", "--json").json == before
+    run = shop.say("invoke", shop.request("next"), "--json").json["run_id"]
+    compiled = [one for one in shop.say("show", run, "--json").json["entries"] if one["kind"] == "context.compiled"]
+    assert compiled[0]["body"]["context_ledger"] == said.json["context_ledger"]
+
+
+def test_compile_says_why_a_request_would_be_refused(shop) -> None:
+    request = json.loads(Path(shop.request("next")).read_text())
+    request["agent"]["agent_id"] = "agt_unknown"
+    path = shop.path / "unknown.json"
+    path.write_text(json.dumps(request))
+    said = shop.say("compile", str(path), "--json")
+    assert said.code == 1
+    assert said.json["failures"][0]["code"] == "identity_refused"
+
+
+def test_memory_is_queued_promoted_and_then_recalled(shop) -> None:
+    waiting = shop.say("memory", "list", "--json").json["proposals"]
+    order = next(one for one in waiting if one["candidate"]["entity_ceid"] == "order:ord_881")
+    assert shop.say("memory", "review", order["proposal_id"], "--promote", "--by", "user_ops_1").code == 0
+    again = shop.say("memory", "review", order["proposal_id"], "--promote", "--by", "user_ops_1", "--json")
+    assert (again.code, again.json["refused"]["reason"]) == (1, "already_reviewed")
+    left = shop.say("memory", "list", "--json").json["proposals"]
+    assert order["proposal_id"] not in [one["proposal_id"] for one in left]
+    compiled = shop.say("compile", shop.request("large"), "--json").json
+    assert any(order["proposal_id"] in ref for ref in compiled["context_ledger"]["memory_refs"])
+    assert shop.say("verify").code == 0

@@ -99,8 +99,9 @@ class Settings:
             for name in ("packs", "unsafe"):
                 made[name] = _texts(table.get(name, getattr(cls, name, ()) if name == "unsafe" else ("packs",)), name)
             made["policies"] = tuple((level, str(ref)) for level, ref in table.get("policies", ()))
-            made["adapters"] = tuple(AdapterSetting(**one) for one in table.get("adapters", ()))
-            made["limits"] = Limits(**table.get("limits", {}))
+            made["adapters"] = tuple(AdapterSetting(**_only(AdapterSetting, one, f"/adapters/{number}"))
+                                     for number, one in enumerate(table.get("adapters", ())))  # fmt: skip
+            made["limits"] = Limits(**_only(Limits, table.get("limits", {}), "/limits"))
         except (TypeError, ValueError) as error:
             raise _bad("", "bad_setting", str(error), "see the settings table in the docs") from None
         for name in ("store", "directory", "keys", "profile"):
@@ -247,6 +248,15 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
         ):
             found[adapter.describe().adapter_id] = adapter
     return found
+
+
+def _only(kind: type, table: Any, where: str) -> dict[str, Any]:
+    """A table of the settings with no key but the fields of `kind`."""
+    known = {one.name for one in fields(kind)}
+    stray = sorted(table.keys() - known) if isinstance(table, dict) else ["not a table"]
+    if stray:
+        raise _bad(where, "unknown_setting", f"`{stray[0]}` is no setting here", f"use {', '.join(sorted(known))}")
+    return dict(table)
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What may go wrong, and the seeded decision whether it does. Each seed has its own weather: some faults, their rates."""
+"""What may go wrong, and whether it does, by the seed. Each seed has its own weather: some faults, some rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS: Final = (
     "adapter_unavailable", "reply_lost", "request_lost", "late_delivery", "duplicate", "slow", "garbled",
     "crash", "crash_before_commit", "crash_after_commit", "zombie", "stall", "clock_back", "clock_ahead",
 )  # fmt: skip
-"""Faults by name: first those of store, directory and graph, then those on the way to the shop, last those of a process."""
+"""Faults by name: of store, directory and graph, then on the way to the shop, last those of a process."""
 
 PAYMENTS: Final = frozenset({
     "adapter_unavailable", "reply_lost", "request_lost", "late_delivery", "duplicate", "slow", "garbled",

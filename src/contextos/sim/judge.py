@@ -88,7 +88,7 @@ class Seen:
 
 
 class Judge:
-    """Collects violations. `committed` and `paid` are told what happened; `end` judges what is left when all is quiet."""
+    """Collects violations. `committed` and `paid` are told what happened; `end` judges what is left in the end."""
 
     def __init__(self, world: Scene) -> None:
         self.runs: dict[str, Seen] = {}

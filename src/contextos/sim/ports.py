@@ -36,7 +36,7 @@ class Surroundings(Protocol):
 
 @dataclass(slots=True)
 class Host:
-    """One process as the world sees it. Its clock may be wrong; one that is `believed_dead` and yet runs is a zombie."""
+    """A process as the world sees it. Its clock may be wrong; one that is `believed_dead` and yet runs is a zombie."""
 
     owner: str
     world: Surroundings

@@ -53,7 +53,7 @@ def open_file(path: Path, connector: Connect) -> None:
 
     Refuses a directory that is missing or not writable, a file that is not a store, and a newer schema.
 
-    Raises: `InvalidSettings`.
+    Raises: `InvalidSettings`; `Unavailable` while somebody else has locked the file.
     """
     if not path.parent.is_dir():
         raise _unusable(path, f"the directory `{path.parent}` does not exist; create it")
@@ -64,6 +64,8 @@ def open_file(path: Path, connector: Connect) -> None:
         finally:
             connection.close()
     except sqlite3.Error as fault:
+        if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise fault_of(fault) from fault
         raise _unusable(path, f"{fault}; check that file and directory can be written and are a store's") from fault
 
 

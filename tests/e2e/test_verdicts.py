@@ -8,6 +8,7 @@ looked into, the journal is verified, and the run is replayed.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -830,6 +831,37 @@ def test_an_outside_that_does_not_answer_ends_a_read_typed_after_its_attempts(tm
         assert view.record["rationale"]["failures"][0]["code"] == "tool_failed"
         assert (view.state, len(wrapped["adp_orders"].calls), world.refunds()) == ("escalated", 3, [])
         await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+DIRECTORIES = {
+    "empty": "", "no_json": "{", "a_list": "[]", "no_lists": json.dumps({TENANT: {}}), "null": "null",
+    "users_are_a_text": json.dumps({TENANT: {"users": "all", "agents": [], "approvers": []}}),
+    "nameless_user": json.dumps({TENANT: {"users": [{}], "agents": [], "approvers": []}}),
+    "unknown_lifecycle": json.dumps({TENANT: {"users": [], "approvers": [], "agents": [{
+        "agent_id": "agt_support", "lifecycle": "immortal"}]}}),
+}  # fmt: skip
+
+
+@pytest.mark.requirement("R-UNAVAILABLE", "R-FAIL-TYPED")
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_broken_directory_knows_nobody_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
+        whole = (tmp_path / "directory.json").read_text("utf-8")
+        (tmp_path / "directory.json").write_text(DIRECTORIES[name], "utf-8")
+        with pytest.raises(Unavailable):
+            await world.invoke(request(2500, "req_2"))
+        with pytest.raises(Unavailable):
+            await world.deployment.advance(TENANT, waiting.run_id)
+        assert world.refunds() == []
+        (tmp_path / "directory.json").write_text(whole, "utf-8")
+        await world.deployment.advance(TENANT, waiting.run_id)
+        assert [refund["amount_inr"] for refund in world.refunds()] == [4200]
         world.close()
 
     run(go())

@@ -1,4 +1,4 @@
-"""Many small worlds hold every invariant, one seed is one world, and a planted bug is found by a seed that repeats it."""
+"""Many small worlds hold every invariant, one seed is one world, and a seed that finds a planted bug shows it again."""
 
 from __future__ import annotations
 

@@ -51,9 +51,6 @@ class FileDirectory:
                 self._stamp = stamp
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
-        except (InvalidInput, LookupError, TypeError, AttributeError) as error:
-            # Half a directory is none: nobody is known until the file is whole again.
-            raise Unavailable("directory", f"`{self._path.name}` is no directory: {error}") from None
         except (InvalidInput, KeyError, TypeError, AttributeError) as error:
             # Half written, say. Who is who is not known then, and nobody is taken for who they were.
             raise Unavailable("directory", f"`{self._path.name}` is no directory now ({error})") from None

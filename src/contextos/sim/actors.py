@@ -214,7 +214,10 @@ async def _settle_wrongly(world: World, run_id: str) -> None:
 
 async def canceller(world: World) -> None:
     """Cancels some run at some time."""
-    await pause(world.chance.choice((world.chance.randint(1, 2_000_000), world.chance.randint(1, 300_000_000))))
+    if world.chance.random() < 0.5:
+        await _brink(world)
+    else:
+        await pause(world.chance.randint(1, 300_000_000))
     running = [seen for seen in world.judge.runs.values() if not seen.ended]
     if not running:
         return
@@ -228,6 +231,15 @@ async def canceller(world: World) -> None:
         return
     world.exercised["cancels"] += 1
     world.cancelled[run_id] = world.scheduler.now_us
+
+
+async def _brink(world: World) -> None:
+    """The moment at which some run looks up its act, just before it would be sent."""
+    looked_up = world.moments["store.scan.keys"]
+    for _ in range(1_000):
+        if world.moments["store.scan.keys"] > looked_up:
+            return
+        await pause(world.chance.randint(500, 5_000))
 
 
 async def nudger(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -24,6 +25,7 @@ class Surroundings(Protocol):
     faults: Faults
     stores: MemoryStores
     people: People
+    moments: Counter[str]
 
     def give_up(self, host: Host) -> None: ...
 
@@ -52,6 +54,7 @@ class Host:
         """A port call begins: others go first, and the process may die, stand still or be given up here."""
         world, faults = self.world, self.world.faults
         world.scheduler.trace(self.owner, port)
+        world.moments[port] += 1
         await pause(faults.between(1, 3_000))
         if faults.strikes("clock_back"):
             self.lag_us = faults.between(0, 5_000_000)

@@ -81,6 +81,21 @@ def immediately(drive: Drive) -> Any:
     raise AssertionError("a coroutine suspended where nothing can resume it")
 
 
+class Caught:
+    """What came of one step. Any failure of the code under test is a finding: it is kept and judged, never lost."""
+
+    def __init__(self) -> None:
+        self.order: Order | None = None
+        self.fault: Exception | None = None
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> bool:
+        self.fault = fault if isinstance(fault, Exception) else None
+        return self.fault is not None
+
+
 class Scheduler:
     """All tasks, the true time in microseconds, and the digest of everything that happened."""
 
@@ -117,14 +132,15 @@ class Scheduler:
         self.steps += 1
         self._digest.update(b"%d %d %s\n" % (self.now_us, task.number, task.name.encode()))
         task.waits_for = None
-        try:
-            order = task.drive.send(None)
-        except StopIteration as end:
-            self._end(task, end.value, None)
-        except Exception as fault:  # noqa: BLE001 - any failure of the code under test is a finding, and is judged
-            self._end(task, None, fault)
+        with Caught() as caught:
+            caught.order = task.drive.send(None)
+        if isinstance(caught.fault, StopIteration):
+            self._end(task, caught.fault.value, None)
+        elif caught.fault is not None:
+            self._end(task, None, caught.fault)
         else:
-            self._obey(task, order)
+            assert caught.order is not None, "a task suspends with an order"
+            self._obey(task, caught.order)
         return True
 
     def kill(self, host: str) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, judge, note, skip
 from benchmarks.peers import OURS, python, shared
-from contextos import desk
 from contextos.deployment import Deployment
 
 AMOUNT_INR = 4200
@@ -53,8 +52,7 @@ async def phase(name: str, path: Path, *, keyed: bool) -> dict[str, Any]:
 async def settle(deployment: Deployment, run_id: str) -> None:
     """A person looked at the payment service and says that the refund happened."""
     output = {"transaction_id": "txn_1", "refund_amount_inr": AMOUNT_INR, "currency": "INR"}
-    settlement = desk.Settlement(True, refund_pack.APPROVER, "bank:statement/1", output, ("refund:txn_1",))
-    await desk.settle(deployment, refund_pack.TENANT, run_id, settlement)
+    await refund_pack.settle(deployment, run_id, output, ("refund:txn_1",))
 
 
 def process(name: str, path: Path, *, keyed: bool, failpoint: str = "") -> tuple[int, dict[str, Any]]:

@@ -23,10 +23,12 @@ from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
 from contextos.trust.assertion import sign_statement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.trust.settlement import sign_settlement
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 APPROVER, APPROVER_SEED = "user_finance_lead_77", bytes(range(32))
+OPERATOR, OPERATOR_SEED = "user_operator_5", bytes(range(5, 37))
 
 
 class SystemEntropy:
@@ -92,10 +94,12 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
     """A deployment over SQLite in `path`, made if it is not there, with the pack published and the graph seeded."""
     directory = path / "directory.json"
     keys = KeyRing.from_seed(b"b" * 32)
-    public = KeyRing({"pack": APPROVER_SEED})
-    kid = public.kids("pack")[0]
     known = json.loads((EXAMPLE / "directory.json").read_text("utf-8"))
-    known[TENANT]["approvers"][0]["keys"] = [{"kid": kid, "public_key": (public.public_key("pack", kid) or b"").hex()}]
+    seeds = {APPROVER: APPROVER_SEED, OPERATOR: OPERATOR_SEED}
+    for one in known[TENANT]["approvers"]:
+        if one["approver_id"] in seeds:
+            public, kid = _public(seeds[one["approver_id"]])
+            one["keys"] = [{"kid": kid, "public_key": public.hex()}]
     directory.write_text(json.dumps(known), "utf-8")
     clock = SystemClock()
     fresh = not (path / "contextos.db").exists()
@@ -126,11 +130,20 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
 
 async def approve(deployment: Deployment, run_id: str) -> None:
     """The finance lead agrees, with their own key."""
-    kid = KeyRing({"pack": APPROVER_SEED}).kids("pack")[0]
-    assert kid == kid_of(KeyRing({"pack": APPROVER_SEED}).public_key("pack", kid) or b"")
+    kid = _public(APPROVER_SEED)[1]
     await desk.answer(
         deployment, TENANT, run_id, approver_id=APPROVER, verdict="approved", reason="bench",
         vouch=lambda said: {"kind": "jws", "token": sign_statement(APPROVER_SEED, kid, said)},
+    )  # fmt: skip
+
+
+async def settle(deployment: Deployment, run_id: str, output: dict[str, Any], mutations: tuple[str, ...]) -> None:
+    """The operator says that it happened, with their own key."""
+    kid = _public(OPERATOR_SEED)[1]
+    told = desk.Settlement(True, OPERATOR, "artifact:bank_statement#rev_1", output, mutations)
+    await desk.settle(
+        deployment, TENANT, run_id, told,
+        vouch=lambda said: {"kind": "jws", "token": sign_settlement(OPERATOR_SEED, kid, said)},
     )  # fmt: skip
 
 
@@ -140,10 +153,19 @@ async def run_of(deployment: Deployment, request_id: str) -> str:
     return str(json.loads(found[0].body)["run_id"])
 
 
+def _public(seed: bytes) -> tuple[bytes, str]:
+    """The public key of a seed, and its id."""
+    ring = KeyRing({"pack": seed})
+    kid = ring.kids("pack")[0]
+    public = ring.public_key("pack", kid) or b""
+    assert kid == kid_of(public)
+    return public, kid
+
+
 def _load(path: Path) -> dict[str, Any]:
     import runpy
 
     return runpy.run_path(str(path))
 
 
-__all__ = ["APPROVER", "TENANT", "Tools", "approve", "open_deployment", "pack", "run_of"]
+__all__ = ["APPROVER", "TENANT", "Tools", "approve", "open_deployment", "pack", "run_of", "settle"]

@@ -27,11 +27,14 @@ from contextos.store.memory import MemoryStores
 from contextos.store.sqlite import SqliteStores
 from contextos.trust.assertion import sign_statement
 from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.trust.settlement import sign_settlement
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 APPROVER = "user_finance_lead_77"
 APPROVER_KEY = bytes(range(32))
+OPERATOR = "user_operator_5"
+OPERATOR_KEY = bytes(range(5, 37))
 
 
 class ManualClock:
@@ -104,6 +107,19 @@ class TestWorld:
             self.deployment, TENANT, run_id, approver_id=approver, verdict=verdict, reason="test", vouch=vouch
         )
 
+    async def settle(
+        self, run_id: str, told: desk.Settlement, *, seed: bytes = OPERATOR_KEY, drive: bool = True
+    ) -> RunView:
+        """An operator says what they found, signed, and the run is driven on."""
+
+        def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
+            return {"kind": "jws", "token": sign_settlement(seed, kid_of(public_key(seed)), said)}
+
+        await desk.settle(self.deployment, TENANT, run_id, told, vouch=vouch)
+        if drive:
+            await self.deployment.advance(TENANT, run_id)
+        return await self.deployment.view(TENANT, run_id)
+
     def refunds(self) -> list[dict[str, Any]]:
         """What really moved, from the shop's own database."""
         sys.path.insert(0, str(EXAMPLE))
@@ -162,9 +178,7 @@ async def open_world(
     deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)
     if fresh:
-        world.edit_directory(lambda tenant: tenant["approvers"][0].update(
-            keys=[{"kid": kid_of(public_key(APPROVER_KEY)), "public_key": public_key(APPROVER_KEY).hex()}]
-        ))  # fmt: skip
+        world.edit_directory(lambda tenant: _give_keys(tenant, {APPROVER: APPROVER_KEY, OPERATOR: OPERATOR_KEY}))
     if fresh or stores == "memory":
         body = example("pack.json")
         if pack:
@@ -175,6 +189,13 @@ async def open_world(
             graph = example("graph.json")
             await kept.graph(TENANT).put(graph["nodes"], graph["edges"])
     return world
+
+
+def _give_keys(tenant: dict[str, Any], seeds: Mapping[str, bytes]) -> None:
+    for one in tenant["approvers"]:
+        if one["approver_id"] in seeds:
+            public = public_key(seeds[one["approver_id"]])
+            one["keys"] = [{"kid": kid_of(public), "public_key": public.hex()}]
 
 
 def run(awaitable: Awaitable[Any]) -> Any:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import tomllib
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,98 +20,18 @@ from contextos.adapters.directory import FileDirectory
 from contextos.adapters.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.codec import loads
-from contextos.contracts.policy import Level
 from contextos.contracts.ports import Adapter
 from contextos.control.artifacts import MODELS
-from contextos.deployment import Deployment, Ports
+from contextos.deployment import Deployment, Ports, due_now
 from contextos.engine.local import LocalEngine
 from contextos.engine.owner import Owner
-from contextos.errors import InvalidArtifact, InvalidSettings, Problem
-from contextos.seams import Limits
+from contextos.errors import InvalidArtifact, Problem
+from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, refused
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
 from contextos.trust.seal import KeyRing, open_sealed
 
-SETTINGS_FILE: Final = "contextos.toml"
 MAX_ARTIFACT_BYTES: Final = 8 << 20
-UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys", "unsafe_local_approvals", "unsafe_unsigned_packs")
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterSetting:
-    """A trusted function adapter: `module.py:attribute`, and the sha256 that its source must have."""
-
-    path: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """One deployment, fixed at start. Paths are relative to `workspace`.
-
-    `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in force;
-    `unsafe` names the development stand-ins that are allowed.
-    """
-
-    workspace: Path
-    store: str = "contextos.db"
-    directory: str = "directory.json"
-    keys: str = "keys"
-    profile: str = "embedded"
-    packs: tuple[str, ...] = ("packs",)
-    policies: tuple[tuple[Level, str], ...] = ()
-    adapters: tuple[AdapterSetting, ...] = ()
-    unsafe: tuple[str, ...] = ()
-    lease_ttl_s: int = 180
-    limits: Limits = field(default_factory=Limits)
-
-    @classmethod
-    def read(cls, workspace: Path) -> Settings:
-        """The settings of a workspace. Raises `InvalidSettings` with a pointer to what is wrong."""
-        path = workspace / SETTINGS_FILE
-        try:
-            table = tomllib.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            raise _bad(
-                "",
-                "missing",
-                f"`{workspace}` is no workspace: it has no `{SETTINGS_FILE}`",
-                "make one with `contextos demo --keep DIR`",
-            ) from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise _bad("", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "mend the file") from None
-        return cls._checked(workspace, table)
-
-    @classmethod
-    def _checked(cls, workspace: Path, table: Mapping[str, Any]) -> Settings:
-        known = {one.name for one in fields(cls)} - {"workspace"}
-        unknown = sorted(table.keys() - known)
-        if unknown:
-            raise _bad(
-                f"/{unknown[0]}",
-                "unknown_setting",
-                f"`{unknown[0]}` is no setting",
-                f"use one of {', '.join(sorted(known))}",
-            )
-        made: dict[str, Any] = dict(table)
-        try:
-            for name in ("packs", "unsafe"):
-                made[name] = _texts(table.get(name, getattr(cls, name, ()) if name == "unsafe" else ("packs",)), name)
-            made["policies"] = tuple((level, str(ref)) for level, ref in table.get("policies", ()))
-            made["adapters"] = tuple(AdapterSetting(**_only(AdapterSetting, one, f"/adapters/{number}"))
-                                     for number, one in enumerate(table.get("adapters", ())))  # fmt: skip
-            made["limits"] = Limits(**_only(Limits, table.get("limits", {}), "/limits"))
-        except (TypeError, ValueError) as error:
-            raise _bad("", "bad_setting", str(error), "see the settings table in the docs") from None
-        for name in ("store", "directory", "keys", "profile"):
-            if not isinstance(made.get(name, ""), str):
-                raise _bad(f"/{name}", "bad_setting", f"`{name}` is not a text", "give a text")
-        stray = sorted(set(made["unsafe"]) - set(UNSAFE))
-        if stray:
-            raise _bad(
-                "/unsafe", "unknown_setting", f"`{stray[0]}` is no unsafe setting", f"use one of {', '.join(UNSAFE)}"
-            )
-        return cls(workspace=workspace, **made)
 
 
 class SystemEntropy:
@@ -145,13 +64,15 @@ async def open_app(settings: Settings) -> App:
     Raises:
         InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
     """
+    check(settings)
+    for name, what in (("unsafe_local_directory", "a directory file"), ("unsafe_local_keys", "a key file")):
+        if name not in settings.unsafe:
+            mend = f"allow `{name}`" if settings.profile == "embedded" else "build its `Deployment` on other ports"
+            raise refused("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", mend)
     workspace, clock = settings.workspace, SystemClock()
     keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
     adapters = _adapters(settings)
     directory = FileDirectory(workspace / settings.directory)
-    for name, what in (("unsafe_local_directory", "a directory file"), ("unsafe_local_keys", "a key file")):
-        if name not in settings.unsafe:
-            raise _bad("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", f"allow `{name}`")
     stores = SqliteStores(workspace / settings.store, clock=clock)
     owner = Owner(workspace / settings.store)
 
@@ -163,10 +84,12 @@ async def open_app(settings: Settings) -> App:
         adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
     )  # fmt: skip
     deployment = Deployment(
-        ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile, unsafe=settings.unsafe,
-        allow_unsigned="unsafe_unsigned_packs" in settings.unsafe, lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+        ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile,
+        unsafe=settings.unsafe, allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
+        lease_ttl_us=settings.lease_ttl_s * 1_000_000,
     )  # fmt: skip
-    app = App(settings, deployment, stores, owner, LocalEngine(deployment.advance, stores, clock), keys)
+    engine = LocalEngine(deployment.advance, stores, clock, orphans=partial(due_now, deployment))
+    app = App(settings, deployment, stores, owner, engine, keys)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
         await publish_all(app)
@@ -220,14 +143,14 @@ def read_seed(path: Path) -> bytes:
     """A key file: 32 bytes in hex, readable by its owner only. Raises `InvalidSettings`."""
     try:
         if os.stat(path).st_mode & 0o077:
-            raise _bad("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
+            raise refused("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
         raw = bytes.fromhex(path.read_text("ascii").strip())
     except (OSError, ValueError) as error:
-        raise _bad(
+        raise refused(
             "/keys", "unreadable", f"`{path.name}` is no key file: {error}", "make one with `contextos demo --keep DIR`"
         ) from None
     if len(raw) != 32:
-        raise _bad("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
+        raise refused("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
     return raw
 
 
@@ -250,20 +173,7 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
     return found
 
 
-def _only(kind: type, table: Any, where: str) -> dict[str, Any]:
-    """A table of the settings with no key but the fields of `kind`."""
-    known = {one.name for one in fields(kind)}
-    stray = sorted(table.keys() - known) if isinstance(table, dict) else ["not a table"]
-    if stray:
-        raise _bad(where, "unknown_setting", f"`{stray[0]}` is no setting here", f"use {', '.join(sorted(known))}")
-    return dict(table)
-
-
-def _texts(value: Any, name: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise TypeError(f"`{name}` is not a list of texts")
-    return tuple(value)
-
-
-def _bad(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
-    return InvalidSettings(Problem(pointer, code, detail, remedy))
+__all__ = [
+    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "open_app", "publish",
+    "publish_all", "read_seed", "tenant_named", "write_seed",
+]  # fmt: skip

@@ -7,25 +7,25 @@ it derives is compared byte for byte. Source: shared/design/journal.md; contexto
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NoReturn
 
 import orjson
 
 from contextos.contracts.codec import canonical, digest, loads, parse
-from contextos.contracts.journal import INDEX, SEMANTICS, Entry, Parked
+from contextos.contracts.journal import INDEX, Entry, Parked
 from contextos.contracts.ports import Keys, Store
 from contextos.contracts.run import InvokeRequest
 from contextos.decision import machine
 from contextos.deployment import Deployment, transition
-from contextos.errors import ChainBroken, Integrity, InvalidInput, NotFound, ReplayMismatch, UnknownSemantics
+from contextos.errors import ChainBroken, Integrity, InvalidInput, NotFound, ReplayMismatch
 from contextos.runtime import invoke_agent
-from contextos.trust.ledger import RunJournal, verify_chain
+from contextos.trust.heads import read_signed, verify_heads
+from contextos.trust.ledger import RunJournal, refuse_unknown_semantics, verify_chain
 from contextos.trust.seal import open_sealed, seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
-BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled"})
 MAX_LINE_BYTES: Final = 1 << 24
 
 
@@ -60,17 +60,19 @@ class Unreachable:
 
 async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verified]:
     """Verify the index, every run it names and every signed head. Raises `ChainBroken` naming the entry."""
+    # What must be covered is read before what covers it: runs go on while an auditor looks.
+    leased = [run_id async for run_id in _leased(store)]
     index = await store.read(INDEX)
     seen = [_verified(tenant_id, INDEX, index)]
     runs = {orjson.loads(line.body or b"{}").get("run", line.key) for line in index}
     closed = {line.key: orjson.loads(line.body) for line in index if line.kind == "run.closed" and line.body}
-    async for run_id in _leased(store):
+    for run_id in leased:
         if run_id not in runs:
             raise ChainBroken(INDEX, len(index) + 1, f"is missing: `{run_id}` was driven and the index does not name it")
     for run_id in sorted(runs):
-        entries = await store.read(run_id)
+        entries, heads = await read_signed(store, run_id)
         seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
-        _check_heads(tenant_id, run_id, entries, await store.signed_heads(run_id), keys)
+        verify_heads(tenant_id, run_id, entries, heads, keys)
     control = await store.read("control")
     return [*seen, _verified(tenant_id, "control", control)]
 
@@ -98,25 +100,6 @@ def _verified(
     return Verified(stream, len(entries), head, tuple(e.seq for e in entries if e.body is None), ended)
 
 
-def _check_heads(
-    tenant_id: str, run_id: str, entries: Sequence[Entry], heads: Iterable[tuple[int, str, str, str]], keys: Keys
-) -> None:
-    """Every head that was signed is still there and is what was signed, and whatever the loop wrote stands under one."""
-    signed = 0
-    for seq, head, kid, signature in heads:
-        if seq > len(entries):
-            raise ChainBroken(run_id, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
-        if entries[seq - 1].hash != head:
-            raise ChainBroken(run_id, seq, "is not what was signed")
-        if not keys.verify("head", kid, f"{tenant_id}\n{run_id}\n{seq}\n{head}".encode(), bytes.fromhex(signature)):
-            raise ChainBroken(run_id, seq, "has a signed head whose signature does not verify")
-        signed = seq
-    for entry in entries[signed:]:
-        # Only what people say is appended unsigned; the next commit of the loop signs over it.
-        if entry.kind not in BY_PEOPLE:
-            raise ChainBroken(run_id, entry.seq, "stands under no signed head")
-
-
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> Replayed:
     """Drive the loop from the tape and compare everything it derives, the DecisionRecord included.
 
@@ -128,7 +111,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     if not tape:
         raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
     verify_chain(tenant_id, run_id, tape)
-    _refuse_unknown_semantics(tape)
+    refuse_unknown_semantics(tape)
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and what was asked cannot be derived")
     received = orjson.loads(tape[0].body)["answer"]
@@ -147,16 +130,6 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     return Replayed(run_id, record.status, record.record_hash or "", len(tape), tuple(journal.missing))
 
 
-def _refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
-    for entry in tape:
-        if entry.kind == "run.pinned" and entry.body is not None:
-            pinned = orjson.loads(entry.body)["answer"]
-            if pinned.get("semantics", SEMANTICS) != SEMANTICS:
-                raise UnknownSemantics(
-                    f"the run has semantics {pinned['semantics']}, this runtime knows {SEMANTICS}; use the runtime that made it"
-                )
-
-
 async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> bytes:
     """Runs as JSON lines: a signed manifest over every count and head, the entries, and the artifacts they pin."""
     store = app.ports.stores.tenant(tenant_id)
@@ -164,10 +137,12 @@ async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> byt
     lines: list[bytes] = []
     digests: set[str] = set()
     for run_id in run_ids:
-        entries = await store.read(run_id)
+        entries, heads = await read_signed(store, run_id)
         if not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
-        streams.append({"stream": run_id, "entries": len(entries), "head": entries[-1].hash})
+        head = verify_chain(tenant_id, run_id, entries)
+        verify_heads(tenant_id, run_id, entries, heads, app.ports.keys)
+        streams.append({"stream": run_id, "entries": len(entries), "head": head})
         lines += [canonical({"entry": _line(entry)}) for entry in entries]
         digests |= {pin for entry in entries if entry.kind == "run.pinned" and entry.body
                     for pin in orjson.loads(entry.body)["answer"].get("pins", {}).values()}  # fmt: skip

@@ -6,7 +6,7 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.runtime import invoke_agent
 from contextos.seams import Limits, World, compiled_rules
-from contextos.trust.ledger import Live, RunJournal, verify_chain
+from contextos.trust.heads import read_signed, verify_heads
+from contextos.trust.ledger import Live, RunJournal, refuse_unknown_semantics, verify_chain
 from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
 
@@ -95,7 +96,7 @@ class Deployment:
             ConflictingRequest: its `request_id` was used with another body.
             Unavailable: a dependency did not answer; send the same request again.
         """
-        request = parse(InvokeRequest, raw if isinstance(raw, (bytes, str)) else dict(raw), max_bytes=MAX_BYTES)
+        request = parse(InvokeRequest, raw if isinstance(raw, (bytes, str)) else canonical(dict(raw)), max_bytes=MAX_BYTES)
         self._fits(request)
         mark = fingerprint(request)
         for _ in range(MAX_CONFLICTS):
@@ -195,15 +196,20 @@ class Deployment:
 
     async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
         store = self.ports.stores.tenant(tenant_id)
-        entries: tuple[Entry, ...] = () if fresh else tuple(await store.read(run_id))
+        # The fencing token is read first: whoever drives on meanwhile has a newer one.
+        leases = [] if fresh else await store.scan("leases", key=run_id)
+        entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
         if entries and entries[-1].kind == "run.ended":
             return view_of(tenant_id, run_id, entries)
-        leases = [] if fresh else await store.scan("leases", key=run_id)
         if leases and self._held_by_another(leases[0]):
             return None
         verify_chain(tenant_id, run_id, entries)
+        if not fresh:
+            # The last signed head covers all before it; nothing but what people say may come after.
+            verify_heads(tenant_id, run_id, entries, heads[-1:], self.ports.keys)
+            refuse_unknown_semantics(entries)
         if fresh:
             request, mark = fresh
         else:
@@ -229,6 +235,21 @@ class Deployment:
         if held["until_us"] <= self.ports.clock.now_us() or held["owner"] == self.ports.owner:
             return False
         return self.ports.alive(held["owner"])
+
+
+async def due_now(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    """(tenant, run) of what may be driven now: what is due, and what is under the lease of an owner that is dead.
+
+    A lease wakes its run when it runs out, so those of dead owners lie at most one lease ahead.
+    """
+    ports, now_us = app.ports, app.ports.clock.now_us()
+    due = {run async for run in ports.stores.due(now_us, limit=limit)}
+    async for tenant_id, run_id in ports.stores.due(now_us + app.lease_ttl_us, limit=limit):
+        leases = await ports.stores.tenant(tenant_id).scan("leases", key=run_id)
+        held: dict[str, Any] = orjson.loads(leases[0].body) if leases else {"until_us": 0}
+        orphaned = held["until_us"] > now_us and not ports.alive(held["owner"])
+        if orphaned or ((tenant_id, run_id) in due and held["until_us"] <= now_us):
+            yield tenant_id, run_id
 
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
@@ -292,4 +313,4 @@ def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, A
     return before
 
 
-__all__ = ["Deployment", "Ports", "RunView", "fingerprint", "transition", "view_of"]
+__all__ = ["Deployment", "Ports", "RunView", "due_now", "fingerprint", "transition", "view_of"]

@@ -8,29 +8,33 @@ gets a typed refusal. Source: shared/design/contracts.md, "Approval modes", "Run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.codec import canonical
+from contextos.action.delivery import MAX_OUTPUT_BYTES, settled_result
+from contextos.contracts.codec import canonical, parse
+from contextos.contracts.identity import Principals
 from contextos.contracts.journal import CONTROL, Batch, Document, Draft, Entry, Write
 from contextos.contracts.ports import Store
+from contextos.contracts.tool import Settled, ToolCallEnvelope
 from contextos.deployment import Deployment, RunView, view_of
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput, NotFound, Problem
 from contextos.trust.assertion import asserted, statement
 from contextos.trust.ledger import append
-from contextos.trust.redact import scan_unsafe
+from contextos.trust.redact import redact, scan_unsafe
+from contextos.trust.settlement import barred_from, not_operator, settlement_statement, unsettled
 
 MAX_REASON_CHARS: Final = 2_000
 
 Assert = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""statement -> assertion {`kind`, `token`?}: how the approver vouches for an answer."""
+"""statement -> assertion {`kind`, `token`?}: how a person vouches for an answer or a settlement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a person found out about an effect whose reply was lost. `evidence_ref` says from where they know."""
+    """What an operator found out about an effect whose reply was lost. `evidence_ref` says from where they know."""
 
     happened: bool
     by: str
@@ -40,7 +44,7 @@ class Settlement:
 
 
 def unsafe_local(_said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The development stand-in for an approver's key; refused unless the deployment allows it."""
+    """The development stand-in for a person's key; refused unless the deployment allows it."""
     return {"kind": "unsafe_local"}
 
 
@@ -51,9 +55,10 @@ async def answer(
 
     Raises:
         ApprovalRefused: this answer does not count: `not_waiting`, `already_answered`, `expired`, `self_approval`,
-            `not_approver`, `self_granted`, `assertion_invalid`, `unsafe_not_allowed`.
+            `not_approver`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
         InvalidInput: the verdict is none of the two, or the reason is too long or holds what is hidden.
         NotFound: no such run in this tenant.
+        Conflict: something else changed at the same moment and the question is still open; answer again.
     """
     _refuse_answer(verdict, reason)
     store, entries = await _run(app, tenant_id, run_id)
@@ -81,7 +86,8 @@ async def answer(
         not_after_us=asked["deadline_us"],
     )  # fmt: skip
     writes = [answered]
-    if verdict == "denied":
+    # Several runs may wait on one act; the first denial of it stays, and this run's question is answered all the same.
+    if verdict == "denied" and not await store.scan("denials", key=asked["denial_key"]):
         writes.append(
             Write("denials", asked["denial_key"], 0, orjson.dumps({"run_id": run_id, "approver": approver_id}))
         )
@@ -91,47 +97,47 @@ async def answer(
     except Conflict:
         # Whoever was first is in the store now; say what this answer lost against.
         await _open_question(store, await store.read(run_id))
+        if app.ports.clock.now_us() <= asked["deadline_us"]:
+            raise
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request") from None
 
 
-async def settle(app: Deployment, tenant_id: str, run_id: str, settlement: Settlement) -> None:
-    """Say whether an effect of unknown outcome happened. The run goes on from there.
+async def settle(app: Deployment, tenant_id: str, run_id: str, settlement: Settlement, *, vouch: Assert) -> None:
+    """Say whether an effect of unknown outcome happened. Only an operator may, and never of what they asked for.
+
+    This only puts it on record. The run asks again who said so before it goes by it and concludes the act.
 
     Raises:
-        ApprovalRefused: nothing of this run is to be settled, or it was settled already.
-        InvalidInput: it happened but no output that fits the capability's schema is given.
+        ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `not_operator`,
+            `self_settlement`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
+        InvalidInput: it names no evidence, or what it says does not fit the pinned capability or holds what is hidden.
+        NotFound: no such run in this tenant.
     """
     store, entries = await _run(app, tenant_id, run_id)
-    sent = [entry for entry in entries if entry.kind == "tool.dispatching"]
     waiting = view_of(tenant_id, run_id, entries).waiting
-    if not sent or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
+    sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
+    if sent is None or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
-    dispatched = orjson.loads(sent[-1].body or b"{}")
-    envelope = dispatched["envelope"]
-    key = sent[-1].key.rsplit("/", 1)[0]
-    if settlement.happened:
-        _fits(app, tenant_id, envelope["capability_id"], settlement)
-    held = await store.scan("keys", key=f"{envelope['capability_id']}/{envelope['idempotency_key']}")
-    assert held, "a dispatched write holds its key"
-    act = orjson.loads(held[0].body)
-    state: dict[str, Any] = {"state": "released"}
-    if settlement.happened:
-        state = {"state": "completed", "output": settlement.output, "mutations": list(settlement.mutations)}
-    given = {"happened": settlement.happened, "by": settlement.by, "evidence_ref": settlement.evidence_ref,
-             "output": settlement.output, "mutations": list(settlement.mutations)}  # fmt: skip
-    writes = (Write("keys", held[0].key, held[0].version, orjson.dumps({**act, **state})),)
-    entry = _entry(app, entries, "effect.settled", key, settlement.by, given)
-    control = _control(
-        app,
-        "effect.settled",
-        run_id,
-        settlement.by,
-        {"happened": settlement.happened, "evidence_ref": settlement.evidence_ref},
-    )
+    envelope = ToolCallEnvelope.model_validate(_body_of(sent)["envelope"])
+    principals = _principals(entries)
+    if principals is None:
+        raise ApprovalRefused("not_waiting", "who asked for it was erased, so nobody is known not to be barred")
+    settled = await _settled(app, tenant_id, entries, envelope, settlement)
+    said = settlement_statement(run_id, envelope.tool_call_id, settled)
+    operator = await app.ports.directory.approver(tenant_id, settled.by)
+    settled = settled.model_copy(update={"assertion": dict(vouch(said))})
+    refused = unsettled(
+        operator, barred_from(principals), said, settled.assertion,
+        unsafe_local="unsafe_local_approvals" in app.unsafe,
+    )  # fmt: skip
+    if refused:
+        raise refused
+    settled_result(envelope, settled)  # a run must be able to go by what is kept
+    entry = _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
+    told = {"happened": settled.happened, "evidence_ref": settled.evidence_ref}
+    control = _control(app, "effect.settled", run_id, settled.by, told)
     try:
-        await store.commit(
-            Batch(run=run_id, entries=(entry,), writes=writes, shared=(control,), wake_at_us=app.ports.clock.now_us())
-        )
+        await store.commit(Batch(run=run_id, entries=(entry,), shared=(control,), wake_at_us=app.ports.clock.now_us()))
     except Conflict:
         detail = f"`{run_id}` changed at the same moment; look at it, and settle again where it still waits"
         raise ApprovalRefused("already_answered", detail) from None
@@ -140,13 +146,24 @@ async def settle(app: Deployment, tenant_id: str, run_id: str, settlement: Settl
 async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reason: str) -> RunView:
     """Ask a run to stop. One that waits for an approval stops now; a dispatched effect is never interrupted.
 
+    `by` is who asked for the run, the agent's owner, or an operator. No signature is asked for: cancelling can only
+    stop things, and who says so is as true as the caller of this function makes it.
+
     Raises:
-        ApprovalRefused: the run has ended already.
+        ApprovalRefused: the run has ended already (`not_waiting`), or `by` may not stop it (`not_operator`,
+            `self_granted`, `not_granted`).
+        InvalidInput: the reason is too long or holds what is hidden.
     """
+    _refuse_reason(reason)
     store, entries = await _run(app, tenant_id, run_id)
     view = view_of(tenant_id, run_id, entries)
     if view.ended:
         raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
+    principals = _principals(entries)
+    if principals is None or by not in (principals.user.user_id, principals.agent.owner):
+        refused = not_operator(await app.ports.directory.approver(tenant_id, by), by)
+        if refused:
+            raise refused
     if await store.scan("cancels", key=run_id):
         return view
     control = _control(app, "run.cancelled", run_id, by, {"reason": reason})
@@ -172,6 +189,10 @@ def _refuse_answer(verdict: str, reason: str) -> None:
     """What is said is kept in the record, so it is looked at before it is."""
     if verdict not in ("approved", "denied"):
         raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))
+    _refuse_reason(reason)
+
+
+def _refuse_reason(reason: str) -> None:
     if len(reason) > MAX_REASON_CHARS:
         detail = f"the reason has more than {MAX_REASON_CHARS} characters"
         raise InvalidInput(Problem("/reason", "too_long", detail, "say it shorter"))
@@ -231,16 +252,47 @@ def _control(app: Deployment, kind: str, run_id: str, by: str, body: Mapping[str
     return CONTROL, Draft(kind, run_id, app.ports.clock.now_us(), by, raw, app.ports.entropy.take(16))
 
 
-def _fits(app: Deployment, tenant_id: str, capability_id: str, settlement: Settlement) -> None:
-    adapters = app.ports.adapters(tenant_id)
-    capabilities = app.registry.register(tuple(adapter.describe() for adapter in adapters.values()))
-    capability = capabilities.get(capability_id)
-    problem = None
-    if settlement.output is None or capability is None:
-        problem = Problem(
-            "/output", "missing", f"what `{capability_id}` gave back is not stated", "state the output with --output"
-        )
-    else:
-        problem = app.registry.check(capability, "output", dict(settlement.output))
+async def _settled(
+    app: Deployment, tenant_id: str, entries: Sequence[Entry], envelope: ToolCallEnvelope, settlement: Settlement
+) -> Settled:
+    """What is said, as it may be kept: well-formed, fit for the capability as it was pinned, redacted by the pack."""
+    said: dict[str, Any] = {
+        "happened": settlement.happened, "by": settlement.by, "evidence_ref": settlement.evidence_ref,
+        "output": None if settlement.output is None else dict(settlement.output),
+        "mutations": list(settlement.mutations), "assertion": {},
+    }  # fmt: skip
+    settled = parse(Settled, said)
+    if not settled.happened:
+        return settled
+    pinned = next((_body_of(entry)["answer"] for entry in entries if entry.kind == "run.pinned"), None)
+    assert pinned is not None, "a call was dispatched by a run that is pinned"
+    loaded = await app.catalog(tenant_id).load(pinned)
+    capability = app.registry.register(loaded.definitions)[envelope.capability_id]
+    if len(canonical(settled.output)) > MAX_OUTPUT_BYTES:
+        detail = f"the output has more than {MAX_OUTPUT_BYTES} bytes"
+        raise InvalidInput(Problem("/output", "too_large", detail, "state what the schema asks for"))
+    problem = app.registry.check(capability, "output", settled.output)
     if problem:
-        raise InvalidInput(problem)
+        raise InvalidInput(replace(problem, pointer=f"/output{problem.pointer}"))
+    kept, _ = redact({"output": settled.output, "mutations": list(settled.mutations)},
+                     loaded.pack.policy_layer.guardrails.redaction_rules)  # fmt: skip
+    if unsafe := scan_unsafe(kept, declared_text=True):
+        raise InvalidInput(*(replace(one, remedy="state it without") for one in unsafe))
+    assert isinstance(kept, dict), "redaction keeps the shape"
+    return parse(Settled, {**said, **kept})
+
+
+def _principals(entries: Sequence[Entry]) -> Principals | None:
+    """Who asked and who acts, as the run has it on record; None where it does not say, or does not say any more."""
+    known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
+    if known is None or known.body is None:
+        return None
+    found = orjson.loads(known.body)["answer"]["principals"]
+    return Principals.model_validate(found) if found else None
+
+
+def _body_of(entry: Entry) -> Any:
+    if entry.body is None:
+        detail = f"entry {entry.seq} (`{entry.kind}`) was erased, and nobody can settle without it"
+        raise ApprovalRefused("not_waiting", detail)
+    return orjson.loads(entry.body)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -197,7 +198,7 @@ async def _attempt(
     })  # fmt: skip
     if verified.verdict != "ok":
         return _scored(request, admitted, plan, Execution({}, facts, None), verified.failures, revision, world)
-    tools = gateway(world, scope, policy, admitted.query, lambda _why: record_now(world, request, scope, Outcome(None)).to_json())
+    tools = gateway(world, scope, policy, admitted.query, partial(_deferred, request, scope, world))
     execution = await executor.execute(plan, scope, tools, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
     return _scored(request, admitted, plan, execution, failures, revision, world)  # 13
@@ -227,10 +228,23 @@ def _scored(
     card = scoring.score(
         admitted.loaded.pack, request.input.intent, admitted.scope.run.run_budget, wall_clock_us=used.wall_clock_us,
         cost_cents=used.cost_cents, steps=len(plan.steps) if plan else 0, done=done, failures=failures,
-        acted=any(result.mutations for result in execution.results.values()),
+        acted=_acted(execution, world),
     )  # fmt: skip
     world.journal.note("run.scored", str(revision), card)
     return Attempt(plan, execution, failures, card)
+
+
+def _deferred(request: InvokeRequest, scope: RunScope, world: World, why: str) -> dict[str, Any]:
+    """The record of a run that waits: for an approval, or for a person to say what became of an effect."""
+    uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
+    failures = (uncertain,) if why == "effect_uncertain" else ()
+    return record_now(world, request, scope, Outcome(None, failures)).to_json()
+
+
+def _acted(execution: Execution, world: World) -> bool:
+    """Whether anything of this run happened to the world, whatever an adapter lists as its mutations."""
+    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in world.journal.log())
+    return happened or any(result.status == "completed" for result in execution.results.values())
 
 
 def judge(request: InvokeRequest, admitted: Admitted, attempt: Attempt) -> Outcome:

@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from contextos.action.delivery import Outside
-from contextos.action.guards import Spending, Station, capability_facts
+from contextos.action.guards import Standing, Station, capability_facts
 from contextos.action.registry import Registry
+from contextos.action.spending import Spending
 from contextos.action.tool_gateway import Gateway
 from contextos.contracts.codec import content_address
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.identity import Principals
 from contextos.contracts.ids import derive
 from contextos.contracts.plan import Plan, PlanStep
 from contextos.contracts.policy import CapabilityView, PolicyDecision
@@ -27,14 +29,15 @@ from contextos.contracts.tool import CallContext
 from contextos.contracts.trace import child
 from contextos.control.catalog import Catalog, Loaded
 from contextos.decision.planner import binding_of
-from contextos.intelligence.retrieval import admit
 from contextos.errors import LostReply, Unavailable
+from contextos.intelligence.retrieval import admit
 from contextos.trust.approvals import Approvals, Recheck
 from contextos.trust.identity import mint_claim
 from contextos.trust.meter import usage
 from contextos.trust.policy import PolicySet, check_args, compile_policy
 from contextos.trust.record import Outcome, build_record
 from contextos.trust.redact import redact, scan_unsafe
+from contextos.trust.settlement import Settlements
 
 AUDIENCE: Final = "contextos.tool_gateway"
 MAX_POLICIES: Final = 256
@@ -189,15 +192,42 @@ def gateway(
             chain=scope.chain, scopes=scope.scopes, now_us=world.clock.now_us(), ttl_s=world.limits.claim_ttl_s,
         ).token  # fmt: skip
 
-    outside = Outside(world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred)
+    settlements = Settlements(world.journal, scope, world.directory, world.unsafe)
+    outside = Outside(
+        world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.refused
+    )
     approvals = Approvals(
         world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action),
         world.unsafe,
     )
     return Gateway(Station(
         journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry, outside=outside,
-        check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved), spent=spent,
+        check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
+        standing=lambda key: _standing(world, scope, key),
     ))  # fmt: skip
+
+
+async def _standing(world: World, scope: RunScope, key: str) -> Standing:
+    """Both identities and every pin, as they are right before a write is sent."""
+    user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
+
+    async def look() -> dict[str, Any]:
+        # The version first: what changes after it fails the commit that sends.
+        active = await world.store.scan("active", key="policies")
+        known = await world.directory.resolve(scope.run.tenant_id, user_id, agent_id)
+        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+        now = await world.catalog.pins_now(tuple(scope.pins), definitions)
+        return {"principals": known.to_json() if known else None, "policies_version": active[0].version if active else 0,
+                "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin)}  # fmt: skip
+
+    asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
+    found = await world.journal.ask("identity.resolved", f"dispatch/{key}", asked, look)
+    changed = None
+    if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
+        changed = "the user or the agent changed"
+    elif found["changed"]:
+        changed = f"`{found['changed'][0]}` changed or was withdrawn"
+    return Standing(changed, found["policies_version"])
 
 
 def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> DecisionRecord:

@@ -30,7 +30,7 @@ from contextos.deployment import RunView
 from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused
 from contextos.store.clock import SystemClock
-from tests.world import TENANT, TestWorld, open_world, request
+from tests.world import OPERATOR, TENANT, TestWorld, open_world, request
 
 CHILDREN = 2
 
@@ -202,10 +202,8 @@ async def settle(world: TestWorld, run_id: str) -> RunView:
     if paid:
         output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
                   "currency": paid[0]["currency"]}  # fmt: skip
-    known = desk.Settlement(happened=bool(paid), by="ops_1", evidence_ref="shop:books", output=output)
-    await desk.settle(world.deployment, TENANT, run_id, known)
-    await world.deployment.advance(TENANT, run_id)
-    return await world.deployment.view(TENANT, run_id)
+    known = desk.Settlement(happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output)
+    return await world.settle(run_id, known)
 
 
 async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any]:

@@ -21,12 +21,24 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.journal import Batch, Entry, Write
 from contextos.contracts.policy import PolicyBundle
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import ApprovalRefused, InvalidInput
+from contextos.errors import ApprovalRefused, Conflict, InvalidInput
+from contextos.store.memory import MemoryStore
 from contextos.trust.assertion import sign_statement, statement
 from contextos.trust.ledger import append
 from contextos.trust.seal import kid_of, seal
 from tests.e2e.test_verdicts import Wrapped, audited, edited
-from tests.world import APPROVER, APPROVER_KEY, TENANT, TestWorld, example, open_world, public_key, request, run
+from tests.world import (
+    APPROVER,
+    APPROVER_KEY,
+    OPERATOR,
+    TENANT,
+    TestWorld,
+    example,
+    open_world,
+    public_key,
+    request,
+    run,
+)
 
 SECOND = "user_finance_lead_78"
 SECOND_KEY = bytes(range(1, 33))
@@ -400,6 +412,7 @@ def test_who_may_not_approve_is_told_why_and_the_question_stays_open(
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
 @pytest.mark.parametrize(("change", "reason"), [
     (edited("approvers", 0, "granted_by", to={"finance_lead": APPROVER}), "self_granted"),
+    (edited("approvers", 0, "granted_by", to={}), "not_granted"),
     (edited("agents", 0, "owner", to=APPROVER), "self_approval"),
 ])  # fmt: skip
 def test_the_agents_owner_and_who_granted_the_role_may_not_approve(
@@ -507,6 +520,51 @@ def test_of_two_answers_the_first_counts_and_the_second_is_told(verdicts: tuple[
         assert len(world.refunds()) == (verdicts[0] == "approved")
         with pytest.raises(ApprovalRefused):
             await world.answer(waiting.run_id, verdicts[1], approver=SECOND, seed=SECOND_KEY)
+        world.close()
+
+    run(go())
+
+
+async def two_that_wait_on_one_act(world: TestWorld) -> tuple[str, str]:
+    first, second = [await world.invoke(request(4200, f"req_{number}")) for number in (1, 2)]
+    asked = [(await open_question(world, one.run_id))[2] for one in (first, second)]
+    assert asked[0]["denial_key"] == asked[1]["denial_key"]
+    return first.run_id, second.run_id
+
+
+@pytest.mark.requirement("T-APPROVAL-ONCE")
+@pytest.mark.parametrize("stores", ["memory", "sqlite"])
+def test_one_act_can_be_denied_in_every_run_that_asks_for_it(stores: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores=stores)
+        for run_id in await two_that_wait_on_one_act(world):
+            assert (await world.approve(run_id, "denied")).state == "rejected"
+            assert (await world.kinds(run_id)).count("approval.answered") == 1
+        assert world.refunds() == []
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.requirement("T-APPROVAL-ONCE")
+def test_an_answer_that_lost_to_something_else_while_its_question_is_open_may_be_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        first, second = await two_that_wait_on_one_act(world)
+        commit = MemoryStore.commit
+
+        async def overtaken(store: MemoryStore, batch: Batch) -> None:
+            monkeypatch.undo()
+            assert batch.run == second
+            await world.answer(first, "denied")
+            await commit(store, batch)
+
+        monkeypatch.setattr(MemoryStore, "commit", overtaken)
+        with pytest.raises(Conflict):
+            await world.answer(second, "denied")
+        assert (await world.approve(second, "denied")).state == "rejected"
         world.close()
 
     run(go())
@@ -651,7 +709,7 @@ def test_an_answer_after_the_cancellation_is_told_and_moves_nothing(tmp_path: Pa
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="user_ops_1", reason="a mistake")
+        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
         await world.deployment.advance(TENANT, waiting.run_id)
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
@@ -665,8 +723,8 @@ def test_cancelling_twice_is_one_wish(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="user_ops_1", reason="a mistake")
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="user_ops_2", reason="again")
+        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="again")
         assert (await world.kinds(waiting.run_id)).count("run.cancel_requested") == 1
         await world.deployment.advance(TENANT, waiting.run_id)
         assert (await world.deployment.view(TENANT, waiting.run_id)).state == "cancelled"

@@ -28,7 +28,7 @@ from contextos.deployment import RunView
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Unavailable
 from contextos.seams import Limits
 from contextos.store.clock import SystemClock
-from tests.world import APPROVER, TENANT, TestWorld, open_world, request, run
+from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 
 Body = dict[str, Any]
 
@@ -720,7 +720,7 @@ def test_a_run_cancelled_while_it_waits_moves_no_money(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="user_ops_1", reason="a mistake")
+        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -729,7 +729,7 @@ def test_a_run_cancelled_while_it_waits_moves_no_money(tmp_path: Path) -> None:
         assert world.refunds() == []
         await audited(world, view)
         control = await world.stores.tenant(TENANT).read("control")
-        assert [(entry.kind, entry.by) for entry in control][-1] == ("run.cancelled", "user_ops_1")
+        assert [(entry.kind, entry.by) for entry in control][-1] == ("run.cancelled", OPERATOR)
         world.close()
 
     run(go())
@@ -741,7 +741,7 @@ def test_a_run_cancelled_after_the_approval_and_before_the_dispatch_moves_no_mon
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         await world.answer(waiting.run_id)
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="user_ops_1", reason="a mistake")
+        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -759,7 +759,7 @@ def test_a_run_that_ended_cannot_be_cancelled(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(desk.ApprovalRefused) as error:
-            await desk.cancel(world.deployment, TENANT, view.run_id, by="user_ops_1", reason="too late")
+            await desk.cancel(world.deployment, TENANT, view.run_id, by=OPERATOR, reason="too late")
         assert error.value.reason == "not_waiting"
         world.close()
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from contextos import audit, desk
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import ApprovalRefused, Conflict, LostReply, Unavailable
-from tests.world import APPROVER, TENANT, TestWorld, open_world, request
+from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request
 
 FAULTS: tuple[tuple[str, ...], ...] = (
     (), ("lost_after",), ("lost_before",), ("down",), ("lost_after",) * 3, ("lost_before",) * 3, ("down",) * 3,
@@ -122,11 +122,10 @@ class Gateway(RuleBasedStateMachine):
             output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
                       "currency": "INR"} if paid else None  # fmt: skip
             told = desk.Settlement(
-                bool(paid), "user_ops_1", "artifact:shop#rev_1", output,
+                bool(paid), OPERATOR, "artifact:shop#rev_1", output,
                 (f"refund:{paid[0]['transaction_id']}",) if paid else (),
             )  # fmt: skip
-            self.drive(desk.settle(self.world.deployment, TENANT, run_id, told))
-            self.drive(self.world.deployment.advance(TENANT, run_id))
+            self.drive(self.world.settle(run_id, told))
             self.seen(run_id)
 
     @precondition(lambda self: "waiting" in self.states.values())
@@ -134,7 +133,7 @@ class Gateway(RuleBasedStateMachine):
     def cancel(self) -> None:
         for run_id in [name for name, state in self.states.items() if state == "waiting"][:1]:
             try:
-                self.drive(desk.cancel(self.world.deployment, TENANT, run_id, by="user_ops_1", reason="x"))
+                self.drive(desk.cancel(self.world.deployment, TENANT, run_id, by=OPERATOR, reason="x"))
             except (ApprovalRefused, Conflict):
                 return
             self.drive(self.world.deployment.advance(TENANT, run_id))

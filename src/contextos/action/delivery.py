@@ -7,13 +7,14 @@ up, and any other waits for a person. Source: shared/design/contracts.md, "effec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from contextos.action import idempotency
 from contextos.action.registry import Registry
+from contextos.action.spending import Spending, over_budget
 from contextos.contracts.codec import canonical, content_address
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports import Adapter, Clock, Journal, Store
@@ -22,18 +23,22 @@ from contextos.contracts.tool import (
     AdapterReply,
     CallContext,
     Citation,
+    Settled,
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,
     ToolStatus,
 )
-from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+from contextos.errors import Integrity, InvalidInput, LostReply, Problem, Unavailable
 
 MAX_ATTEMPTS: Final = 3
 MAX_OUTPUT_BYTES: Final = 1_048_576
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, rules applied, what is unsafe in it)."""
+
+SettledBy = Callable[[str, str, Mapping[str, Any]], Awaitable[str | None]]
+"""(key, tool call, recorded settlement) -> why it does not count, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Outside:
     claim_token: Callable[[], str]
     cleanse: Cleanse
     deferred: Callable[[str], dict[str, Any]]
+    spent: Callable[[], Spending]
+    settled_by: SettledBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,12 @@ class Delivery:
 
     async def deliver(
         self, *, envelope: ToolCallEnvelope, capability: Capability, key: str, provenance: Mapping[str, str],
-        approval: Redeemed | None, act: Mapping[str, Any],
+        approval: Redeemed | None, act: Mapping[str, Any], still: Sequence[Write],
     ) -> ToolResultEnvelope:  # fmt: skip
-        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope."""
+        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope.
+
+        `still` are checks that must hold in the commit that claims the act: what was asked before it may have moved.
+        """
         definition, mode = capability.definition, "send"
         claimed: Write | None = None
         first_us = self.journal.now_us
@@ -86,7 +96,8 @@ class Delivery:
                         self.journal.run_id, capability.capability_id, envelope.idempotency_key, envelope.args,
                         act["version"], envelope.tool_call_id,
                     )  # fmt: skip
-                    self.journal.stage(claimed, *_consumed(approval))
+                    unhindered = idempotency.unhindered(self.journal.run_id, capability, envelope.idempotency_key)
+                    self.journal.stage(claimed, *_consumed(approval), *unhindered, *still)
             if definition.kind == "write" or capability.adapter.external:
                 await self.journal.commit()
             recovered = recorded and not self.journal.on_tape
@@ -99,7 +110,7 @@ class Delivery:
             )  # fmt: skip
             result = ToolResultEnvelope.model_validate(answer["envelope"])
             outcome = answer["outcome"]
-            again = attempt < MAX_ATTEMPTS and self._calls_left() and _may_ask_again(capability, outcome)
+            again = attempt < MAX_ATTEMPTS and _may_ask_again(capability, outcome) and not self._spent_out(capability)
             if claimed is not None and not again and outcome != "unknown":
                 self.journal.stage(idempotency.conclude(claimed, result, happened=answer["happened"]))
             if definition.kind == "write":
@@ -107,15 +118,14 @@ class Delivery:
             if again:
                 mode = "reconcile" if outcome == "unknown" else "send"
                 continue
-            if outcome == "unknown" and definition.kind == "write":
-                return await self._settle(envelope, key)
+            if outcome == "unknown" and claimed is not None:
+                return await self._settle(envelope, claimed, key)
             return result
         raise AssertionError("the last attempt returns")
 
-    def _calls_left(self) -> bool:
-        """Whether the budget allows one more dispatch; a retry is one."""
-        sent = sum(entry.kind == "tool.dispatching" for entry in self.journal.log())
-        return sent < self.scope.run.run_budget.max_tool_calls
+    def _spent_out(self, capability: Capability) -> bool:
+        """Whether the budget is used up; a retry is a dispatch like any other."""
+        return over_budget(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
 
     def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
         return CallContext(
@@ -131,7 +141,9 @@ class Delivery:
         not_after_us: int, first_us: int,
     ) -> dict[str, Any]:  # fmt: skip
         """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`."""
-        adapter = self.outside.adapters[capability.adapter.adapter_id]
+        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        if adapter is None:
+            raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
         began, context = self.outside.clock.now_us(), self._context(envelope, capability, not_after_us)
         name, rule = capability.definition.name, capability.definition.idempotency
         if mode == "send" and capability.definition.kind == "write" and began > not_after_us:
@@ -235,21 +247,42 @@ class Delivery:
             )
         return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
 
-    async def _settle(self, envelope: ToolCallEnvelope, key: str) -> ToolResultEnvelope:
-        """Nobody can know but a person: wait for `contextos settle`, however long it takes."""
+    async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
+        """Nobody can know but a person: wait for `contextos settle`, however long it takes.
+
+        The entry is believed only after `settled_by` asked who gave it, and only then is the act concluded, in a commit
+        of the run. So nobody who can merely append to the journal moves money or makes a payment count. It does not
+        protect the `keys` document from who can write the store itself: what they release may be paid again. That
+        nobody settled it shows in the journals, and the conclusion here then loses its compare-and-set.
+
+        Raises:
+            Integrity: the settlement does not count. Nothing is concluded and the run stays where it is.
+        """
         self.journal.note("record.revised", f"uncertain/{key}", self.outside.deferred("effect_uncertain"))
         await self.journal.commit(wake_at_us=0)
         _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
-        happened = bool(answer["happened"])
-        return ToolResultEnvelope(
-            envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
-            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
-            status="completed" if happened else "failed", output=answer["output"] if happened else None,
-            error=None if happened else ToolError(code="tool_failed", message="a person settled that it did not happen"),
-            artifacts=(), citations=(), mutations=tuple(answer["mutations"]) if happened else (), risk_tags=("settled",),
-            policy_decision_id=envelope.policy_decision_id, latency_ms=0,
-            metadata={"settled_by": answer["by"], "evidence_ref": answer["evidence_ref"]},
-        )  # fmt: skip
+        where = f"`{self.journal.run_id}` entry {self.journal.log()[-1].seq} (`effect.settled`)"
+        refused = await self.outside.settled_by(key, envelope.tool_call_id, answer)
+        if refused:
+            raise Integrity(f"{where} does not count: {refused}; the run stands still until an operator looked at it")
+        result = settled_result(envelope, Settled.model_validate(answer))
+        self.journal.stage(idempotency.conclude(claimed, result, happened=result.status == "completed"))
+        await self.journal.commit()
+        return result
+
+
+def settled_result(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
+    """What a person's word makes of a call; the same when it is given and when the run goes by it."""
+    happened = settled.happened
+    return ToolResultEnvelope(
+        envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
+        trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
+        status="completed" if happened else "failed", output=settled.output if happened else None,
+        error=None if happened else ToolError(code="tool_failed", message="a person settled that it did not happen"),
+        artifacts=(), citations=(), mutations=settled.mutations if happened else (), risk_tags=("settled",),
+        policy_decision_id=envelope.policy_decision_id, latency_ms=0,
+        metadata={"settled_by": settled.by, "evidence_ref": settled.evidence_ref},
+    )  # fmt: skip
 
 
 def _may_ask_again(capability: Capability, outcome: str) -> bool:

@@ -6,15 +6,17 @@ Source: shared/design/contracts.md, "Approval modes", "Run"; API Contracts, "Too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from contextos.action import idempotency
 from contextos.action.delivery import Outside
 from contextos.action.registry import Registry
+from contextos.action.spending import over_budget
 from contextos.contracts.codec import MISSING, content_address, resolve
 from contextos.contracts.ids import derive
+from contextos.contracts.journal import Write
 from contextos.contracts.pack import Permission
 from contextos.contracts.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.ports import Approvals, Journal, Policy
@@ -56,15 +58,17 @@ class Governed:
     act: Mapping[str, Any] = field(default_factory=dict)
     frozen: tuple[Fact, ...] = ()
     approval: Redeemed | None = None
+    still: tuple[Write, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """What the run has used so far, as the meter folds it."""
+class Standing:
+    """Who stands behind a run and what is in force, asked again: what `changed` (None: nothing), at which version of the
+    active policies.
+    """
 
-    tool_calls: int
-    cost_units: int
-    wall_clock_us: int
+    changed: str | None
+    policies_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Station:
     registry: Registry
     outside: Outside
     check_args: CheckArgs
-    spent: Callable[[], Spending]
+    standing: Callable[[str], Awaitable[Standing]]
 
 
 async def surfaced(at: Station, governed: Governed) -> Governed | Refusal:
@@ -113,15 +117,8 @@ async def agreed(at: Station, governed: Governed) -> Governed | Refusal:
 
 async def affordable(at: Station, governed: Governed) -> Governed | Refusal:
     """One more dispatch stays within calls, cost and wall clock."""
-    budget, spent = at.scope.run.run_budget, at.spent()
-    cost = round(governed.capability.definition.cost_cents * 10_000)
-    if spent.tool_calls + 1 > budget.max_tool_calls:
-        return Refusal("blocked", "budget_exhausted", f"`max_tool_calls` is {budget.max_tool_calls}")
-    if spent.cost_units + cost > round(budget.max_cost_cents * 10_000):
-        return Refusal("blocked", "budget_exhausted", f"`max_cost_cents` is {budget.max_cost_cents}")
-    if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
-        return Refusal("blocked", "budget_exhausted", f"`wall_clock_ms` is {budget.wall_clock_ms}")
-    return governed
+    reached = over_budget(at.scope.run.run_budget, at.outside.spent(), governed.capability.definition)
+    return Refusal("blocked", "budget_exhausted", reached) if reached else governed
 
 
 async def permitted(at: Station, governed: Governed) -> Governed | Refusal:
@@ -221,6 +218,8 @@ async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
         return Refusal("rejected", "idempotency_conflict", f"key `{key}` was used with other arguments")
     if act["state"] == "completed":
         return Refusal("completed", "replayed", "done before", output=act["output"], mutations=tuple(act["mutations"]))
+    if act["state"] == "unusable":
+        return Refusal("blocked", "unsafe_output", "the act was done before, and what it gave back was quarantined")
     return replace(governed, idempotency_key=key, act=act)
 
 
@@ -243,10 +242,17 @@ async def evidence_frozen(at: Station, governed: Governed) -> Governed | Refusal
     unresolved = [name for name in needed if name not in governed.call.evidence]
     if unresolved:
         return Refusal("blocked", "missing_evidence", "required evidence does not resolve: " + ", ".join(unresolved))
-    frozen = tuple(governed.call.evidence[name] for name in needed)
+    # What rules read decided as well: an approval must not outlive it.
+    read = {name for name in governed.call.evidence if any(_about(path, name) for path in at.policy.evidence_paths)}
+    frozen = tuple(governed.call.evidence[name] for name in sorted(read.union(needed)))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     at.journal.note("evidence.frozen", governed.key, {"items": items, "snapshot_hash": content_address(items)})
     return replace(governed, frozen=frozen)
+
+
+def _about(path: str, name: str) -> bool:
+    """Whether a dotted path of a rule reads the evidence of this name, or a part of it."""
+    return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")
 
 
 async def approved(at: Station, governed: Governed) -> Governed | Refusal:
@@ -259,7 +265,8 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
         return governed
     if len(decision.gates) > 1:
         return Refusal("blocked", "policy_denied", "more than one gate is active; lint refuses such packs")
-    assert governed.idempotency_key is not None, "only reads have no key, and reads are not gated"
+    if governed.idempotency_key is None:
+        return Refusal("blocked", "policy_denied", "a gate is for writes; bind its rule to the capability it is about")
     action = Action(
         governed.tool_call_id, governed.key, governed.capability, governed.args, governed.frozen,
         decision.effective_approval_mode, at.scope.gates[decision.gates[0]], decision, governed.idempotency_key,
@@ -282,6 +289,7 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
 async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
     """Both identities stand behind the call, and nothing leaves for where no allow-list lets it.
 
+    Before a write both are asked again, and so is everything pinned: a run may have waited long since it was admitted.
     Refuses an agent that is not active, from `delegated` on a user without a live delegation, and from `network` on
     every external adapter: this version has no egress allow-list, and an empty one denies.
     """
@@ -294,4 +302,9 @@ async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
         return Refusal("blocked", "policy_denied", "no egress allow-list names this adapter")
     if mode >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
-    return governed
+    if governed.capability.definition.kind == "read":
+        return governed
+    standing = await at.standing(governed.key)
+    if standing.changed:
+        return Refusal("blocked", "identity_refused", f"since the run was admitted {standing.changed}")
+    return replace(governed, still=(Write("active", "policies", standing.policies_version, None),))

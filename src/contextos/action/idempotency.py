@@ -73,6 +73,8 @@ async def look_up(
                 return {**answer, "state": "other_body"}
             if act["state"] == "completed":
                 return {**answer, "state": "completed", "output": act["output"], "mutations": act["mutations"]}
+            if act["state"] == "unusable":
+                return {**answer, "state": "unusable"}
             if act["state"] == "released":
                 return {**answer, "version": acts[0].version}
             if when == "redeem":
@@ -95,12 +97,18 @@ def claim(run_id: str, capability_id: str, key: str, args: Any, version: int, to
     return Write("keys", f"{capability_id}/{key}", version, orjson.dumps(body))
 
 
+def unhindered(run_id: str, capability: Capability, key: str) -> tuple[Write, Write]:
+    """Checks that ride with the claim: no cancel and no denial came between the look-up and this commit."""
+    return Write("cancels", run_id, 0, None), Write("denials", denial_key(capability, key), 0, None)
+
+
 def conclude(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:
     """After the outcome: keep the output for every later caller, or give the act back because nothing happened."""
     assert claimed.body is not None, "a claim has a body"
     body = orjson.loads(claimed.body)
     if happened:
-        body |= {"state": "completed", "output": result.output, "mutations": list(result.mutations)}
+        usable = result.status == "completed"
+        body |= {"state": "completed" if usable else "unusable", "output": result.output, "mutations": list(result.mutations)}
     else:
         body["state"] = "released"
     return Write(claimed.collection, claimed.key, claimed.expect + 1, orjson.dumps(body))

@@ -58,7 +58,7 @@ class Gateway:
             governed = passed
         return await Delivery(self.at.journal, self.at.scope, self.at.registry, self.at.outside).deliver(
             envelope=self.envelope(governed), capability=capability, key=key, provenance=call.provenance,
-            approval=governed.approval, act=governed.act,
+            approval=governed.approval, act=governed.act, still=governed.still,
         )  # fmt: skip
 
     def envelope(self, governed: Governed) -> ToolCallEnvelope:

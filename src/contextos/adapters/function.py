@@ -2,8 +2,8 @@
 
 A function is called with the arguments and the `CallContext` and answers an `AdapterReply` or a plain dict (its output;
 the declared cost is charged). It says no by `BusinessError`, "nothing happened" by `Unavailable` and "it may have" by
-`LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that and a timeout alike: of a
-write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
+`LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that, an answer that is no reply
+and a timeout alike: of a write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
 
 Sync functions run in a bounded pool of threads, async ones on the loop, both within `timeout_ms`. A thread cannot be
 stopped: after a timeout it goes on, and the call may still happen. Functions named in `inline` run on the caller's
@@ -19,6 +19,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
+from contextos.contracts.codec import canonical
+from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition, ToolError
 from contextos.errors import ContextOSError, InvalidSettings, LostReply, Problem, Unavailable
 
@@ -65,7 +67,7 @@ class FunctionAdapter:
         answer: Any = None
         with caught:
             answer = await self._run(capability, self._functions[capability], (args, context), context, caught)
-        return caught.reply or _reply(answer, caught)
+        return _reply(answer, caught)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         """Ask what the call with this key did. Raises `LostReply` where the answer is anything but certain."""
@@ -76,7 +78,7 @@ class FunctionAdapter:
         answer: Any = None
         with caught:
             answer = await self._run(capability, function, (idempotency_key, context), context, caught)
-        return caught.reply or (None if answer is None else _reply(answer, caught))
+        return None if answer is None and caught.refusal is None else _reply(answer, caught)
 
     def close(self) -> None:
         """Let go of the threads; those that still run are not waited for."""
@@ -112,7 +114,7 @@ class _Caught:
 
     def __init__(self, adapter_id: str, capability: CapabilityDefinition, *, certain: bool = True) -> None:
         self.capability, self._adapter_id = capability, adapter_id
-        self.reply: AdapterReply | None = None
+        self.refusal: BusinessError | None = None
         self._certain = certain and capability.kind == "read"
         self._ours: tuple[type[ContextOSError], ...] = (Unavailable, LostReply) if certain else (LostReply,)
 
@@ -124,8 +126,7 @@ class _Caught:
         if error is None or not isinstance(error, Exception):
             return False
         if isinstance(error, BusinessError):
-            told = ToolError(code=error.code, message=str(error), retryable=error.retryable)
-            self.reply = AdapterReply(error=told, cost_cents=self.capability.cost_cents)
+            self.refusal = error
             return True
         if isinstance(error, self._ours):
             return False
@@ -140,11 +141,33 @@ class _Caught:
 
 
 def _reply(answer: Any, caught: _Caught) -> AdapterReply:
-    if isinstance(answer, AdapterReply):
-        return answer
+    """What was answered, as a reply; what makes none is a fault like any other."""
+    made: AdapterReply | None = None
+    with caught:
+        made = _made(answer if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
+    if made is None:
+        caught.uncertain(f"it answered a `{type(answer).__name__}`, not an object")
+    return made
+
+
+def _made(answer: Any, cost_cents: float) -> AdapterReply | None:
+    """Raises whatever foreign values raise. An output that is no JSON is the Tool Gateway's to judge."""
+    if isinstance(answer, BusinessError):
+        code, message = _text(answer.code, MAX_NAME_CHARS), _text(answer, MAX_TEXT_CHARS)
+        told = ToolError(code=code, message=message, retryable=bool(answer.retryable))
+        return AdapterReply(error=told, cost_cents=cost_cents)
     if isinstance(answer, dict):
-        return AdapterReply(output=answer, cost_cents=caught.capability.cost_cents)
-    caught.uncertain(f"it answered a `{type(answer).__name__}`, not an object")
+        return AdapterReply(output=answer, cost_cents=cost_cents)
+    if not isinstance(answer, AdapterReply):
+        return None
+    AdapterReply.model_validate(dict(answer))  # a copy with changes was never checked
+    canonical({"mutations": answer.mutations, "error": answer.error and answer.error.to_json()})
+    return answer
+
+
+def _text(value: Any, max_chars: int) -> str:
+    """As text that can be stored: whole characters, and not too many."""
+    return str(value)[:max_chars].encode(errors="replace").decode()
 
 
 def _refuse_misfit(

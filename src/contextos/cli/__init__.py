@@ -31,9 +31,12 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     ),
     "settle": (
         approvals.settle,
-        "contextos settle req_lost --did-not --evidence ticket:4711 --by user_ops_1",
+        (
+            "contextos settle req_lost --did-not --evidence artifact:ticket_4711#rev_1 "
+            "--as user_operator_5 --key keys/user_operator_5.key"
+        ),
     ),
-    "cancel": (approvals.cancel, "contextos cancel req_cancel --by user_ops_1 --reason 'asked twice'"),
+    "cancel": (approvals.cancel, "contextos cancel req_cancel --by user_operator_5 --reason 'asked twice'"),
     "runs": (runs.runs, "contextos runs --limit 5"),
     "show": (runs.show, "contextos show req_large"),
     "compile": (requests.compile_request, "contextos compile requests/large.json"),

@@ -6,7 +6,7 @@ Who answers sees the whole question first.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,12 +27,17 @@ from contextos.cli.terminal import give, remark
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
 AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Who answers: an approver of the directory.")]
-KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The approver's key: 32 bytes in hex.")]
+OperatorOption = Annotated[
+    str, typer.Option("--as", metavar="ID", help="Who settles: an operator of the directory, and not who asked.")
+]
+KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Their key: 32 bytes in hex.")]
 LocalOption = Annotated[
-    bool, typer.Option("--unsafe-local", help="Answer without a key, where the settings allow it; the record says so.")
+    bool, typer.Option("--unsafe-local", help="Say it without a key, where the settings allow it; the record says so.")
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept and signed.")]
-ByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Who says so; kept in the record.")]
+ByOption = Annotated[
+    str, typer.Option("--by", metavar="ID", help="Who says so: who asked, the agent's owner or an operator.")
+]
 
 
 def approve(
@@ -67,9 +72,9 @@ def deny(
 
 def settle(
     run: RunArgument,
-    by: ByOption,
+    as_id: OperatorOption,
     evidence: Annotated[
-        str, typer.Option("--evidence", metavar="REF", help="From where you know: a ticket, a statement.")
+        str, typer.Option("--evidence", metavar="REF", help="From where you know, as `artifact:ticket_4711#rev_1`.")
     ],
     happened: Annotated[
         bool, typer.Option("--happened", help="The effect happened; then --output says what it gave.")
@@ -79,6 +84,8 @@ def settle(
         str, typer.Option("--output", metavar="JSON", help="What the call gave back; `@FILE` reads it.")
     ] = "",
     mutation: Annotated[list[str] | None, typer.Option("--mutation", help="What it changed; may be repeated.")] = None,
+    key: KeyOption = None,
+    unsafe_local: LocalOption = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -89,13 +96,14 @@ def settle(
     stated = _object(output) if output else None
     if did_not and (stated is not None or mutation):
         raise InvalidInput(Problem("", "usage", "what did not happen has no output", "drop --output and --mutation"))
+    vouch = _vouch(key, unsafe_local, of="settlement")
 
     async def act(session: Session) -> Any:
         from contextos.desk import Settlement, settle
 
         run_id = await session.run_id(run)
-        said = Settlement(happened, by, evidence, stated, tuple(mutation or ()))
-        await settle(session.deployment, session.tenant_id, run_id, said)
+        said = Settlement(happened, as_id, evidence, stated, tuple(mutation or ()))
+        await settle(session.deployment, session.tenant_id, run_id, said, vouch=vouch)
         return await session.drive_on(run_id)
 
     view = within(workspace, tenant, act)
@@ -125,25 +133,27 @@ def cancel(
     return 0 if view.state == "cancelled" else exit_code_of(view)
 
 
-def signed_by(key: Path) -> Any:
-    """How an approver vouches with the key in a file."""
+def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
+    """How an approver or an operator vouches with the key in a file."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from contextos.app import read_seed
     from contextos.trust.assertion import sign_statement
     from contextos.trust.seal import kid_of
+    from contextos.trust.settlement import sign_settlement
 
+    sign = {"answer": sign_statement, "settlement": sign_settlement}[of]
     seed = read_seed(key)
     kid = kid_of(Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
-    return lambda said: {"kind": "jws", "token": sign_statement(seed, kid, said)}
+    return lambda said: {"kind": "jws", "token": sign(seed, kid, said)}
 
 
-def _vouch(key: Path | None, unsafe_local: bool) -> Any:
+def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     if (key is None) == (not unsafe_local):
-        detail = "an answer is signed with the approver's key, or is --unsafe-local"
+        detail = f"the {of} is signed with the key of who gives it, or is --unsafe-local"
         raise InvalidInput(Problem("", "usage", detail, "give exactly one of --key FILE and --unsafe-local"))
     if key is not None:
-        return signed_by(key)
+        return signed_by(key, of=of)
     from contextos.desk import unsafe_local as unsigned
 
     return unsigned

@@ -93,7 +93,7 @@ def outcome_lines(view: Any) -> list[str]:
     if view.waiting:
         return [
             f"{view.run_id} waits: it is not known whether {safe(view.waiting['capability_id'])} happened",
-            f"next: contextos settle {view.run_id} --happened or --did-not, with --evidence REF and --by ID",
+            f"next: contextos settle {view.run_id} --happened or --did-not, with --evidence REF --as ID --key FILE",
         ]
     if not view.ended:
         return [f"{view.run_id} is held up ({view.state}); next: contextos resume"]

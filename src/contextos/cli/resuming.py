@@ -8,13 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from contextos.cli.opening import Session
 from contextos.cli.terminal import remark
+from contextos.deployment import due_now
 from contextos.errors import Unavailable
 
-PAGE: Final = 1000
 PATIENCE_S: Final = 60.0
 
 
@@ -34,7 +32,7 @@ async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIEN
     A run that is still held up after `patience_s` comes back with `Unavailable`.
     """
     app = session.app
-    runs = await _due(session)
+    runs = [run async for run in due_now(app.deployment)]
     await app.engine.start()
     try:
         for tenant_id, run_id in runs:
@@ -54,21 +52,6 @@ async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIEN
             error = Unavailable("run", f"`{run_id}` is held up or driven by another process")
         driven.append(Driven(tenant_id, run_id, view.state, error))
     return driven
-
-
-async def _due(session: Session) -> list[tuple[str, str]]:
-    """Runs that are due now, and those under the lease of an owner that no longer lives."""
-    ports = session.app.deployment.ports
-    now_us = ports.clock.now_us()
-    due = {run async for run in ports.stores.due(now_us, limit=PAGE)}
-    found = []
-    async for tenant_id, run_id in ports.stores.due(now_us + session.app.deployment.lease_ttl_us, limit=PAGE):
-        leases = await ports.stores.tenant(tenant_id).scan("leases", key=run_id)
-        held: dict[str, Any] = orjson.loads(leases[0].body) if leases else {"until_us": 0}
-        orphaned = held["until_us"] > now_us and not ports.alive(held["owner"])
-        if orphaned or ((tenant_id, run_id) in due and held["until_us"] <= now_us):
-            found.append((tenant_id, run_id))
-    return found
 
 
 async def _idle(engine: Any, patience_s: float) -> None:

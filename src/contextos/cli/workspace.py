@@ -1,4 +1,4 @@
-"""A workspace from the shipped example: keys, a signed pack, a directory with an approver's key, graph, shop, requests.
+"""A workspace from the shipped example: keys, a signed pack, a directory with two people's keys, graph, shop, requests.
 
 Everything that the other commands need to be tried out. Its keys are made on this machine and its directory is a file,
 so each record that is made in it names these development stand-ins. Refuses a directory that is not empty.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "support_refund"
 APPROVER: Final = "user_finance_lead_77"
+OPERATOR: Final = "user_operator_5"
 PAYMENTS: Final = ("keyed", "lookup", "none")
 COPIED: Final = ("shop.py", "graph.json", "pack.json", "request.json")
 UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
@@ -75,11 +76,11 @@ def make(path: Path, payments: str = "keyed") -> Workspace:
         for name in COPIED:
             shutil.copyfile(source / name, path / name)
         keys = KeyRing.from_seed(write_seed(path / "keys" / "runtime.key"))
-        approver = write_seed(path / "keys" / f"{APPROVER}.key")
+        people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, OPERATOR)}
         pack = loads((source / "pack.json").read_bytes())
         tenant_id: str = pack["pack_meta"]["tenant"]
         directory = loads((source / "directory.json").read_bytes())
-        _write(path / "directory.json", {**directory, tenant_id: _with_key(directory[tenant_id], approver)})
+        _write(path / "directory.json", {**directory, tenant_id: _with_keys(directory[tenant_id], people)})
         _write(path / "packs" / "support.json", _sealed(pack, keys))
         entry = _payments_entry(path / "shop.py", payments)
         settings = _settings(entry, digest((path / "shop.py").read_bytes()))
@@ -97,15 +98,17 @@ async def seed(app: App, workspace: Workspace) -> None:
     await app.stores.graph(workspace.tenant_id).put(facts["nodes"], facts["edges"])
 
 
-def _with_key(directory: dict[str, Any], seed_bytes: bytes) -> dict[str, Any]:
-    """A tenant of the example's directory, with the public key of its finance lead."""
+def _with_keys(directory: dict[str, Any], seeds: dict[str, bytes]) -> dict[str, Any]:
+    """A tenant of the example's directory, with the public keys of its finance lead and its operator."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from contextos.trust.seal import kid_of
 
-    public = Ed25519PrivateKey.from_private_bytes(seed_bytes).public_key().public_bytes_raw()
-    held = {"kid": kid_of(public), "public_key": public.hex()}
-    approvers = [{**one, "keys": [held]} if one["approver_id"] == APPROVER else one for one in directory["approvers"]]
+    held = {}
+    for name, seed_bytes in seeds.items():
+        public = Ed25519PrivateKey.from_private_bytes(seed_bytes).public_key().public_bytes_raw()
+        held[name] = [{"kid": kid_of(public), "public_key": public.hex()}]
+    approvers = [{**one, "keys": held.get(one["approver_id"], one["keys"])} for one in directory["approvers"]]
     return {**directory, "approvers": approvers}
 
 

@@ -226,7 +226,9 @@ class Estimator(Protocol):
 
 
 class Policy(Protocol):
-    """The one pure function that answers every enforcement point."""
+    """The one pure function that answers every enforcement point. `evidence_paths` are what its rules read of evidence."""
+
+    evidence_paths: frozenset[str]
 
     def decide(
         self,

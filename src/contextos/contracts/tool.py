@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contextos.contracts.identity import Chain
 from contextos.contracts.ids import (
@@ -59,7 +59,10 @@ class Idempotency(Model):
 
 
 class CapabilityDefinition(Model):
-    """One capability of an adapter. `approval_mode` is the highest that it can reach; `produces` names evidence."""
+    """One capability of an adapter. `approval_mode` is the highest that it can reach; `produces` names evidence.
+
+    Refuses one whose kind, risk and mode contradict each other: a write that calls itself a read would pass every gate.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_]{1,64}$")
     kind: CapabilityKind
@@ -73,6 +76,14 @@ class CapabilityDefinition(Model):
     required_scopes: Seq[Name] = ()
     produces: Seq[Name] = ()
     description: str = Field(default="", max_length=2000)
+
+    @model_validator(mode="after")
+    def _is_what_it_says(self) -> Self:
+        if self.kind == "write" and (self.approval_mode == "read_only" or self.risk_level == "read"):
+            raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
+        if self.kind == "read" and (self.approval_mode in _WRITES or self.risk_level != "read"):
+            raise ValueError("a read is of risk `read` and reaches no mode of a write; declare it as a write")
+        return self
 
 
 class AdapterDefinition(Model):
@@ -101,7 +112,7 @@ class AdapterReply(Model):
     output: Open | None = None
     error: ToolError | None = None
     mutations: Seq[Name] = ()
-    cost_cents: Amount = 0
+    cost_cents: Cents = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +200,28 @@ class ToolResultEnvelope(Model):
             yield "error", f"status `{self.status}` has no error; use `error` or `failed`"
         if self.status in ("blocked", "rejected", "failed", "error") and self.error is None:
             yield "error", f"status `{self.status}` does not say why; give the error"
+
+
+class Settled(Model):
+    """What an operator found out about an effect of unknown outcome, as the journal keeps it.
+
+    `by` is the operator's id in the directory, `assertion` how they vouch for it, `output` what the call gave back.
+    """
+
+    happened: bool
+    by: Name
+    evidence_ref: EvidenceRef
+    output: Open | None = None
+    mutations: Seq[Name] = ()
+    assertion: Open = {}
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Self:
+        if self.happened and self.output is None:
+            raise ValueError("what happened gave an output; state it")
+        if not self.happened and (self.output is not None or self.mutations):
+            raise ValueError("what did not happen has no output and no mutations; drop them")
+        return self
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:

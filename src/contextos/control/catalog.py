@@ -1,8 +1,8 @@
 """The catalog of one tenant: publish, activate, withdraw, pin, load.
 
-Documents: `pins/<ref>` (digest and kind; written once, never changed), `artifacts/<digest>` (the DSSE envelope of an
-artifact, or the canonical definition of an adapter), `active/policies` (the policies in force above every pack, and
-what is withdrawn). Every act of an operator is one commit with an entry of the tenant's `control` stream.
+Documents: `pins/<ref>` (digest, kind and publisher; written once, never changed), `artifacts/<digest>` (the DSSE
+envelope of an artifact, or the canonical definition of an adapter), `active/policies` (the policies in force above
+every pack, and what is withdrawn). Every operator's act is one commit with an entry of the tenant's `control` stream.
 
 `pin` answers what a run is bound to, `load` turns that answer into artifacts: today from memory, in a replay years
 later from the documents. What is read is held against its digest and its signature, or nothing is loaded.
@@ -12,7 +12,7 @@ Source: shared/design/contracts.md, "Packs, pins, budgets"; contextos-facts.md, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.codec import canonical
@@ -91,7 +91,7 @@ class Catalog:
         if there is not None:
             detail = f"`{stored.ref}` has other content; (id, version) maps to one content digest for ever"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
-        pin = {"digest": stored.digest, "kind": KINDS[type(stored.artifact)]}
+        pin = {"digest": stored.digest, "kind": KINDS[type(stored.artifact)], "by": by}
         writes = (
             Write(PINS, stored.ref, 0, canonical(pin)), Write(ARTIFACTS, stored.digest, 0, canonical(envelope))
         )  # fmt: skip
@@ -144,7 +144,8 @@ class Catalog:
         """What a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
 
         The answer: `pack_ref`; `pins`, name to digest, of every ref, every active policy, `adapter:<id>` of the
-        adapters that the pack registers, and `active_policies`; `policies`, each `{level, ref, digest}`.
+        adapters that the pack registers, and `active_policies`; `policies`, each `{level, ref, digest}`; `publishers`,
+        sorted: who published any of the refs and active policies.
         """
         active = await self._shelf.active()
         key = (tuple(refs), active)
@@ -233,7 +234,11 @@ class Catalog:
         above = [(level, found[ref]) for level, ref in active.policies]
         named = {ref for _, ref in active.policies}
         asked = [found[ref] for ref in dict.fromkeys(refs) if ref not in named]
-        return resolve(asked, above, definitions, self._runtime_version)
+        pinned = resolve(asked, above, definitions, self._runtime_version)
+        if isinstance(pinned, Refused):
+            return pinned
+        publishers = {await self._shelf.publisher_of(ref) for ref in found}
+        return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
     async def _change(
         self, kind: str, active: Active, body: dict[str, Any], said: dict[str, Any], by: str, at_us: int, salt: Salt

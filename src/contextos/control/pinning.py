@@ -31,17 +31,20 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The artifacts of a run: the pack's ref, the digest of each ref, policies by level, and the pack's adapters."""
+    """The artifacts of a run: the pack's ref, the digest of each ref, policies by level, the pack's adapters, and who
+    published any of them."""
 
     pack_ref: str
     pins: Mapping[str, str]
     policies: tuple[tuple[Level, str], ...]
     adapters: tuple[str, ...]
+    publishers: tuple[str, ...] = ()
 
     def answer(self, more: Mapping[str, str]) -> dict[str, Any]:
         """What `run.pinned` records, a new object each time; `more` are pins that are no refs."""
         policies = [{"level": level, "ref": ref, "digest": self.pins[ref]} for level, ref in self.policies]
-        return {"pack_ref": self.pack_ref, "pins": {**self.pins, **more}, "policies": policies}
+        return {"pack_ref": self.pack_ref, "pins": {**self.pins, **more}, "policies": policies,
+                "publishers": list(self.publishers)}  # fmt: skip
 
 
 def refuse_form(refs: Sequence[str]) -> Refused | None:

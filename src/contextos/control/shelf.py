@@ -60,7 +60,7 @@ class Shelf:
 
     def __init__(self, store: Store, open_envelope: OpenEnvelope, *, allow_unsigned: bool) -> None:
         self._store, self._verify, self._allow_unsigned = store, open_envelope, allow_unsigned
-        self._refs: Recent[str] = Recent()
+        self._refs: Recent[tuple[str, str]] = Recent()
         self._stored: Recent[Stored] = Recent()
         self._definitions: Recent[AdapterDefinition] = Recent()
         self._addresses: Recent[tuple[AdapterDefinition, str]] = Recent()
@@ -90,11 +90,21 @@ class Shelf:
 
     async def digest_of(self, ref: str) -> str | None:
         """The content address that a ref maps to; None for one that is not published here."""
+        pinned = await self._pinned(ref)
+        return None if pinned is None else pinned[0]
+
+    async def publisher_of(self, ref: str) -> str | None:
+        """Who published a ref, and so may not approve what rests on it; None for one that is not published here."""
+        pinned = await self._pinned(ref)
+        return None if pinned is None else pinned[1]
+
+    async def _pinned(self, ref: str) -> tuple[str, str] | None:
         if ref not in self._refs:
             documents = await self._store.scan(PINS, key=ref)
             if not documents:
                 return None
-            self._refs.keep(ref, loads(documents[0].body)["digest"])
+            said = loads(documents[0].body)
+            self._refs.keep(ref, (said["digest"], said["by"]))
         return self._refs[ref]
 
     async def published(self, ref: str) -> Stored | None:

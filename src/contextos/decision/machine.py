@@ -62,7 +62,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     "executing": {
         **_stay(
             "executing", "run.resumed", "act.looked_up", "tool.refused", "tool.dispatching", "tool.returned",
-            "evidence.frozen", "approval.voided", *_SAME,
+            "evidence.frozen", "approval.voided", "identity.resolved", *_SAME,
         ),
         "approval.asked": "waiting",
         "record.revised": "waiting",
@@ -70,7 +70,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     },
     "waiting": {
         **_stay("waiting", "record.revised", "approval.answered", "approval.expired", "run.cancel_requested", "run.resumed",
-                "effect.settled", "identity.resolved", "evidence.rechecked", "act.looked_up", "policy.decided"),
+                "identity.resolved", "evidence.rechecked", "act.looked_up", "policy.decided"),
+        "effect.settled": "executing",
         "approval.voided": "executing",
         "tool.dispatching": "executing",
         "tool.refused": "executing",

@@ -1,15 +1,15 @@
 """`LocalEngine`: drives runs as asyncio tasks of this process.
 
-A submit or a timer is a hint that may be lost; the sweep of `due` is the truth and finds every run again,
-also those of a process that was killed. A run is never driven twice at once here; a wake that comes during
-a drive is followed by another drive.
+A submit or a timer is a hint that may be lost; the sweep of `due` is the truth and finds every run again, also those
+of a process that was killed: at once where `orphans` tells of them, else when their lease runs out. A run is never
+driven twice at once here; a wake that comes during a drive is followed by another drive.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,8 @@ SWEEP: Final[Run] = ("", "due")
 """Under this name `failures` keeps what stopped a sweep."""
 
 OnFailure = Callable[[str, str, BaseException], None]
+Orphans = Callable[[], AsyncIterator[Run]]
+"""Runs whose driver is dead although they are not due yet. Asking costs a look at each that comes due soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class EngineLimits:
     max_conflicts: int = 8
     conflict_backoff_ms: int = 5
     sweep_interval_ms: int = 1000
+    orphans_interval_ms: int = 30_000
     sweep_page: int = 1000
     timer_horizon_ms: int = 60_000
     wake_floor_ms: int = 1
@@ -57,12 +60,14 @@ class LocalEngine:
         stores: Stores,
         clock: Clock,
         *,
+        orphans: Orphans | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
         self.failures: dict[Run, BaseException] = {}
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
+        self._orphans, self._next_orphans_us = orphans, 0
         self._on_failure = on_failure
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
@@ -217,10 +222,18 @@ class LocalEngine:
     async def _enqueue_due(self) -> None:
         # Runs at rest are due too; they must not fill the page and hide the others.
         page = self._limits.sweep_page + len(self.failures)
-        async for run in self._stores.due(self._clock.now_us(), limit=page):
-            resting = run in self.failures and not isinstance(self.failures[run], Conflict)
-            if not (resting or run in self._driving or run in self._retries):
-                self._enqueue(run)
+        now_us = self._clock.now_us()
+        async for run in self._stores.due(now_us, limit=page):
+            self._found(run)
+        if self._orphans is not None and now_us >= self._next_orphans_us:
+            async for run in self._orphans():
+                self._found(run)
+            self._next_orphans_us = now_us + self._limits.orphans_interval_ms * 1000
+
+    def _found(self, run: Run) -> None:
+        resting = run in self.failures and not isinstance(self.failures[run], Conflict)
+        if not (resting or run in self._driving or run in self._retries):
+            self._enqueue(run)
 
     def _swept(self, task: asyncio.Task[None]) -> None:
         self._sweeping = None

@@ -6,15 +6,18 @@ All live outside the processes and call into one of them; when it dies they know
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from contextos import desk
+from contextos.audit import verify_tenant
 from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Unavailable
 from contextos.sim import example
 from contextos.sim.scenario import Asked
 from contextos.sim.scheduler import Drive, HostDown, immediately, join, pause
 from contextos.trust.assertion import sign_statement
+from contextos.trust.settlement import sign_settlement
 
 if TYPE_CHECKING:
     from contextos.sim.ports import Host
@@ -24,6 +27,7 @@ UNKNOWN = (Unavailable, HostDown, Conflict)
 """After one of these a caller does not know, and asks again."""
 
 GOOD_APPROVERS = ("user_finance_lead_77", "user_finance_lead_78")
+OPERATOR = "user_operator_5"
 BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
 
 
@@ -185,31 +189,39 @@ async def settle(world: World, run_id: str) -> None:
     assert refund is not None, "what is unsettled was dispatched"
     effect = world.shop.by_key(refund["envelope"]["idempotency_key"])
     told = desk.Settlement(
-        happened=effect is not None, by="operator_1", evidence_ref="artifact:bank_statement#rev_1",
+        happened=effect is not None, by=OPERATOR, evidence_ref="artifact:bank_statement#rev_1",
         output=effect.output if effect else None, mutations=(f"refund:{effect.number}",) if effect else (),
     )  # fmt: skip
     world.exercised["settlements"] += 1
     if world.chance.random() < 0.3:
-        world.scheduler.spawn("operator", _settle(world, run_id, told))
-    await _settle(world, run_id, told)
+        by = world.chance.choice(("usr_771", "usr_owner_1", GOOD_APPROVERS[0], OPERATOR))
+        await _settle(world, run_id, replace(told, by=by), key_of="somebody else" if by == OPERATOR else by)
+    if world.chance.random() < 0.3:
+        world.scheduler.spawn("operator", _settle(world, run_id, told, key_of=OPERATOR))
+    await _settle(world, run_id, told, key_of=OPERATOR)
 
 
-async def _settle(world: World, run_id: str, told: desk.Settlement) -> None:
+async def _settle(world: World, run_id: str, told: desk.Settlement, *, key_of: str) -> None:
+    """Settle with somebody's key; who is no operator, or signs with another's key, must be refused."""
+
+    def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"kind": "jws", "token": sign_settlement(example.approver_key(key_of), f"key_{told.by}", said)}
+
     try:
-        await reach(world, "settle", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told))
-    except (*UNKNOWN, ApprovalRefused):
+        await reach(
+            world, "settle", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told, vouch=vouch)
+        )
+    except (*UNKNOWN, ApprovalRefused) as refused:
+        world.exercised[f"settlement refused: {getattr(refused, 'reason', 'unknown')}"] += 1
         return
+    if (told.by, key_of) != (OPERATOR, OPERATOR):
+        world.judge.violated("settlements_that_do_not_count", f"`{run_id}` took one of `{told.by}` by `{key_of}`")
 
 
 async def _settle_wrongly(world: World, run_id: str) -> None:
-    told = desk.Settlement(happened=False, by="operator_2", evidence_ref="artifact:rumour#rev_1")
-    before = world.judge.runs[run_id].kinds["effect.settled"]
-    try:
-        await reach(world, "settle wrongly", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told))
-    except (*UNKNOWN, ApprovalRefused):
-        return
-    if world.judge.runs[run_id].kinds["effect.settled"] == before:
-        world.judge.violated("acknowledged_is_durable", f"a settlement of `{run_id}` was taken and is not there")
+    """Settle what is not to be settled: the run does not wait for it, and if it does by then, the key is not theirs."""
+    told = desk.Settlement(happened=False, by=OPERATOR, evidence_ref="artifact:rumour#rev_1")
+    await _settle(world, run_id, told, key_of="somebody else")
 
 
 async def canceller(world: World) -> None:
@@ -224,7 +236,7 @@ async def canceller(world: World) -> None:
     run_id = running[world.chance.randrange(len(running))].run_id
     try:
         await reach(world, "cancel", lambda deployment: desk.cancel(
-            deployment, example.TENANT, run_id, by="operator_1", reason="the customer changed their mind"
+            deployment, example.TENANT, run_id, by=OPERATOR, reason="the customer changed their mind"
         ))  # fmt: skip
     except (*UNKNOWN, ApprovalRefused) as refused:
         world.exercised[f"cancel refused: {type(refused).__name__}"] += 1
@@ -256,6 +268,18 @@ async def nudger(world: World) -> None:
             continue
 
 
+async def auditor(world: World) -> None:
+    """Verifies the tenant while its runs go on: what it finds must hold at any moment."""
+    for _ in range(3):
+        await pause(world.chance.randint(1, 60_000_000))
+        try:
+            await reach(world, "audit", lambda deployment: verify_tenant(
+                deployment.ports.stores.tenant(example.TENANT), example.TENANT, example.keys()
+            ))  # fmt: skip
+        except UNKNOWN:
+            continue
+
+
 async def meddler(world: World) -> None:
     """Changes something that runs are bound to at some time."""
     await pause(world.chance.randint(1, 200_000_000))
@@ -275,7 +299,7 @@ def meddle(world: World, what: str) -> None:
     elif what == "pack":
         catalog = world.admin.catalog(example.TENANT)
         immediately(catalog.withdraw(
-            "ctxpack.support@5.2.0", by="operator_1", reason="recalled", at_us=now_us, salt=world.entropy.take
+            "ctxpack.support@5.2.0", by=OPERATOR, reason="recalled", at_us=now_us, salt=world.entropy.take
         ))  # fmt: skip
         world.meddled.setdefault("pack", now_us)
     else:

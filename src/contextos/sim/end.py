@@ -111,9 +111,9 @@ def _acts_are_true(world: World) -> None:
     for document in immediately(world.stores.tenant(example.TENANT).scan("keys")):
         act, key = orjson.loads(document.body), document.key.rsplit("/", 1)[1]
         done = world.shop.by_key(key) is not None
-        if act["state"] not in ("completed", "released"):
+        if act["state"] not in ("completed", "released", "unusable"):
             world.judge.violated("acts_are_settled", f"`{document.key}` is left `{act['state']}`")
-        elif done != (act["state"] == "completed"):
+        elif done != (act["state"] != "released"):
             detail = f"`{document.key}` is `{act['state']}`, and it {'was' if done else 'was not'} paid"
             world.judge.violated("acts_are_true", detail)
 

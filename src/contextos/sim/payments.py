@@ -50,7 +50,10 @@ class Effect:
 
 
 class Shop:
-    """Orders, and every refund that was ever paid. `on_effect` is told of each the moment it happens."""
+    """Orders, and every refund that was ever paid. `on_effect` is told of each the moment it happens.
+
+    `under_way` counts the calls that may still pay: in a process that stands still, or on the network.
+    """
 
     def __init__(
         self, orders: Mapping[str, Order], strategy: str, now_us: Callable[[], int], on_effect: Callable[[Effect], None]
@@ -153,6 +156,13 @@ class PaymentsAdapter:
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         assert capability == "issue_refund", "the shop has one way to pay"
+        self.shop.under_way += 1
+        try:
+            return await self._call(args, context)
+        finally:
+            self.shop.under_way -= 1
+
+    async def _call(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         await self.line.enter("payments.call")
         strikes = self.faults.strikes
         if strikes("adapter_unavailable"):

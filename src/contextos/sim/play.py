@@ -17,7 +17,7 @@ STORM_US: Final = 7_200_000_000
 STORM_STEPS: Final = 6_000
 HEAL_STEPS: Final = 60_000
 MAX_ROUNDS: Final = 400
-RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "nudger")
+RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "nudger", "auditor")
 """Who goes home when the weather turns good; what they began goes on."""
 
 
@@ -54,6 +54,8 @@ def _set_out(world: World) -> None:
     spawn("operator", actors.operator(world))
     if world.scenario.cancels:
         spawn("canceller", actors.canceller(world))
+    if world.chance.random() < 0.2:
+        spawn("auditor", actors.auditor(world))
     if world.scenario.nudges:
         spawn("nudger", actors.nudger(world))
     if world.scenario.meddling:

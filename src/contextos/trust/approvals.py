@@ -41,7 +41,9 @@ class Approvals:
     async def obtain(self, action: Action) -> Redeemed | Failure:
         """An approval that counts now, or the failure that says why there is none."""
         asked = self._question(action)
-        document = {**asked, "run_id": self.scope.run.run_id, "state": "open"}
+        # The question itself stays in the journal, where it can be erased.
+        kept = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
+        document = {**{name: asked[name] for name in kept}, "run_id": self.scope.run.run_id, "state": "open"}
         approval_id = asked["approval_id"]
         self.journal.note("approval.asked", action.key, asked)
         self.journal.stage(Write("approvals", approval_id, 0, orjson.dumps(document)))

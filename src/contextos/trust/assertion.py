@@ -8,11 +8,14 @@ Source: shared/design/contracts.md, "Approval modes"; standards.md, A8 and B4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.identity import Approver
 from contextos.errors import ApprovalRefused
 from contextos.trust.jws import sign_compact, verify_compact
+
+OPERATOR: Final = "operator"
+"""The role of who settles uncertain effects and stops runs of others. It answers no gate by itself."""
 
 
 def statement(asked: Mapping[str, Any], approver_id: str, verdict: str, reason: str) -> dict[str, Any]:
@@ -27,6 +30,18 @@ def statement(asked: Mapping[str, Any], approver_id: str, verdict: str, reason: 
 def sign_statement(private_key: bytes, kid: str, said: Mapping[str, Any]) -> str:
     """The compact JWS by an approver's raw Ed25519 private key."""
     return sign_compact(private_key, kid, "contextos-approval+jws", said)
+
+
+def misgranted(approver: Approver, role: str) -> ApprovalRefused | None:
+    """Why nobody else stands behind a role that somebody holds, or None. A grant without a grantor is nobody's."""
+    grantor = approver.granted_by.get(role)
+    if not grantor:
+        return ApprovalRefused(
+            "not_granted", f"nobody is named who granted the role `{role}` to `{approver.approver_id}`"
+        )
+    if grantor == approver.approver_id:
+        return ApprovalRefused("self_granted", f"`{approver.approver_id}` granted the role `{role}` to themselves")
+    return None
 
 
 def asserted(approver: Approver, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> ApprovalRefused | None:
@@ -44,8 +59,9 @@ def asserted(approver: Approver, asked: Mapping[str, Any], answer: Mapping[str, 
         )
     if role not in approver.roles:
         return ApprovalRefused("not_approver", f"`{approver.approver_id}` does not hold the role `{role}`")
-    if approver.granted_by.get(role) == approver.approver_id:
-        return ApprovalRefused("self_granted", f"`{approver.approver_id}` granted the role `{role}` to themselves")
+    misgrant = misgranted(approver, role)
+    if misgrant:
+        return misgrant
     assertion = answer["assertion"]
     if assertion["kind"] == "unsafe_local":
         return None

@@ -18,6 +18,7 @@ from contextos.contracts.codec import canonical, content_address, loads
 from contextos.contracts.journal import (
     INDEX,
     KINDS,
+    SEMANTICS,
     Batch,
     Draft,
     Entry,
@@ -31,12 +32,13 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.contracts.ports import Ask, Clock, Entropy, Keys, Store
-from contextos.errors import ChainBroken, ReplayMismatch
+from contextos.errors import ChainBroken, ReplayMismatch, UnknownSemantics
 
 Step = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
 
 MAX_ENTRIES: Final = 10_000
+
 
 
 @dataclass(slots=True)
@@ -298,3 +300,14 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry]) -> str:
             raise ChainBroken(stream, number, "has a body that its digest does not cover")
         head = entry.hash
     return head
+
+
+def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
+    """Raises `UnknownSemantics` for a run that was made under rules that this runtime does not know."""
+    for entry in tape:
+        if entry.kind == "run.pinned" and entry.body is not None:
+            pinned = orjson.loads(entry.body)["answer"]
+            if "failure" not in pinned and pinned.get("semantics") != SEMANTICS:
+                raise UnknownSemantics(
+                    f"the run has semantics {pinned.get('semantics')}, this runtime knows {SEMANTICS}; use its own"
+                )

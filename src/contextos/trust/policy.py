@@ -54,6 +54,8 @@ class PolicySet:
         self.rules = {rule.rule_id: rule for rule in rules}
         self.bundle_ids = tuple(bundle_ids)
         self._index = Index(self.rules.values())
+        read = (fact.segments for rule in self.rules.values() for fact in rule.facts)
+        self.evidence_paths = frozenset(".".join(path[1:]) for path in read if path[0] == "evidence")
 
     def decide(
         self, point: Point, facts: Mapping[str, Any], *, capability: CapabilityView | None, granted: bool,

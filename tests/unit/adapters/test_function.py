@@ -120,6 +120,58 @@ def test_an_answer_that_is_no_object_is_a_fault(capability: str, heard: type[Exc
         call(adapter(look=text, act=text), capability)
 
 
+REPLY = AdapterReply(output={})
+NO_REPLIES = [
+    {1: 2}, None, 7, AdapterReply.model_construct(output={1: 2}), REPLY.model_copy(update={"cost_cents": 1e300}),
+    REPLY.model_copy(update={"cost_cents": float("nan")}), REPLY.model_copy(update={"mutations": ("half \ud800",)}),
+    REPLY.model_copy(update={"mutations": 7}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", NO_REPLIES, ids=lambda answer: repr(answer)[:60])
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_an_answer_that_makes_no_reply_is_a_fault(answer: Any, capability: str, heard: type[Exception]) -> None:
+    with pytest.raises(heard):
+        call(adapter(look=lambda args, context: answer, act=lambda args, context: answer), capability)
+
+
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_a_cost_that_cannot_be_counted_is_a_fault(capability: str, heard: type[Exception]) -> None:
+    def dear(args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        return AdapterReply(output={}, cost_cents=1e300)
+
+    with pytest.raises(heard, match="ValidationError"):
+        call(adapter(look=dear, act=dear), capability)
+
+
+class MuteError(BusinessError):
+    """One that cannot be told."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (BusinessError("c" * 600, "m" * 300_000), "c" * 512, "m" * 262_144),
+        (BusinessError(404, "gone"), "404", "gone"),  # type: ignore[arg-type]
+        (BusinessError("half", "a\ud800b"), "half", "a?b"),
+        (BusinessError("x", None, retryable=None), "x", "None"),  # type: ignore[arg-type]
+    ],
+    ids=["long", "number", "half a character", "nothing"],
+)
+def test_a_business_error_is_told_whatever_it_holds(error: BusinessError, code: str, message: str) -> None:
+    told = call(adapter(act=raises(error)), "act").error
+    assert told is not None
+    assert (told.code, told.message, told.retryable) == (code, message, False)
+
+
+def test_a_business_error_that_cannot_be_told_is_a_fault() -> None:
+    with pytest.raises(LostReply, match="ZeroDivisionError"):
+        call(adapter(act=raises(MuteError("x", "y"))), "act")
+
+
 @pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
 def test_a_thread_that_does_not_answer_in_time_goes_on(capability: str, heard: type[Exception]) -> None:
     go, done = threading.Event(), threading.Event()
@@ -190,6 +242,19 @@ def test_a_lookup_is_asked_by_key_and_may_know_of_nothing() -> None:
     found = looked_up(lambda key, context: {"key": key})
     assert found is not None
     assert found.output == {"key": "ik_0123456789abcdef"}
+
+
+@pytest.mark.parametrize("answer", [{1: 2}, 7, False], ids=repr)
+def test_a_lookup_that_answers_no_reply_says_nothing_certain(answer: Any) -> None:
+    with pytest.raises(LostReply):
+        looked_up(lambda key, context: answer)
+
+
+def test_a_lookup_may_tell_a_business_error() -> None:
+    found = looked_up(raises(BusinessError("declined", "no")))
+    assert found is not None
+    assert found.error is not None
+    assert found.error.code == "declined"
 
 
 @pytest.mark.parametrize("error", [Unavailable("shop", "closed"), LostReply("gone"), OddError(), OSError()])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from contextos.cli import run
-from contextos.cli.workspace import APPROVER
+from contextos.cli.workspace import APPROVER, OPERATOR
 
 SRC = Path(__file__).resolve().parents[3] / "src"
 
@@ -44,6 +44,10 @@ class Shop:
     @property
     def key(self) -> list[str]:
         return ["--as", APPROVER, "--key", str(self.path / "keys" / f"{APPROVER}.key")]
+
+    @property
+    def operator(self) -> list[str]:
+        return ["--as", OPERATOR, "--key", str(self.path / "keys" / f"{OPERATOR}.key")]
 
     def request(self, name: str) -> str:
         return str(self.path / "requests" / f"{name}.json")

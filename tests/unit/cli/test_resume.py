@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 from contextlib import closing
 
 import pytest
+
+from contextos.app import Settings, open_app
 
 
 @pytest.mark.parametrize("payments", ["keyed", "lookup"])
@@ -29,6 +32,32 @@ def test_a_run_that_was_killed_after_it_paid_is_finished_and_not_paid_again(
     assert shop.refunds().count(("ord_882", 1200)) == 1
     assert shop.say("replay", "req_lost").code == 0
     assert shop.say("verify").code == 0
+
+
+def test_an_engine_that_starts_finishes_at_once_what_a_killed_process_held(shop, command) -> None:
+    start, environment = command
+    subprocess.run(
+        [*start, "invoke", shop.request("lost")],
+        capture_output=True,
+        check=False,
+        env=environment | {"SHOP_FAILPOINT": "after_payment", "CONTEXTOS_WORKSPACE": str(shop.path)},
+    )
+    assert shop.say("show", "req_lost", "--json").json["state"] not in ("completed", "rejected")
+
+    async def started() -> None:
+        app = await open_app(Settings.read(shop.path))
+        try:
+            await app.engine.start()
+            async with asyncio.timeout(60):
+                await app.engine.idle()
+            await app.engine.stop()
+            assert not app.engine.failures
+        finally:
+            app.close()
+
+    asyncio.run(started())
+    assert shop.say("show", "req_lost", "--json").json["state"] == "completed"
+    assert shop.refunds().count(("ord_882", 1200)) == 1
 
 
 def test_nothing_due_is_said(shop) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contextos.cli.timeline import PARTS
+from contextos.cli.workspace import OPERATOR
 from contextos.store.sqlite import SqliteStores
 
 
@@ -102,7 +103,7 @@ def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
 
 def test_a_waiting_run_is_cancelled(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", "--json")
+    said = shop.say("cancel", "req_cancel", "--by", OPERATOR, "--json")
     assert (said.code, said.json["state"]) == (0, "cancelled")
     assert ("ord_895", 8000) not in shop.refunds()
 
@@ -124,9 +125,8 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
         "req_lost",
         "--happened",
         "--evidence",
-        "bank:1",
-        "--by",
-        "user_ops_1",
+        "artifact:bank#rev_1",
+        *lost.operator,
         "--output",
         json.dumps(output),
         "--mutation",
@@ -138,15 +138,39 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
 
 
 def test_an_uncertain_effect_that_did_not_happen_is_settled_and_not_sent_again(lost) -> None:
-    said = lost.say("settle", "req_lost", "--did-not", "--evidence", "bank:1", "--by", "user_ops_1", "--json")
+    said = lost.say("settle", "req_lost", "--did-not", "--evidence", "artifact:bank#rev_1", *lost.operator, "--json")
     assert said.code == 1
     assert lost.refunds().count(("ord_882", 1200)) == 1
 
 
 def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
-    given = ("--evidence", "bank:1", "--by", "user_ops_1", "--output", '{"paid": true}')
+    given = ("--evidence", "artifact:bank#rev_1", *lost.operator, "--output", '{"paid": true}')
     assert lost.say("settle", "req_lost", "--happened", *given).code == 2
     assert lost.say("runs", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
+
+
+@pytest.mark.parametrize(
+    ("who", "key", "reason"),
+    [
+        ("usr_771", OPERATOR, "self_settlement"),
+        ("user_finance_lead_77", "user_finance_lead_77", "not_operator"),
+        (OPERATOR, "runtime", "assertion_invalid"),
+        (OPERATOR, None, "unsafe_not_allowed"),
+    ],
+)
+def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:
+    vouched = ["--key", str(lost.path / "keys" / f"{key}.key")] if key else ["--unsafe-local"]
+    given = ("--evidence", "artifact:bank#rev_1", "--as", who, *vouched)
+    said = lost.say("settle", "req_lost", "--did-not", *given, "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, reason)
+    assert lost.say("runs", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
+
+
+def test_a_stranger_cannot_cancel(shop) -> None:
+    shop.say("invoke", shop.request("cancel"))
+    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "not_operator")
+    assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_cancel"]
 
 
 def test_runs_are_listed_newest_first_in_pages(shop) -> None:

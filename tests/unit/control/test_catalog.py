@@ -50,7 +50,7 @@ def test_what_is_published_stands_under_its_ref_and_its_digest(shelves: Shelves)
     envelope = pack_envelope()
     assert shelves.publish(envelope) == REF
     address = content_address(pack_json())
-    assert shelves.document("pins", REF) == {"digest": address, "kind": "context_pack"}
+    assert shelves.document("pins", REF) == {"digest": address, "kind": "context_pack", "by": "ops"}
     assert shelves.document("artifacts", address) == envelope
     said = {"ref": REF, "digest": address, "kind": "context_pack", "by": "ops"}
     assert shelves.control() == [("artifact.published", said)]

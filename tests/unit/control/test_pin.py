@@ -52,7 +52,25 @@ def test_the_answer_names_every_digest(shelves: Shelves) -> None:
             "active_policies": content_address([["tenant", HOUSE]]),
         },
         "policies": [{"level": "tenant", "ref": HOUSE, "digest": house}],
+        "publishers": ["ops"],
     }  # fmt: skip
+
+
+def test_the_answer_names_who_published_any_of_it_once_and_in_order(shelves: Shelves) -> None:
+    whole, intents, specs = split()
+    shelves.publish(policy_envelope(tenant=TENANT), by="zoe")
+    shelves.activate(("tenant", HOUSE))
+    shelves.publish(policy_envelope(bundle_id="POLICY_OTHER", rule_id="R_OTHER"), by="nobody_asked")
+    refs = [shelves.publish(one, by=by) for one, by in ((whole, "bob"), (intents, "amy"), (specs, "bob"))]
+    assert shelves.pin(*refs)["publishers"] == ["amy", "bob", "zoe"]
+    again = run(shelves.again().pin(refs, shelves.definitions))
+    assert again["publishers"] == ["amy", "bob", "zoe"], "another process reads it from the documents"
+
+
+def test_who_publishes_the_same_again_is_not_its_publisher(shelves: Shelves) -> None:
+    shelves.publish(pack_envelope(), by="late")
+    assert shelves.document("pins", REF)["by"] == "ops"
+    assert shelves.pin()["publishers"] == ["ops"]
 
 
 def test_each_answer_is_an_object_of_its_own(shelves: Shelves) -> None:

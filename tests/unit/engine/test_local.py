@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,9 +53,9 @@ class World:
         finally:
             self.now[run] -= 1
 
-    def engine(self, limits: EngineLimits = LIMITS) -> LocalEngine:
+    def engine(self, limits: EngineLimits = LIMITS, **more: Any) -> LocalEngine:
         report = lambda tenant, run, fault: self.reported.append((tenant, run, fault))  # noqa: E731
-        return LocalEngine(self.advance, self.stores, self.clock, limits=limits, on_failure=report)
+        return LocalEngine(self.advance, self.stores, self.clock, limits=limits, on_failure=report, **more)
 
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> World:
@@ -72,6 +72,33 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> World:
 async def until(condition: Callable[[], Any]) -> None:
     while not condition():  # noqa: ASYNC110 - what is waited for is the engine's own doing
         await asyncio.sleep(0.001)
+
+
+def test_a_start_recovers_what_a_dead_owner_holds_and_looks_again_after_a_while() -> None:
+    async def scenario(world: World) -> None:
+        looks: list[int] = []
+
+        async def orphans() -> AsyncIterator[tuple[str, str]]:
+            looks.append(world.clock.us)
+            yield "acme", f"run_{len(looks)}"
+
+        for number in (1, 2):
+            await world.wake(f"run_{number}", world.clock.us + 180_000_000)
+        limits = replace(LIMITS, orphans_interval_ms=1000)
+        engine = world.engine(limits, orphans=orphans)
+        await engine.start()
+        await engine.idle()
+        assert world.drives == ["run_1"]
+        world.clock.us += 999_999
+        await world.wake("run_swept")
+        await until(lambda: "run_swept" in world.drives)
+        assert len(looks) == 1
+        world.clock.us += 1
+        await until(lambda: "run_2" in world.drives)
+        await engine.stop()
+        assert not engine.failures
+
+    play(scenario)
 
 
 def test_a_start_recovers_every_run_that_was_left_due() -> None:

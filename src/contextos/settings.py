@@ -1,0 +1,184 @@
+"""`Settings`: what a deployment is told at start. Everything in it is checked there, and nothing per request.
+
+Refuses names that are not known, values of another type or out of bounds, and any development stand-in under the
+profile `service`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.contracts.codec import MAX_BYTES
+from contextos.contracts.model import MAX_CENTS, MAX_COUNT
+from contextos.contracts.policy import LEVELS, Level
+from contextos.errors import InvalidSettings, Problem
+from contextos.seams import Limits
+from contextos.trust.identity import MAX_TTL_S
+
+SETTINGS_FILE: Final = "contextos.toml"
+PROFILES: Final = ("embedded", "service")
+UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys", "unsafe_local_approvals", "unsafe_unsigned_packs")
+LEASE_TTL_S: Final = (1, 86_400)
+
+LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+    "total_tokens": (1, MAX_COUNT),
+    "max_tool_calls": (0, MAX_COUNT),
+    "max_replan_attempts": (0, MAX_COUNT),
+    "wall_clock_ms": (1, MAX_COUNT),
+    "max_cost_cents": (0, MAX_CENTS),
+    "max_payload_bytes": (1, MAX_BYTES),
+    "claim_ttl_s": (1, MAX_TTL_S),
+}
+"""The least and the most of each limit; 0 where a deployment may allow none at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSetting:
+    """A trusted function adapter: `module.py:attribute`, and the sha256 that its source must have."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One deployment, fixed at start. Paths are relative to `workspace`.
+
+    `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
+    force; `unsafe` names the development stand-ins that are allowed.
+    """
+
+    workspace: Path
+    store: str = "contextos.db"
+    directory: str = "directory.json"
+    keys: str = "keys"
+    profile: str = "embedded"
+    packs: tuple[str, ...] = ("packs",)
+    policies: tuple[tuple[Level, str], ...] = ()
+    adapters: tuple[AdapterSetting, ...] = ()
+    unsafe: tuple[str, ...] = ()
+    lease_ttl_s: int = 180
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def read(cls, workspace: Path) -> Settings:
+        """The settings of a workspace. Raises `InvalidSettings` with a pointer to what is wrong."""
+        try:
+            table = tomllib.loads((workspace / SETTINGS_FILE).read_text("utf-8"))
+        except FileNotFoundError:
+            detail = f"`{workspace}` is no workspace: it has no `{SETTINGS_FILE}`"
+            raise refused("", "missing", detail, "make one with `contextos demo --keep DIR`") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise refused("", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "mend the file") from None
+        made = _named(cls, table, "")
+        for name in ("packs", "policies", "adapters", "unsafe"):
+            if name in made:
+                made[name] = _list(made[name], f"/{name}")
+        if "policies" in made:
+            made["policies"] = tuple(_list(one, f"/policies/{at}") for at, one in enumerate(made["policies"]))
+        if "adapters" in made:
+            tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
+            made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
+        if "limits" in made:
+            made["limits"] = Limits(**_named(Limits, made["limits"], "/limits"))
+        settings = cls(workspace=workspace, **made)
+        check(settings)
+        return settings
+
+
+def check(settings: Settings) -> None:
+    """Hold settings to their types and bounds, however they were made.
+
+    Raises:
+        InvalidSettings: with a pointer to the first that does not fit, and the mend.
+    """
+    if not isinstance(settings.workspace, Path):
+        raise refused("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
+    for name in ("store", "directory", "keys", "profile"):
+        _text(getattr(settings, name), f"/{name}")
+    for name in ("packs", "unsafe"):
+        for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
+            _text(one, f"/{name}/{at}")
+    for at, pair in enumerate(_list(settings.policies, "/policies")):
+        _check_policy(pair, f"/policies/{at}")
+    for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
+        _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
+        _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
+    _number(settings.lease_ttl_s, LEASE_TTL_S, "/lease_ttl_s")
+    check_limits(settings.limits)
+    if settings.profile not in PROFILES:
+        detail = f"`{settings.profile[:40]}` is no profile"
+        raise refused("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
+    _check_unsafe(settings)
+
+
+def check_limits(limits: Limits) -> None:
+    """Every limit is a number within its bounds. Raises `InvalidSettings`."""
+    if not isinstance(limits, Limits):
+        raise refused("/limits", "bad_setting", "`/limits` are no limits", "give a `Limits`")
+    for name, bounds in LIMITS.items():
+        _number(getattr(limits, name), bounds, f"/limits/{name}", whole=name != "max_cost_cents")
+    if round(limits.max_cost_cents, 4) != limits.max_cost_cents:
+        detail = f"`{limits.max_cost_cents}` has more than 4 decimals"
+        raise refused("/limits/max_cost_cents", "bad_setting", detail, "give US cents in steps of 1/10,000 cent")
+
+
+def refused(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
+    """The error for one setting."""
+    return InvalidSettings(Problem(pointer, code, detail, remedy))
+
+
+def _check_policy(pair: Any, at: str) -> None:
+    fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[1], str)
+    if not fits or pair[0] not in LEVELS[:2]:
+        detail = "a policy is a level (`platform` or `tenant`) and a ref"
+        raise refused(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
+
+
+def _check_unsafe(settings: Settings) -> None:
+    stray = sorted(set(settings.unsafe) - set(UNSAFE))
+    if stray:
+        detail = f"`{stray[0][:40]}` is no unsafe setting"
+        raise refused("/unsafe", "unknown_setting", detail, f"use one of {', '.join(UNSAFE)}")
+    if settings.unsafe and settings.profile == "service":
+        detail = f"`{settings.unsafe[0]}` is a development stand-in, and this deployment is a service"
+        raise refused("/unsafe", "unsafe_not_allowed", detail, "take it out, or set `profile` to `embedded`")
+
+
+def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
+    """A table of the settings with no key but the fields of `kind`, and with all that have no default."""
+    known = {one.name: one for one in fields(kind) if one.name != "workspace"}
+    if not isinstance(table, dict):
+        raise refused(where, "bad_setting", f"`{where}` is not a table", f"give a table of {', '.join(sorted(known))}")
+    for name in sorted(table.keys() - known):
+        detail = f"`{name[:80]}` is no setting{' here' if where else ''}"
+        raise refused(f"{where}/{name[:80]}", "unknown_setting", detail, f"use one of {', '.join(sorted(known))}")
+    if kind is AdapterSetting:
+        for name in sorted(known.keys() - table):
+            raise refused(f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest")
+    return dict(table)
+
+
+def _list(value: Any, at: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise refused(at, "bad_setting", f"`{at}` is not a list", "give a list")
+    return tuple(value)
+
+
+def _text(value: Any, at: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise refused(at, "bad_setting", f"`{at}` is not a text", "give a text that is not empty")
+
+
+def _number(value: Any, bounds: tuple[int, int], at: str, *, whole: bool = True) -> None:
+    """A bool is no number, and neither is what is not finite."""
+    kind = "a whole number" if whole else "a number"
+    fits = type(value) is int or (not whole and type(value) is float and math.isfinite(value))
+    if not fits or not bounds[0] <= value <= bounds[1]:
+        detail = f"`{str(value)[:40]}` is not {kind} from {bounds[0]} to {bounds[1]}"
+        raise refused(at, "bad_setting", detail, "give one within these bounds")

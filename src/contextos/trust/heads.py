@@ -1,0 +1,59 @@
+"""Signed heads: at every barrier the runtime signs how long a run is and where its chain stands.
+
+Source: shared/design/journal.md, "Heads are signed at every barrier before an effect".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from contextos.contracts.journal import Entry
+from contextos.contracts.ports import Keys, Store
+from contextos.errors import ChainBroken, Unavailable
+
+MAX_READS: Final = 8
+BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled"})
+"""What somebody outside the loop appends; each is vouched for by a person's key or can only stop things."""
+
+
+def verify_heads(
+    tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[tuple[int, str, str, str]], keys: Keys
+) -> None:
+    """Every head that was signed is still there and is what was signed, and whatever the loop wrote stands under one.
+
+    Without the runtime's key nobody can put words into the loop's mouth, whatever they may write in the store.
+
+    Raises:
+        ChainBroken: naming the first entry that is missing, changed, or stands under no signed head.
+    """
+    signed = 0
+    for seq, head, kid, signature in heads:
+        if not 1 <= seq <= len(entries):
+            raise ChainBroken(run, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
+        if entries[seq - 1].hash != head:
+            raise ChainBroken(run, seq, "is not what was signed")
+        said = signature if re.fullmatch(r"[0-9a-f]{128}", signature) else ""
+        if not keys.verify("head", kid, f"{tenant}\n{run}\n{seq}\n{head}".encode(), bytes.fromhex(said)):
+            raise ChainBroken(run, seq, "has a signed head whose signature does not verify")
+        signed = seq
+    for entry in entries[signed:]:
+        # Only what people say is appended unsigned; the next commit of the loop signs over it.
+        if entry.kind not in BY_PEOPLE:
+            raise ChainBroken(run, entry.seq, "stands under no signed head")
+
+
+async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[tuple[int, str, str, str]]]:
+    """A stream and its signed heads as of one moment; between two reads a driver may write.
+
+    Raises:
+        Unavailable: it was written to all the time.
+    """
+    heads = await store.signed_heads(stream)
+    for _ in range(MAX_READS):
+        entries = tuple(await store.read(stream))
+        before, heads = heads, await store.signed_heads(stream)
+        if len(before) == len(heads):
+            return entries, heads
+    raise Unavailable("store", f"`{stream}` is written to faster than it can be read")

@@ -1,0 +1,54 @@
+"""What an adapter may declare and answer: a cost that can be counted, and a capability that is what it says."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from contextos.contracts.policy import APPROVAL_MODES
+from contextos.contracts.tool import AdapterReply, CapabilityDefinition, RiskLevel
+
+READ: dict[str, Any] = {
+    "name": "look", "kind": "read", "risk_level": "read", "approval_mode": "read_only", "input_schema": {},
+    "output_schema": {}, "idempotency": {"strategy": "none"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cost", [1e300, math.nan, math.inf, -1, 0.1234567, True, "1"])
+def test_a_cost_that_no_record_can_hold_is_refused_where_it_enters(cost: Any) -> None:
+    with pytest.raises(ValidationError, match="cost_cents"):
+        AdapterReply(output={}, cost_cents=cost)
+    with pytest.raises(ValidationError, match="cost_cents"):
+        CapabilityDefinition.model_validate(READ | {"cost_cents": cost})
+
+
+@pytest.mark.parametrize("cost", [0, 3, 0.31, 0.0001])
+def test_a_cost_in_cents_is_kept_as_given(cost: float) -> None:
+    assert AdapterReply(output={}, cost_cents=cost).cost_cents == cost
+    assert CapabilityDefinition.model_validate(READ | {"cost_cents": cost}).cost_cents == cost
+
+
+def declared(kind: str) -> set[tuple[str, str]]:
+    """Every (risk, mode) that a capability of this kind may declare."""
+    found = set()
+    for risk, mode in product(get_args(RiskLevel), APPROVAL_MODES):
+        try:
+            CapabilityDefinition.model_validate(READ | {"kind": kind, "risk_level": risk, "approval_mode": mode})
+        except ValidationError as error:
+            assert "declare" in str(error)
+        else:
+            found.add((risk, mode))
+    return found
+
+
+def test_a_write_can_never_pass_for_a_read() -> None:
+    modes = {"local_write", "network", "delegated", "destructive"}
+    assert declared("write") == set(product(("write_reversible", "write_irreversible"), modes))
+
+
+def test_a_read_never_reaches_what_only_a_write_does() -> None:
+    assert declared("read") == set(product(("read",), ("read_only", "network", "delegated")))

@@ -172,8 +172,8 @@ async def open_world(
 
     ports = Ports(
         stores=kept, graph=kept.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
-        directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause,
-        owner=owner.id, alive=owner.alive,
+        directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(),
+        pause=pause, owner=owner.id, alive=owner.alive,
     )  # fmt: skip
     deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)

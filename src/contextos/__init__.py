@@ -30,7 +30,9 @@ _HOME = {
     "open_app": "contextos.app",
 }
 
-__all__ = ["App", "ContextOSError", "Deployment", "Ports", "RunView", "Settings", "__version__", "invoke_agent", "open_app"]
+__all__ = [
+    "App", "ContextOSError", "Deployment", "Ports", "RunView", "Settings", "__version__", "invoke_agent", "open_app",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -68,7 +68,8 @@ async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verifi
     closed = {line.key: orjson.loads(line.body) for line in index if line.kind == "run.closed" and line.body}
     for run_id in leased:
         if run_id not in runs:
-            raise ChainBroken(INDEX, len(index) + 1, f"is missing: `{run_id}` was driven and the index does not name it")
+            missing = f"is missing: `{run_id}` was driven and the index does not name it"
+            raise ChainBroken(INDEX, len(index) + 1, missing)
     for run_id in sorted(runs):
         entries, heads = await read_signed(store, run_id)
         seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
@@ -118,8 +119,8 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     journal = RunJournal(tenant_id, run_id, tape, transition, machine.START, None)
     nowhere: Any = Unreachable()
     world = replace(
-        app.world(tenant_id, journal), clock=nowhere, keys=nowhere, directory=nowhere, knowledge=nowhere, memory=nowhere,
-        adapters={}, store=nowhere,
+        app.world(tenant_id, journal), clock=nowhere, keys=nowhere, directory=nowhere, knowledge=nowhere,
+        memory=nowhere, adapters={}, store=nowhere,
     )  # fmt: skip
     try:
         record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], world)

@@ -96,7 +96,8 @@ class Deployment:
             ConflictingRequest: its `request_id` was used with another body.
             Unavailable: a dependency did not answer; send the same request again.
         """
-        request = parse(InvokeRequest, raw if isinstance(raw, (bytes, str)) else canonical(dict(raw)), max_bytes=MAX_BYTES)
+        sent = raw if isinstance(raw, bytes | str) else canonical(dict(raw))
+        request = parse(InvokeRequest, sent, max_bytes=MAX_BYTES)
         self._fits(request)
         mark = fingerprint(request)
         for _ in range(MAX_CONFLICTS):
@@ -150,8 +151,9 @@ class Deployment:
             journal=journal, store=store, clock=ports.clock, keys=ports.keys, directory=ports.directory,
             catalog=self.catalog(tenant_id), knowledge=GraphKnowledge(ports.graph(tenant_id)),
             memory=StoreMemory(store, ports.clock), adapters=ports.adapters(tenant_id), registry=self.registry,
-            policies=self._policies, estimator=ports.estimator, limits=self.limits, runtime_version=self.runtime_version,
-            profile=self.profile, unsafe=self.unsafe,
+            policies=self._policies, estimator=ports.estimator, limits=self.limits,
+            runtime_version=self.runtime_version,
+            profile=self.profile, unsafe=self.unsafe, unsafe_now=self.unsafe,
         )  # fmt: skip
 
     def _fits(self, request: InvokeRequest) -> None:
@@ -218,7 +220,8 @@ class Deployment:
             received = orjson.loads(entries[0].body)["answer"]
             request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
         live = Live(
-            store=store, clock=self.ports.clock, entropy=self.ports.entropy, keys=self.ports.keys, owner=self.ports.owner,
+            store=store, clock=self.ports.clock, entropy=self.ports.entropy, keys=self.ports.keys,
+            owner=self.ports.owner,
             lease_ttl_us=self.lease_ttl_us, lease_version=leases[0].version if leases else 0,
         )  # fmt: skip
         journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)

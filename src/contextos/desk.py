@@ -82,7 +82,8 @@ async def answer(
     if now_us > asked["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     answered = Write(
-        "approvals", asked["approval_id"], document.version, orjson.dumps({**body, "state": verdict, "approver": approver_id}),
+        "approvals", asked["approval_id"], document.version,
+        orjson.dumps({**body, "state": verdict, "approver": approver_id}),
         not_after_us=asked["deadline_us"],
     )  # fmt: skip
     writes = [answered]

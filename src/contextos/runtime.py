@@ -81,7 +81,8 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
 async def receive(request: InvokeRequest, fingerprint: str, world: World) -> World:
     """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run.
 
-    What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run began with.
+    What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run
+    began with.
     """
 
     async def accept() -> dict[str, Any]:
@@ -115,7 +116,8 @@ async def admit(request: InvokeRequest, world: World) -> Admitted | Failure:
     )
     world.journal.note("run.context", "", scope.run.to_json())
     world.journal.note("intent.resolved", "", {
-        "intent_id": resolved.intent.intent_id, "version": resolved.intent.version, "risk_class": resolved.intent.risk_class,
+        "intent_id": resolved.intent.intent_id, "version": resolved.intent.version,
+        "risk_class": resolved.intent.risk_class,
         "templates": [f"{template.template_id}@{template.version}" for template in resolved.templates], "confidence": 1,
     })  # fmt: skip
     return Admitted(scope, loaded, policy_of(world, loaded, scope.pins), resolved.templates, shown)
@@ -179,7 +181,8 @@ async def _attempt(
         if p.decision_id in admitted.scope.specs
     ]
     compiled = compile_context(  # 8
-        pack=admitted.loaded.pack, pack_ref=admitted.scope.pack_ref, intent=admitted.loaded.intents[request.input.intent],
+        pack=admitted.loaded.pack, pack_ref=admitted.scope.pack_ref,
+        intent=admitted.loaded.intents[request.input.intent],
         template=template, request=request, run=admitted.scope.run, evidence=admitted.items, memory=admitted.memory,
         required_evidence={name for spec in specs for name in spec.required_evidence}, surface=admitted.surface,
         decisions=decisions, estimator=world.estimator, bundles=[leveled.bundle for leveled in admitted.loaded.bundles],
@@ -293,7 +296,8 @@ async def conclude(request: InvokeRequest, scope: RunScope | None, outcome: Outc
     journal.note("record.revised", "final", record.to_json())
     journal.note("replay.packed", "", build_packet(record, request).to_json())
     journal.note("run.ended", "", {
-        "end": outcome.end, "record_id": record.record_id, "record_hash": record.record_hash, "entries": len(journal.log()) + 1,
+        "end": outcome.end, "record_id": record.record_id, "record_hash": record.record_hash,
+        "entries": len(journal.log()) + 1,
     })  # fmt: skip
     await journal.commit(wake_at_us=0)
     return record

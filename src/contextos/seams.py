@@ -76,6 +76,7 @@ class World:
     runtime_version: str
     profile: str
     unsafe: tuple[str, ...]
+    unsafe_now: tuple[str, ...]
 
 
 def described(world: World) -> dict[str, Any]:
@@ -192,16 +193,19 @@ def gateway(
             chain=scope.chain, scopes=scope.scopes, now_us=world.clock.now_us(), ttl_s=world.limits.claim_ttl_s,
         ).token  # fmt: skip
 
-    settlements = Settlements(world.journal, scope, world.directory, world.unsafe)
+    # A stand-in counts only where it was allowed when the run began, and still is.
+    unsafe = tuple(name for name in world.unsafe if name in world.unsafe_now)
+    settlements = Settlements(world.journal, scope, world.directory, unsafe)
     outside = Outside(
         world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.refused
     )
     approvals = Approvals(
         world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action),
-        world.unsafe,
+        unsafe,
     )
     return Gateway(Station(
-        journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry, outside=outside,
+        journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry,
+        outside=outside,
         check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         standing=lambda key: _standing(world, scope, key),
     ))  # fmt: skip
@@ -217,7 +221,8 @@ async def _standing(world: World, scope: RunScope, key: str) -> Standing:
         known = await world.directory.resolve(scope.run.tenant_id, user_id, agent_id)
         definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
         now = await world.catalog.pins_now(tuple(scope.pins), definitions)
-        return {"principals": known.to_json() if known else None, "policies_version": active[0].version if active else 0,
+        return {"principals": known.to_json() if known else None,
+                "policies_version": active[0].version if active else 0,
                 "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin)}  # fmt: skip
 
     asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
@@ -244,7 +249,7 @@ def _view(scope: RunScope, name: str) -> CapabilityView:
 
 
 def _recheck(world: World, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
-    """Everything an approval was bound to, as it is now: pins, adapters, graph evidence, and tool evidence asked again."""
+    """Everything an approval was bound to, as it is now: pins, adapters, graph evidence; tool evidence asked again."""
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}

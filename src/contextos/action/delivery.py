@@ -1,7 +1,7 @@
 """Delivery: a call that passed every guard goes out, and its outcome is certain before the run goes on.
 
 A dispatch is durable before it is sent (`tool.dispatching`), its outcome before it is used (`tool.returned`). A reply
-that was lost is never guessed: a keyed effect is sent again with the same key, an effect that can be looked up is looked
+that was lost is never guessed: a keyed effect is sent again with the same key, one that can be looked up is looked
 up, and any other waits for a person. Source: shared/design/contracts.md, "effect_uncertain"; standards.md, B7.
 """
 
@@ -148,7 +148,8 @@ class Delivery:
         name, rule = capability.definition.name, capability.definition.idempotency
         if mode == "send" and capability.definition.kind == "write" and began > not_after_us:
             # A worker that was stopped here must not wake up and act after somebody settled that it did not.
-            return self._outcome("not_sent", capability, envelope, None, began, approval, "its time was over before it was sent")
+            late = "its time was over before it was sent"
+            return self._outcome("not_sent", capability, envelope, None, began, approval, late)
         try:
             fresh = began - first_us <= rule.key_ttl_s * 1_000_000
             if mode == "send" or (rule.strategy == "keyed" and fresh):
@@ -178,14 +179,16 @@ class Delivery:
         return self._outcome("returned", capability, envelope, reply, began, approval, "")
 
     def _outcome(
-        self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None, began_us: int,
+        self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None,
+        began_us: int,
         approval: Redeemed | None, why: str,
     ) -> dict[str, Any]:  # fmt: skip
         status, output, error, redacted = self._judge(capability, reply, outcome, why)
         effect = capability.definition.kind == "write"
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
-            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id, status=status,
+            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
+            status=status,
             output=output, error=error, artifacts=(),
             citations=(Citation(evidence_ref=f"tool:{envelope.capability_id}:{envelope.tool_call_id}"),)
             if status in ("ok", "completed") else (),
@@ -205,7 +208,7 @@ class Delivery:
             "envelope": result.to_json(),
             "output_digest": content_address(output),
             "cost_cents": cost,
-            # An output that we may not use was still an effect; only an error that the adapter states says there is none.
+            # An output that we may not use was still an effect; only an error that the adapter states says otherwise.
             "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
         }
 

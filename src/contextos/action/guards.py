@@ -1,4 +1,4 @@
-"""The guards of the Tool Gateway, in the order of its list. Each looks at one thing and refuses, or lets the call go on.
+"""The guards of the Tool Gateway, in the order of its list. Each looks at one thing, and refuses or lets the call pass.
 
 A guard returns the call with one thing more known, or a `Refusal`. What a guard refuses never reaches an adapter.
 Source: shared/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolResultEnvelope statuses".
@@ -63,8 +63,9 @@ class Governed:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who stands behind a run and what is in force, asked again: what `changed` (None: nothing), at which version of the
-    active policies.
+    """Who stands behind a run and what is in force, asked again.
+
+    `changed` says what is not as it was (None: nothing), at `policies_version` of the active policies.
     """
 
     changed: str | None

@@ -107,8 +107,8 @@ def conclude(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> W
     assert claimed.body is not None, "a claim has a body"
     body = orjson.loads(claimed.body)
     if happened:
-        usable = result.status == "completed"
-        body |= {"state": "completed" if usable else "unusable", "output": result.output, "mutations": list(result.mutations)}
+        body["state"] = "completed" if result.status == "completed" else "unusable"
+        body |= {"output": result.output, "mutations": list(result.mutations)}
     else:
         body["state"] = "released"
     return Write(claimed.collection, claimed.key, claimed.expect + 1, orjson.dumps(body))

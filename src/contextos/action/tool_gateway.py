@@ -1,4 +1,4 @@
-"""The Tool Gateway: every governed call goes through `GUARDS`, in order, then through the adapter, and comes back checked.
+"""The Tool Gateway: every governed call goes through `GUARDS`, in order, then the adapter, and comes back checked.
 
 A guard takes the call as far as it is known and returns it with one thing more known, or a `Refusal`. What a guard
 refuses never reaches an adapter. Anything that may act is durable before it is sent.
@@ -70,8 +70,10 @@ class Gateway:
         refs += [f"policy:{bundle}#{rule}" for bundle, rule in self._rules(decision)]
         return ToolCallEnvelope(
             envelope_version="contextos.tool_call.v1", tool_call_id=governed.tool_call_id, run_id=scope.run.run_id,
-            trace_id=scope.run.trace_id, session_id=scope.run.session_id, capability_id=governed.capability.capability_id,
-            args=dict(governed.args), principal_chain=scope.chain, approval_mode_requested=governed.call.step.approval_mode,
+            trace_id=scope.run.trace_id, session_id=scope.run.session_id,
+            capability_id=governed.capability.capability_id,
+            args=dict(governed.args), principal_chain=scope.chain,
+            approval_mode_requested=governed.call.step.approval_mode,
             approval_mode_effective=decision.effective_approval_mode, approval_mode_highest=definition.approval_mode,
             policy_decision_id=decision.policy_decision_id, evidence_refs=tuple(refs),
             idempotency_key=governed.idempotency_key, auth_ref=f"claim_hash:{scope.claim.claim_hash}",

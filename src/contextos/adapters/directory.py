@@ -1,7 +1,7 @@
 """`FileDirectory`: the development stand-in for an identity provider: who is who, from a JSON file.
 
-The file is outside of what the runtime writes. It is read anew whenever it changes, so a role that was taken away is gone
-at the next question. Every record made with it is marked `unsafe_local_directory`.
+The file is outside of what the runtime writes. It is read anew whenever it changes, so a role that was taken away is
+gone at the next question. Every record made with it is marked `unsafe_local_directory`.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ def canonical(value: Any) -> bytes:
         out = orjson.dumps(value, None, _ONLY_JSON)
     except TypeError:
         return _exact(value)
-    if type(value) in _CONTAINERS and out.isascii() and _is_spelled_right(out):
-        if b"null" not in out or _NOT_FINITE.search(repr(value)) is None:
-            return out
+    right = type(value) in _CONTAINERS and out.isascii() and _is_spelled_right(out)
+    if right and (b"null" not in out or _NOT_FINITE.search(repr(value)) is None):
+        return out
     return out if _is_plain(value) else _exact(value)
 
 
@@ -72,7 +72,7 @@ def digest(raw: bytes) -> str:
 
 
 def _is_spelled_right(out: bytes) -> bool:
-    """Whether no number in this ASCII output of orjson needs another spelling; False also where a text looks like one."""
+    """Whether no number in this ASCII output of orjson needs another spelling; False also where a text looks so."""
     if b".0," in out or b".0}" in out or b".0]" in out:
         return False
     leveled = out.translate(_DIGITS)

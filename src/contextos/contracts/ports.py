@@ -62,7 +62,7 @@ class Store(Protocol):
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
-        """Documents of a collection by key: the one with `key`, or those that start with `prefix`, in key order after `after`."""
+        """Documents of a collection: the one with `key`, or those that begin with `prefix`, by key, after `after`."""
         ...
 
     async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
@@ -94,7 +94,10 @@ class Graph(Protocol):
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Json]]:
-        """Edges valid at commit `at` within `hops` of `seeds`: breadth first, then by id; at most `fan_out` per node and `limit` in all."""
+        """Edges valid at commit `at` within `hops` of `seeds`: breadth first, then by id.
+
+        At most `fan_out` per node and `limit` in all.
+        """
         ...
 
     async def put(self, nodes: Sequence[Mapping[str, Json]], edges: Sequence[Mapping[str, Json]]) -> int:
@@ -174,7 +177,7 @@ class Journal(Protocol):
         ...
 
     def stage(self, *writes: Write) -> None:
-        """Compare-and-set writes that belong to the last entry and ride in its commit; on a tape they are done already."""
+        """Compare-and-set writes that belong to the last entry and ride in its commit; on a tape they are done."""
         ...
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:
@@ -226,7 +229,7 @@ class Estimator(Protocol):
 
 
 class Policy(Protocol):
-    """The one pure function that answers every enforcement point. `evidence_paths` are what its rules read of evidence."""
+    """The pure function that answers every enforcement point. `evidence_paths` are what its rules read of evidence."""
 
     evidence_paths: frozenset[str]
 
@@ -245,7 +248,7 @@ class Approvals(Protocol):
     """Asks a person once, and redeems the answer once."""
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
-        """Ask, wait, recheck everything that the approval was bound to; the redemption is staged by the caller's commit."""
+        """Ask, wait, recheck everything that the approval was bound to. The caller's commit stages the redemption."""
         ...
 
 

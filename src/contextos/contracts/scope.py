@@ -53,6 +53,7 @@ class RunScope:
     pack: ContextPack
     pack_ref: str
     pins: Mapping[str, str]
+    publishers: tuple[str, ...]
     snapshot: str
     capabilities: Mapping[str, Capability]
     granted: frozenset[str]

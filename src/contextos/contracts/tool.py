@@ -202,6 +202,16 @@ class ToolResultEnvelope(Model):
             yield "error", f"status `{self.status}` does not say why; give the error"
 
 
+class Answered(Model):
+    """What an approver said to an open question, as the journal keeps it; `assertion` is how they vouch for it."""
+
+    approver: Name
+    verdict: Literal["approved", "denied"]
+    reason: Text
+    binding_digest: Digest
+    assertion: Open
+
+
 class Settled(Model):
     """What an operator found out about an effect of unknown outcome, as the journal keeps it.
 

@@ -48,8 +48,9 @@ def lint_merged(merged: Merged, definitions: Mapping[str, AdapterDefinition]) ->
 def _lint(merged: Merged, edges: Edges) -> tuple[Problem, ...]:
     pack = merged.pack
     found = chain(
-        _clashes(merged), _intents(merged), _retrieval(pack), _evidence(pack, edges), _budget(pack), _gates(pack), _specs(pack),
-        _redaction(pack), _registry(pack, edges), _permissions(pack, edges), _rules(pack, edges), _targets(pack, edges),
+        _clashes(merged), _intents(merged), _retrieval(pack), _evidence(pack, edges), _budget(pack), _gates(pack),
+        _specs(pack), _redaction(pack), _registry(pack, edges), _permissions(pack, edges), _rules(pack, edges),
+        _targets(pack, edges),
         lint_templates(merged, edges),
     )  # fmt: skip
     return tuple(found)[:MAX_PROBLEMS]
@@ -132,12 +133,14 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
 
 
 def _specs(pack: ContextPack) -> Iterator[Problem]:
-    """What a spec may ask for and this version does not do is refused: a gate that does not run is a false statement."""
+    """Refuses what a spec may ask for and this version does not do: a gate that does not run is a false statement."""
     for index, spec in enumerate(pack.decision_layer.decision_specs):
-        for name, asked in (("challenge_required", spec.challenge_required), ("eligibility_rules", spec.eligibility_rules)):
+        asks = {"challenge_required": spec.challenge_required, "eligibility_rules": spec.eligibility_rules}
+        for name, asked in asks.items():
             if asked:
                 at: Path = ("decision_layer", "decision_specs", index, name)
-                yield Problem(pointer(at), "not_enforced", f"this version does not enforce `{name}`", "say it as a policy rule")
+                said = f"this version does not enforce `{name}`"
+                yield Problem(pointer(at), "not_enforced", said, "say it as a policy rule")
 
 
 def _redaction(pack: ContextPack) -> Iterator[Problem]:

@@ -21,9 +21,10 @@ CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan and what it is verified against. `sources` are what bindings may read at plan time; `evidence` the names at hand.
+    """A plan and what it is verified against.
 
-    `decisions` are policy's answers at the plan point, by step id. `calls_left` is what the budget still allows.
+    `sources` are what bindings may read at plan time; `evidence` the names at hand. `decisions` are policy's answers
+    at the plan point, by step id. `calls_left` is what the budget still allows.
     """
 
     plan: Plan

@@ -43,7 +43,10 @@ class Resolved:
 def resolve(
     request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
 ) -> Resolved | Failure:
-    """Validate `input.intent` against the catalog. Refuses an unknown intent, channel, locale or an intent without templates."""
+    """Validate `input.intent` against the catalog.
+
+    Refuses an unknown intent, channel, locale or an intent without templates.
+    """
     asked = request.input
     intent = intents.get(asked.intent)
     if intent is None:

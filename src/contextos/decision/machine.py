@@ -69,8 +69,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "waiting": {
-        **_stay("waiting", "record.revised", "approval.answered", "approval.expired", "run.cancel_requested", "run.resumed",
-                "identity.resolved", "evidence.rechecked", "act.looked_up", "policy.decided"),
+        **_stay("waiting", "record.revised", "approval.answered", "approval.expired", "run.cancel_requested",
+                "run.resumed", "identity.resolved", "evidence.rechecked", "act.looked_up", "policy.decided"),
         "effect.settled": "executing",
         "approval.voided": "executing",
         "tool.dispatching": "executing",

@@ -18,7 +18,7 @@ _SOURCES: Final = frozenset({"request", "pack", "evidence", "step"})
 
 
 def propose(run_id: str, template: TaskTemplate, compiled: CompiledContext, revision: int) -> Plan:
-    """The template as a plan. A step whose tool is not in the manifest stays in it: the Critic refuses, we do not hide it."""
+    """The template as a plan. A step whose tool is not in the manifest stays: the Critic refuses, we do not hide it."""
     assert compiled.context_ledger.compiled_context_hash, "a plan is made from a compiled context"
     return Plan(
         plan_id=derive("plan_", run_id, "plan", revision), intent=template.intent, steps=template.steps,
@@ -28,7 +28,7 @@ def propose(run_id: str, template: TaskTemplate, compiled: CompiledContext, revi
 
 
 def binding_of(value: Any) -> Binding | None:
-    """The binding that a parameter is, or None for a literal. An object of exactly `from` and `pointer` is a binding."""
+    """The binding that a parameter is, or None for a literal. A binding is exactly `from` and `pointer`."""
     if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
         return Binding.model_validate(dict(value))
     return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
 from contextos.contracts.codec import content_address
 from contextos.contracts.identity import Approver, Principals
@@ -19,7 +20,9 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import Timeout, Write
 from contextos.contracts.ports import Directory, Journal
 from contextos.contracts.scope import Action, Redeemed, RunScope
+from contextos.contracts.tool import Answered
 from contextos.contracts.verdicts import Failure
+from contextos.errors import Integrity
 from contextos.trust.assertion import asserted
 from contextos.trust.redact import neutralise
 
@@ -29,7 +32,10 @@ Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """The `Approvals` seam of one run. `deferred` gives the record of the waiting run, `recheck` the outside as it is now."""
+    """The `Approvals` seam of one run.
+
+    `deferred` gives the record of the waiting run, `recheck` the outside as it is now.
+    """
 
     journal: Journal
     scope: RunScope
@@ -65,6 +71,10 @@ class Approvals:
             return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
         if kind == "run.cancel_requested":
             return self._failure("cancelled", action, "the run was cancelled while it waited")
+        try:
+            answer = Answered.model_validate(answer).to_json()
+        except ValidationError:
+            raise Integrity(f"`{self.journal.run_id}` holds an answer that is none; an operator must look") from None
         if answer["verdict"] != "approved":
             return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
         void = await self._void(action, asked, answer)
@@ -106,10 +116,11 @@ class Approvals:
         }  # fmt: skip
 
     def _barred(self) -> list[str]:
-        """Who may not approve: everybody in the requester's chain, the agent and its owner, the pack's publisher."""
+        """Who may not approve: the requester's chain, the agent and its owner, who issued or published what is pinned."""
         agent = self.scope.principals.agent
         chain = {principal.id for principal in self.scope.chain}
-        return sorted(chain | {agent.agent_id, agent.owner, self.scope.pack.contract_meta.issuer})
+        issuer = self.scope.pack.contract_meta.issuer
+        return sorted(chain.union(self.scope.publishers, {agent.agent_id, agent.owner, issuer}))
 
     async def _void(self, action: Action, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
         """The first thing that is not as it was when the approver agreed; None while everything holds."""

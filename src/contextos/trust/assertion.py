@@ -62,6 +62,8 @@ def asserted(approver: Approver, asked: Mapping[str, Any], answer: Mapping[str, 
     misgrant = misgranted(approver, role)
     if misgrant:
         return misgrant
+    if approver.granted_by[role] in asked["barred"]:
+        return ApprovalRefused("self_granted", f"who asks granted the role `{role}` to `{approver.approver_id}`")
     assertion = answer["assertion"]
     if assertion["kind"] == "unsafe_local":
         return None

@@ -24,7 +24,7 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
 
 
 def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:
-    """The payload if one of `keys` (raw public keys by kid) made the token, else None. `alg` is ours, not the token's."""
+    """The payload if one of `keys` (raw public keys by kid) made `token`, else None. `alg` is ours, not the token's."""
     parts = token.split(".")
     # Padding would give one assertion several spellings.
     if len(parts) != 3 or len(token) > 16_384 or "=" in token:

@@ -169,6 +169,8 @@ class RunJournal:
             entry = self._next()
             if entry.kind not in kinds:
                 raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
+            if entry.kind != "run.cancel_requested" and entry.key != key:
+                raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
             return entry.kind, self._take(entry)["answer"]
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
@@ -216,6 +218,9 @@ class RunJournal:
         if entry.body is None:
             raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
         body = orjson.loads(entry.body)
+        # Somebody who can only append must not be able to bring the loop down with what is no answer.
+        if not isinstance(body, dict) or not isinstance(body.get("answer"), dict | list) or "request_digest" not in body:
+            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop, and look at who wrote it")
         self._at += 1
         self._push(entry, body)
         return body

@@ -20,7 +20,7 @@ from contextos.contracts.verdicts import End, Failure, RecordStatus
 from contextos.trust.meter import usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
-"""The decision of a run that was never admitted, or whose plan has no checkpoint: it binds to no DecisionSpec of a pack."""
+"""The decision of a run that was never admitted, or whose plan has no checkpoint: it binds to no DecisionSpec."""
 
 STATUS_OF_END: Final[dict[End, RecordStatus]] = {
     "completed": "DECIDED", "rejected": "REJECTED", "refused": "REJECTED", "cancelled": "REJECTED",

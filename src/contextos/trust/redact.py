@@ -254,7 +254,7 @@ _SIGNS: Final[dict[str, Callable[[str], Any]]] = {
     "pan": lambda text: _pattern(_DIGITS).search(text),
     "email": lambda text: "@" in text,
 }
-"""What any redaction of this kind needs to be there, somewhere in the JSON of a value; quotes and names only add to it."""
+"""What any redaction of this kind needs to be there, somewhere in the JSON of a value; quotes and names only add."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": _without_secrets, "pan": _without_pans, "email": _without_emails,

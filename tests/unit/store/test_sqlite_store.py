@@ -54,8 +54,12 @@ def filled(path: Path) -> None:
         "UPDATE journal SET body = NULL, salt = NULL, tenant = 'evil'",
         "UPDATE OR REPLACE journal SET seq = 1",
         "UPDATE journal SET rowid = 99, body = NULL, salt = NULL",
-        "INSERT OR REPLACE INTO journal (rowid, tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash) "
-        "SELECT rowid, tenant, run, 1 + (SELECT max(seq) FROM journal), v, kind, key, at_us, by, 'x', 'y', 'z' FROM journal",
+        (
+            "INSERT OR REPLACE INTO journal"
+            " (rowid, tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash) "
+            "SELECT rowid, tenant, run, 1 + (SELECT max(seq) FROM journal), v, kind, key, at_us, by, 'x', 'y', 'z' "
+            "FROM journal"
+        ),
         "INSERT OR REPLACE INTO journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
         "INSERT INTO journal VALUES ('acme', 'run_a', 4, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
     ],

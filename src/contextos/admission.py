@@ -5,22 +5,25 @@ The steps themselves stand in `runtime`; here is what they ask the outside and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.action.registry import surface
-from contextos.contracts.compiled import SurfaceCapability
+from contextos.contracts.compiled import CompiledContext, SurfaceCapability
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
+from contextos.contracts.ids import CEID
 from contextos.contracts.journal import SEMANTICS
-from contextos.contracts.plan import TaskTemplate
+from contextos.contracts.plan import Subject, TaskTemplate
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope
+from contextos.contracts.verdicts import Failure
 from contextos.control.catalog import Loaded
-from contextos.decision import intents
+from contextos.decision import intents, planner
 from contextos.seams import AUDIENCE, World, facts_of
 from contextos.trust.identity import mint_claim, principal_chain, scopes_in_force
+from contextos.trust.meter import usage
 from contextos.trust.policy import PolicySet
 
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
@@ -95,3 +98,22 @@ def scope_of(
         surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates, facts=facts_of(request, user, agent, about),
         unsafe=tuple(principals.unsafe),
     ), shown  # fmt: skip
+
+
+def within_tokens(scope: RunScope, compiled: CompiledContext, world: World) -> CompiledContext | Failure:
+    """Each revision compiles anew, and all of them together stay within `total_tokens`."""
+    total, before = scope.run.run_budget.total_tokens, usage(world.journal.log()).tokens
+    if before + compiled.budget_report.tokens_used_at_compile > total:
+        return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")
+    return compiled
+
+
+def ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CEIDs that bound subjects name; one that does not resolve, or is no CEID then, is left out."""
+    found = []
+    for subject in subjects:
+        value = planner.bind(subject.binding, sources)
+        name = f"{subject.type}:{value}" if subject.type else value
+        if isinstance(value, str) and CEID.fits(name, sealed=True):
+            found.append(name)
+    return tuple(found)

@@ -20,7 +20,7 @@ from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, Loaded
 from contextos.decision import machine
-from contextos.errors import Conflict, ConflictingRequest, NotFound, Problem, ReplayMismatch, Unavailable
+from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFound, Problem, ReplayMismatch, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.runtime import invoke_agent
@@ -159,9 +159,8 @@ class Deployment:
     def _fits(self, request: InvokeRequest) -> None:
         allowed = min(self.limits.max_payload_bytes, request.runtime.max_payload_bytes or self.limits.max_payload_bytes)
         if len(canonical(request.to_json())) > allowed:
-            raise ConflictingRequest(
-                Problem("", "too_large", f"the request is larger than {allowed} bytes", "send attachments by reference")
-            )
+            detail = f"the request is larger than {allowed} bytes"
+            raise InvalidInput(Problem("", "too_large", detail, "send less, or ask for a larger `max_payload_bytes`"))
 
     async def _known(self, request: InvokeRequest, mark: str) -> str | None:
         """The run that this request already is, if it is one."""

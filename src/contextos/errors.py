@@ -12,14 +12,14 @@ must do::
     |   +-- InvalidSettings     app; the settings cannot start a runtime                    exit 2
     |   +-- InvalidArtifact     control; a pack, bundle or catalog that lint refuses        exit 2
     +-- NotFound                app, store; no such thing in this tenant                    exit 2
-    +-- ApprovalRefused         trust.approvals; this answer does not count, and why        exit 1
+    +-- ApprovalRefused         desk; this person's act does not count, and why             exit 1
     +-- Integrity               stop, keep the evidence, tell an operator                   exit 3
-    |   +-- ReplayMismatch      trust.ledger, trust.replay; names the first differing step  exit 3
-    |   +-- ChainBroken         trust.ledger; names the entry                               exit 3
+    |   +-- ReplayMismatch      trust.ledger; names the first differing step                exit 3
+    |   +-- ChainBroken         trust.ledger, trust.heads; names the entry                  exit 3
     |   +-- SignatureInvalid    trust.seal; bytes and signature disagree, or key unknown    exit 3
     |   +-- UnknownSemantics    trust.ledger; written by a runtime that we are not          exit 3
     +-- Conflict                store; a compare-and-set lost; advance the run again        exit 4
-    +-- Unavailable             adapters, store; nothing happened; try again later          exit 4
+    +-- Unavailable             adapters, store; not done, or not known: read, then again   exit 4
     +-- LostReply               adapters; sent, and not known whether it happened           exit 4
 
 Messages are lower case, quote the input in backticks, have no full stop and say what to do next.

@@ -9,21 +9,20 @@ and the ports and nothing else, so who drives it decides what it is. Each step l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import orjson
 
-from contextos.admission import Admitted, asks, identify, pin, scope_of
+from contextos.admission import Admitted, asks, ceids, identify, pin, scope_of, within_tokens
 from contextos.context.compiler import compile_context
 from contextos.contracts.codec import MISSING
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
-from contextos.contracts.ids import CEID
 from contextos.contracts.journal import Write
-from contextos.contracts.plan import Plan, Subject, TaskTemplate
+from contextos.contracts.plan import Plan, TaskTemplate
 from contextos.contracts.record import DecisionRecord
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope
@@ -128,7 +127,7 @@ async def know(request: InvokeRequest, admitted: Admitted, world: World) -> Admi
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
-    seeds = _ceids(retrieval.seeds, {"request": request.to_json(), "pack": pack.to_json() if from_pack else {}})
+    seeds = ceids(retrieval.seeds, {"request": request.to_json(), "pack": pack.to_json() if from_pack else {}})
     # Requirements name seeds by their number: with one missing, none of the others may take its place.
     named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
     query = RetrievalQuery(
@@ -187,6 +186,8 @@ async def _attempt(
         required_evidence={name for spec in specs for name in spec.required_evidence}, surface=admitted.surface,
         decisions=decisions, estimator=world.estimator, bundles=[leveled.bundle for leveled in admitted.loaded.bundles],
     )  # fmt: skip
+    if not isinstance(compiled, Failure):
+        compiled = within_tokens(admitted.scope, compiled, world)
     if isinstance(compiled, Failure):
         return _scored(request, admitted, None, Execution({}, {}, None), (compiled,), revision, world)
     journal.note("context.compiled", str(revision), compiled.to_json())
@@ -260,7 +261,7 @@ def judge(request: InvokeRequest, admitted: Admitted, attempt: Attempt) -> Outco
     values = {name: planner.bind(binding, sources) for name, binding in template.outputs.items()}
     return Outcome(
         end, failures, {name: value for name, value in values.items() if value is not MISSING} if accepted else {},
-        _ceids(template.subjects, sources), strategy=f"{planner.PLANNER}:{template.template_id}@{template.version}",
+        ceids(template.subjects, sources), strategy=f"{planner.PLANNER}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
     )  # fmt: skip
@@ -274,7 +275,7 @@ def consolidate(request: InvokeRequest, admitted: Admitted, attempt: Attempt, ou
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
     for remembered in _template(admitted, attempt.plan).memory:
-        entity = _ceids((remembered.entity,), sources)
+        entity = ceids((remembered.entity,), sources)
         binding = planner.binding_of(remembered.value)
         value = remembered.value if binding is None else planner.bind(binding, sources)
         if entity and value is not MISSING:
@@ -315,14 +316,3 @@ def _template(admitted: Admitted, plan: Plan | None) -> TaskTemplate:
         if plan and plan.template_id == f"{template.template_id}@{template.version}":
             return template
     return admitted.templates[0]
-
-
-def _ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tuple[str, ...]:
-    """The CEIDs that bound subjects name; one that does not resolve, or is no CEID then, is left out."""
-    found = []
-    for subject in subjects:
-        value = planner.bind(subject.binding, sources)
-        name = f"{subject.type}:{value}" if subject.type else value
-        if isinstance(value, str) and CEID.fits(name, sealed=True):
-            found.append(name)
-    return tuple(found)

@@ -20,7 +20,7 @@ GENERATED = ROOT / "docs" / "reference"
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
-DIFFERS = re.compile(r"[0-9a-f]{8,64}|\b\d+\.\d+\b|\b\d{4}_\d\d_\d\d\b|\b\d+ bytes\b")
+DIFFERS = re.compile(r"[0-9a-f]{8,64}|\b\d+\.\d+\b|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b")
 SHELL = re.compile(r"[|>&;$]|^\w+=")
 
 

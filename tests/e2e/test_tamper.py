@@ -25,9 +25,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos import audit
+from contextos import audit, desk
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
-from contextos.errors import ApprovalRefused, ChainBroken, Integrity, ReplayMismatch, SignatureInvalid
+from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.trust.ledger import verify_chain
 from contextos.trust.seal import KeyRing
 from tests.e2e.test_approvals import policies_changed
@@ -355,7 +355,11 @@ def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missi
         whole = list(await store.read(run_id))
         noted = [entry.seq for entry in whole if entry.kind in ("run.context", "context.compiled", "plan.proposed")]
         for seq in noted:
-            await world.stores.erase(TENANT, run_id, seq)
+            await desk.erase(world.deployment, TENANT, run_id, seq, by="user_dpo_1", reason="the customer asked")
+        acts = [entry for entry in await store.read("control") if entry.kind == "entry.erased"]
+        assert [orjson.loads(act.body or b"")["seq"] for act in acts] == noted
+        with pytest.raises(NotFound):
+            await desk.erase(world.deployment, TENANT, run_id, 999, by="user_dpo_1", reason="no such entry")
         verified = {one.stream: one for one in await audit.verify_tenant(store, TENANT, world.keys)}
         assert verified[run_id].erased == tuple(noted)
         replayed = await audit.replay(world.deployment, TENANT, run_id)

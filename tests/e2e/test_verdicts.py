@@ -528,6 +528,61 @@ def test_replanning_ends_where_the_budget_ends(tmp_path: Path) -> None:
     run(go())
 
 
+def demands_the_gate(body: Body) -> None:
+    """The plan itself asks for a person, also where no rule does."""
+    body["decision_layer"]["task_templates"][0]["steps"][2]["requires"] = ["GATE_FINANCE_APPROVAL"]
+
+
+def test_a_gate_that_the_plan_requires_is_asked_also_where_policy_asks_nobody(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, pack=demands_the_gate)
+        waiting = await world.invoke(request(900, "req_1"))
+        assert waiting.waiting is not None
+        assert waiting.waiting["gate_id"] == "GATE_FINANCE_APPROVAL"
+        assert world.refunds() == []
+        view = await world.approve(waiting.run_id)
+        assert (view.state, len(world.refunds())) == ("completed", 1)
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+def test_a_request_above_its_own_limit_of_bytes_is_refused_for_that(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        body = request(900, "req_1", padding="x" * 5_000)
+        body["runtime"] |= {"max_payload_bytes": 4_096}
+        with pytest.raises(InvalidInput) as error:
+            await world.invoke(body)
+        assert (error.value.code, error.value.problems[0].code) == ("invalid_input", "too_large")
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.requirement("R-REPLAN")
+def test_all_revisions_together_stay_within_the_tokens_of_the_run(tmp_path: Path) -> None:
+    three = templates(lambda t: None, lambda t: None, with_lookup)
+
+    async def go() -> None:
+        world = await open_world(tmp_path, pack=all_of(nowhere, three))
+        once = (await world.invoke(request(2500, "req_1"))).record
+        assert once is not None
+        total = once["budget_usage"]["tokens"] - 1
+        body = request(2500, "req_2")
+        body["runtime"] |= {"total_tokens": total}
+        view = await world.invoke(body)
+        assert view.record is not None
+        assert view.state == "exhausted", view.record["rationale"]
+        assert "total_tokens" in view.record["rationale"]["failures"][0]["detail"]
+        assert 0 < view.record["budget_usage"]["tokens"] <= total
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
 def reads_only(body: Body) -> None:
     """One template that looks an order up and decides nothing; no spec of the pack knows the word `approved`."""
     layer = body["decision_layer"]

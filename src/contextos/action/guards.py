@@ -143,7 +143,10 @@ async def permitted(at: Station, governed: Governed) -> Governed | Refusal:
 
 
 def decide(at: Station, governed: Governed, point: str, ordinal: str) -> PolicyDecision:
-    """Ask policy about this call; also used when an approval is redeemed."""
+    """Ask policy about this call; also used when an approval is redeemed.
+
+    A gate that the plan's step requires is as active as one that a rule demands.
+    """
     scope = at.scope
     facts = {
         **scope.facts,
@@ -153,10 +156,12 @@ def decide(at: Station, governed: Governed, point: str, ordinal: str) -> PolicyD
     }
     capability = governed.capability
     view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
-    return at.policy.decide(
+    decision = at.policy.decide(
         "execute", facts, capability=view, granted=capability.capability_id in scope.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{point}", ordinal),
     )  # fmt: skip
+    gates = tuple(sorted(set(decision.gates).union(governed.call.step.requires)))
+    return decision.model_copy(update={"gates": gates}) if gates != decision.gates else decision
 
 
 def capability_facts(capability: Capability) -> dict[str, Any]:
@@ -265,7 +270,7 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
             return Refusal("blocked", "policy_denied", "a destructive call needs an approval gate")
         return governed
     if len(decision.gates) > 1:
-        return Refusal("blocked", "policy_denied", "more than one gate is active; lint refuses such packs")
+        return Refusal("blocked", "policy_denied", "more than one gate is active; this version asks one person")
     if governed.idempotency_key is None:
         return Refusal("blocked", "policy_denied", "a gate is for writes; bind its rule to the capability it is about")
     action = Action(
@@ -292,14 +297,15 @@ async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
 
     Before a write both are asked again, and so is everything pinned: a run may have waited long since it was admitted.
     Refuses an agent that is not active, from `delegated` on a user without a live delegation, and from `network` on
-    every external adapter: this version has no egress allow-list, and an empty one denies.
+    what leaves the machine: this version has no egress allow-list, and an empty one denies.
     """
     decision, principals = governed.decision, at.scope.principals
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if principals.agent.lifecycle != "active":
         return Refusal("blocked", "identity_refused", f"the agent is `{principals.agent.lifecycle}`")
     mode = APPROVAL_MODES.index(decision.effective_approval_mode)
-    if governed.capability.adapter.external and mode >= APPROVAL_MODES.index("network"):
+    leaves = governed.capability.adapter.external or governed.capability.definition.approval_mode == "network"
+    if leaves and mode >= APPROVAL_MODES.index("network"):
         return Refusal("blocked", "policy_denied", "no egress allow-list names this adapter")
     if mode >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")

@@ -125,7 +125,10 @@ def profile(schema: Mapping[str, Any], name: str) -> None:
 def surface(
     pack: ContextPack, capabilities: Mapping[str, Capability], roles: frozenset[str], scopes: frozenset[str]
 ) -> tuple[SurfaceCapability, ...]:
-    """Registry ∩ permissions − prohibitions for these roles and scopes: every capability, granted or withheld (why)."""
+    """Registry ∩ permissions − prohibitions for these roles and scopes.
+
+    Every capability is listed, granted or withheld with its reason.
+    """
     listed = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
     }

@@ -34,7 +34,7 @@ KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="T
 LocalOption = Annotated[
     bool, typer.Option("--unsafe-local", help="Say it without a key, where the settings allow it; the record says so.")
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept and signed.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept, and part of what a key signs.")]
 ByOption = Annotated[
     str, typer.Option("--by", metavar="ID", help="Who says so: who asked, the agent's owner or an operator.")
 ]
@@ -114,7 +114,7 @@ def settle(
 def cancel(
     run: RunArgument,
     by: ByOption,
-    reason: ReasonOption = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,

@@ -84,7 +84,7 @@ class BudgetUsage(Model):
 
 
 class LedgerHead(Model):
-    """How many entries a ledger holds so far, and the hash of its last."""
+    """How many entries a ledger holds so far, and the content address of the list of their hashes."""
 
     entries: Count
     head: Digest

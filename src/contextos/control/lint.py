@@ -50,8 +50,7 @@ def _lint(merged: Merged, edges: Edges) -> tuple[Problem, ...]:
     found = chain(
         _clashes(merged), _intents(merged), _retrieval(pack), _evidence(pack, edges), _budget(pack), _gates(pack),
         _specs(pack), _redaction(pack), _registry(pack, edges), _permissions(pack, edges), _rules(pack, edges),
-        _targets(pack, edges),
-        lint_templates(merged, edges),
+        _targets(pack, edges), lint_templates(merged, edges),
     )  # fmt: skip
     return tuple(found)[:MAX_PROBLEMS]
 
@@ -135,7 +134,10 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
 def _specs(pack: ContextPack) -> Iterator[Problem]:
     """Refuses what a spec may ask for and this version does not do: a gate that does not run is a false statement."""
     for index, spec in enumerate(pack.decision_layer.decision_specs):
-        asks = {"challenge_required": spec.challenge_required, "eligibility_rules": spec.eligibility_rules}
+        asks = {
+            "challenge_required": spec.challenge_required, "eligibility_rules": spec.eligibility_rules,
+            "inputs_schema_ref": spec.inputs_schema_ref, "outputs_schema_ref": spec.outputs_schema_ref,
+        }  # fmt: skip
         for name, asked in asks.items():
             if asked:
                 at: Path = ("decision_layer", "decision_specs", index, name)

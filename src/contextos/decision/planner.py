@@ -28,7 +28,7 @@ def propose(run_id: str, template: TaskTemplate, compiled: CompiledContext, revi
 
 
 def binding_of(value: Any) -> Binding | None:
-    """The binding that a parameter is, or None for a literal. A binding is exactly `from` and `pointer`."""
+    """The binding that a parameter is, or None for a literal. An object of exactly `from` and `pointer` is one."""
     if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
         return Binding.model_validate(dict(value))
     return None

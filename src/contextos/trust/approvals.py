@@ -116,7 +116,7 @@ class Approvals:
         }  # fmt: skip
 
     def _barred(self) -> list[str]:
-        """Who may not approve: the requester's chain, the agent and its owner, who issued or published what is pinned."""
+        """Who may not approve: the requester's chain, the agent and its owner, who issued or published a pin."""
         agent = self.scope.principals.agent
         chain = {principal.id for principal in self.scope.chain}
         issuer = self.scope.pack.contract_meta.issuer

@@ -219,7 +219,8 @@ class RunJournal:
             raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
         body = orjson.loads(entry.body)
         # Somebody who can only append must not be able to bring the loop down with what is no answer.
-        if not isinstance(body, dict) or not isinstance(body.get("answer"), dict | list) or "request_digest" not in body:
+        said = body.get("answer") if isinstance(body, dict) else None
+        if not isinstance(said, dict | list) or "request_digest" not in body:
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop, and look at who wrote it")
         self._at += 1
         self._push(entry, body)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import select
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -72,10 +74,14 @@ def test_on_a_terminal_the_person_is_asked(command, typed: str, code: int, found
     start, environment = command
     child, terminal = pty.fork()
     if child == 0:
+        # Where the tests run in the background, an interrupt is ignored, and that is inherited.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.execve(start[0], [*start, "demo"], environment | {"TERM": "xterm"})
     shown = b""
     typed_already = False
     while True:
+        if not select.select([terminal], [], [], 60)[0]:
+            os.kill(child, signal.SIGKILL)
         try:
             shown += os.read(terminal, 4096)
         except OSError:

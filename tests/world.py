@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from contextos import __version__, desk
 from contextos.adapters.directory import FileDirectory
@@ -156,11 +157,9 @@ async def open_world(
     clock = clock or ManualClock()
     keys = KeyRing.from_seed(b"k" * 32)
     kept: Any = SqliteStores(path / "contextos.db", clock=clock) if stores == "sqlite" else MemoryStores(clock=clock)
-    os.environ["SHOP_PAYMENTS"] = payments
-    adapters = {
-        one.describe().adapter_id: one
-        for one in load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
-    }
+    with patch.dict(os.environ, SHOP_PAYMENTS=payments):
+        loaded = load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
+    adapters = {one.describe().adapter_id: one for one in loaded}
     owner = Owner(path / "contextos.db" if stores == "sqlite" else None)
 
     async def pause(duration_us: int) -> None:

@@ -229,10 +229,10 @@ async def _standing(world: World, scope: RunScope, key: str) -> Standing:
     found = await world.journal.ask("identity.resolved", f"dispatch/{key}", asked, look)
     changed = None
     if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
-        changed = "the user or the agent changed"
-    elif found["changed"]:
+        return Standing("the user or the agent changed", "identity_refused", found["policies_version"])
+    if found["changed"]:
         changed = f"`{found['changed'][0]}` changed or was withdrawn"
-    return Standing(changed, found["policies_version"])
+    return Standing(changed, "unknown_ref", found["policies_version"])
 
 
 def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> DecisionRecord:

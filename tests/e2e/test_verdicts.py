@@ -528,6 +528,45 @@ def test_replanning_ends_where_the_budget_ends(tmp_path: Path) -> None:
     run(go())
 
 
+class Meddled:
+    """An adapter at whose first call something else happens in the world."""
+
+    def __init__(self, inner: Any, happens: Callable[[], None]) -> None:
+        self.inner, self.happens = inner, [happens]
+
+    def describe(self) -> AdapterDefinition:
+        return self.inner.describe()
+
+    async def call(self, capability: str, args: Any, context: CallContext) -> AdapterReply:
+        while self.happens:
+            self.happens.pop()()
+        return await self.inner.call(capability, args, context)
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        return await self.inner.lookup(capability, idempotency_key, context)
+
+
+@pytest.mark.requirement("A-MODE-DELEGATED")
+@pytest.mark.parametrize(
+    "lost",
+    [lambda tenant: tenant["users"][0].update(delegation_live=False), lambda tenant: tenant["users"].pop(0),
+     lambda tenant: tenant["agents"][0].update(lifecycle="suspended")],
+    ids=["delegation", "user", "agent"],
+)  # fmt: skip
+def test_who_lost_their_standing_since_admission_moves_no_money(tmp_path: Path, lost: Any) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        world.adapters["adp_policy"] = Meddled(world.adapters["adp_policy"], lambda: world.edit_directory(lost))
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        codes = [failure["code"] for failure in view.record["rationale"]["failures"]]
+        assert (view.state, codes, world.refunds()) == ("refused", ["identity_refused"], [])
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
 def demands_the_gate(body: Body) -> None:
     """The plan itself asks for a person, also where no rule does."""
     body["decision_layer"]["task_templates"][0]["steps"][2]["requires"] = ["GATE_FINANCE_APPROVAL"]

@@ -65,10 +65,12 @@ class Governed:
 class Standing:
     """Who stands behind a run and what is in force, asked again.
 
-    `changed` says what is not as it was (None: nothing), at `policies_version` of the active policies.
+    `changed` says what is not as it was (None: nothing), at `policies_version` of the active policies; `code` is the
+    failure that it amounts to.
     """
 
     changed: str | None
+    code: Literal["identity_refused", "unknown_ref"]
     policies_version: int
 
 
@@ -313,5 +315,5 @@ async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
         return governed
     standing = await at.standing(governed.key)
     if standing.changed:
-        return Refusal("blocked", "identity_refused", f"since the run was admitted {standing.changed}")
+        return Refusal("blocked", standing.code, f"since the run was admitted {standing.changed}")
     return replace(governed, still=(Write("active", "policies", standing.policies_version, None),))

@@ -13,7 +13,7 @@ from contextos.errors import InvalidArtifact
 from contextos.trust.conditions import analyse
 from contextos.trust.matching import Part
 from contextos.trust.rules import CompiledRule
-from tests.policies import ALLOW_AGENTS, FACTS, NOTE, REFUND, decide, facts, leveled, policy, rule, var
+from tests.policies import ALLOW_AGENTS, FACTS, LOOKUP, NOTE, REFUND, decide, facts, leveled, policy, rule, var
 
 
 def codes(*bundles: Any, **more: Any) -> list[str]:
@@ -184,9 +184,14 @@ def test_a_rule_that_would_loosen_or_cannot_run_does_not_lint(made, more, code):
 
 
 def test_an_asserted_fact_may_deny_and_may_be_accepted():
-    policy(leveled(rule("R_1", var("request.context.vip"), allow=False)))
-    policy(leveled(rule("R_1", var("request.context.vip")), accept_asserted=["request.context.vip"]))
-    policy(leveled(rule("R_1", {"==": [var("request.channel"), "email"]})))
+    vip = facts(request__context__vip=True)
+    denying = policy(leveled(rule("R_1", var("request.context.vip"), allow=False)))
+    assert decide(denying, vip, LOOKUP).reason == "denied_by_rule"
+    accepting = policy(leveled(rule("R_1", var("request.context.vip")), accept_asserted=["request.context.vip"]))
+    accepted = decide(accepting, vip, NOTE)
+    assert (accepted.allowed, accepted.asserted) == (True, ("request.context.vip",))
+    validated = policy(leveled(rule("R_1", {"==": [var("request.channel"), "email"]})))
+    assert decide(validated, facts(request__channel="email"), NOTE).asserted == ()
 
 
 def test_a_known_declaration_makes_lint_of_modes_exact():

@@ -147,7 +147,7 @@ class TestWorld:
 async def open_world(
     path: Path, *, stores: str = "memory", clock: Any = None, payments: str = "keyed",
     pack: Callable[[dict[str, Any]], None] | None = None, unsafe: tuple[str, ...] = (), limits: Limits | None = None,
-    seed_graph: bool = True,
+    seed_graph: bool = True, publisher: str = "test",
 ) -> TestWorld:  # fmt: skip
     """Make or reopen the workspace at `path` and open a deployment over it."""
     fresh = not (path / "directory.json").exists()
@@ -183,7 +183,7 @@ async def open_world(
         if pack:
             pack(body)
         envelope = seal(PACK_TYPE, canonical(body), keys, "pack")
-        await deployment.catalog(TENANT).publish(envelope, by="test", at_us=clock.now_us(), salt=os.urandom)
+        await deployment.catalog(TENANT).publish(envelope, by=publisher, at_us=clock.now_us(), salt=os.urandom)
         if seed_graph:
             graph = example("graph.json")
             await kept.graph(TENANT).put(graph["nodes"], graph["edges"])

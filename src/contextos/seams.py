@@ -27,6 +27,7 @@ from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.tool import CallContext
 from contextos.contracts.trace import child
+from contextos.contracts.verdicts import Failure
 from contextos.control.catalog import Catalog, Loaded
 from contextos.decision.planner import binding_of
 from contextos.errors import LostReply, Unavailable
@@ -45,7 +46,7 @@ MAX_POLICIES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a deployment allows every run at most. A request, an agent or a pack may only ask for less."""
+    """What a deployment allows every run at most. Who may ask for something may only ask for less."""
 
     total_tokens: int = 12_000
     max_tool_calls: int = 50
@@ -227,12 +228,13 @@ async def _standing(world: World, scope: RunScope, key: str) -> Standing:
 
     asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
     found = await world.journal.ask("identity.resolved", f"dispatch/{key}", asked, look)
-    changed = None
+    failure = None
     if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
-        return Standing("the user or the agent changed", "identity_refused", found["policies_version"])
-    if found["changed"]:
-        changed = f"`{found['changed'][0]}` changed or was withdrawn"
-    return Standing(changed, "unknown_ref", found["policies_version"])
+        failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
+    elif found["changed"]:
+        detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
+        failure = Failure(code="unknown_ref", detail=detail)
+    return Standing(failure, found["policies_version"])
 
 
 def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> DecisionRecord:

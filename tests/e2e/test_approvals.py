@@ -21,7 +21,7 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.journal import Batch, Entry, Write
 from contextos.contracts.policy import PolicyBundle
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import ApprovalRefused, Conflict, InvalidInput
+from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput
 from contextos.store.memory import MemoryStore
 from contextos.trust.assertion import sign_statement, statement
 from contextos.trust.ledger import append
@@ -358,6 +358,23 @@ def test_a_forged_answer_in_a_chain_that_verifies_moves_nothing(name: str, tmp_p
     run(go())
 
 
+@pytest.mark.parametrize("change", [
+    lambda given, asked: given.update(verdict="maybe"), lambda given, asked: given.pop("assertion"),
+    lambda given, asked: given.update(reason=7),
+])  # fmt: skip
+def test_an_appended_answer_that_is_none_stops_the_run_typed_and_moves_nothing(change: Any, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await forge(world, waiting.run_id, change)
+        with pytest.raises(Integrity):
+            await world.deployment.advance(TENANT, waiting.run_id)
+        assert world.refunds() == []
+        world.close()
+
+    run(go())
+
+
 def test_an_honest_answer_by_the_same_road_counts(tmp_path: Path) -> None:
     """What makes the test above fail where it must: the forger's road itself works."""
 
@@ -412,6 +429,7 @@ def test_who_may_not_approve_is_told_why_and_the_question_stays_open(
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
 @pytest.mark.parametrize(("change", "reason"), [
     (edited("approvers", 0, "granted_by", to={"finance_lead": APPROVER}), "self_granted"),
+    (edited("approvers", 0, "granted_by", to={"finance_lead": "usr_771"}), "self_granted"),
     (edited("approvers", 0, "granted_by", to={}), "not_granted"),
     (edited("agents", 0, "owner", to=APPROVER), "self_approval"),
 ])  # fmt: skip
@@ -431,9 +449,10 @@ def test_the_agents_owner_and_who_granted_the_role_may_not_approve(
 
 
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
-def test_the_packs_publisher_may_not_approve(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{"pack": edited("contract_meta", "issuer", to=APPROVER)}, {"publisher": APPROVER}])
+def test_the_packs_issuer_and_its_publisher_may_not_approve(how: dict[str, Any], tmp_path: Path) -> None:
     async def go() -> None:
-        world = await open_world(tmp_path, pack=edited("contract_meta", "issuer", to=APPROVER))
+        world = await open_world(tmp_path, **how)
         waiting = await world.invoke(request(4200, "req_1"))
         with pytest.raises(ApprovalRefused) as error:
             await world.answer(waiting.run_id)

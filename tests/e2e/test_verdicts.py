@@ -528,22 +528,14 @@ def test_replanning_ends_where_the_budget_ends(tmp_path: Path) -> None:
     run(go())
 
 
-class Meddled:
-    """An adapter at whose first call something else happens in the world."""
+def meanwhile(world: TestWorld, happens: Callable[[], object]) -> None:
+    """Something else happens in the world between admission and the refund: while the policy service is asked."""
 
-    def __init__(self, inner: Any, happens: Callable[[], None]) -> None:
-        self.inner, self.happens = inner, [happens]
+    def answer(reply: AdapterReply) -> AdapterReply:
+        happens()
+        return reply
 
-    def describe(self) -> AdapterDefinition:
-        return self.inner.describe()
-
-    async def call(self, capability: str, args: Any, context: CallContext) -> AdapterReply:
-        while self.happens:
-            self.happens.pop()()
-        return await self.inner.call(capability, args, context)
-
-    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        return await self.inner.lookup(capability, idempotency_key, context)
+    world.adapters["adp_policy"] = Wrapped(world.adapters["adp_policy"], answer)  # type: ignore[assignment]
 
 
 @pytest.mark.requirement("A-MODE-DELEGATED")
@@ -556,11 +548,62 @@ class Meddled:
 def test_who_lost_their_standing_since_admission_moves_no_money(tmp_path: Path, lost: Any) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
-        world.adapters["adp_policy"] = Meddled(world.adapters["adp_policy"], lambda: world.edit_directory(lost))
+        meanwhile(world, lambda: world.edit_directory(lost))
         view = await world.invoke(request(900, "req_1"))
         assert view.record is not None
         codes = [failure["code"] for failure in view.record["rationale"]["failures"]]
         assert (view.state, codes, world.refunds()) == ("refused", ["identity_refused"], [])
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+def test_an_adapter_that_changed_since_admission_moves_no_money(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        inner = world.adapters["adp_payments"]
+        first = inner.describe().capabilities[0].model_copy(update={"description": "It does something else now."})
+        other = inner.describe().model_copy(update={"capabilities": (first,)})
+        changed = Wrapped(inner, definition=other)
+        meanwhile(world, lambda: world.adapters.update(adp_payments=changed))  # type: ignore[call-overload]
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        codes = [failure["code"] for failure in view.record["rationale"]["failures"]]
+        assert (view.state, codes, world.refunds(), changed.calls) == ("rejected", ["unknown_ref"], [], [])
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+def test_what_would_leave_the_machine_is_refused_without_an_allow_list(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        inner = world.adapters["adp_payments"]
+        outward = Wrapped(inner, definition=inner.describe().model_copy(update={"external": True}))
+        world.adapters["adp_payments"] = outward  # type: ignore[assignment]
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        failure = view.record["rationale"]["failures"][0]
+        assert (failure["code"], outward.calls) == ("policy_denied", [])
+        assert "egress" in failure["detail"]
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+def test_a_gate_on_a_read_is_refused_and_never_passed_over(tmp_path: Path) -> None:
+    def reads_too(body: Body) -> None:
+        body["decision_layer"]["task_templates"][0]["steps"][0]["requires"] = ["GATE_FINANCE_APPROVAL"]
+
+    async def go() -> None:
+        world = await open_world(tmp_path, pack=reads_too)
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        assert view.record["rationale"]["failures"][0]["code"] == "policy_denied"
+        assert "tool.dispatching" not in await world.kinds(view.run_id)
         await audited(world, view)
         world.close()
 

@@ -18,6 +18,7 @@ from contextos.action.spending import Spending, over_budget
 from contextos.contracts.codec import canonical, content_address
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports import Adapter, Clock, Journal, Store
+from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Capability, Redeemed, RunScope
 from contextos.contracts.tool import (
     AdapterReply,
@@ -190,7 +191,7 @@ class Delivery:
             trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
             status=status,
             output=output, error=error, artifacts=(),
-            citations=(Citation(evidence_ref=f"tool:{envelope.capability_id}:{envelope.tool_call_id}"),)
+            citations=(Citation(evidence_ref=tool_ref(envelope.capability_id, envelope.tool_call_id)),)
             if status in ("ok", "completed") else (),
             mutations=reply.mutations if reply else (),
             risk_tags=(envelope.approval_mode_effective,) if effect else (),

@@ -65,12 +65,10 @@ class Governed:
 class Standing:
     """Who stands behind a run and what is in force, asked again.
 
-    `changed` says what is not as it was (None: nothing), at `policies_version` of the active policies; `code` is the
-    failure that it amounts to.
+    `failure` is what is not as it was at admission (None: nothing), at `policies_version` of the active policies.
     """
 
-    changed: str | None
-    code: Literal["identity_refused", "unknown_ref"]
+    failure: Failure | None
     policies_version: int
 
 
@@ -273,11 +271,14 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
         return governed
     if len(decision.gates) > 1:
         return Refusal("blocked", "policy_denied", "more than one gate is active; this version asks one person")
+    gate = at.scope.gates.get(decision.gates[0])
+    if gate is None:
+        return Refusal("blocked", "policy_denied", f"`{decision.gates[0]}` is no gate of the pack")
     if governed.idempotency_key is None:
         return Refusal("blocked", "policy_denied", "a gate is for writes; bind its rule to the capability it is about")
     action = Action(
         governed.tool_call_id, governed.key, governed.capability, governed.args, governed.frozen,
-        decision.effective_approval_mode, at.scope.gates[decision.gates[0]], decision, governed.idempotency_key,
+        decision.effective_approval_mode, gate, decision, governed.idempotency_key,
     )  # fmt: skip
     redeemed = await at.approvals.obtain(action)
     if isinstance(redeemed, Failure):
@@ -314,6 +315,6 @@ async def credentialed(at: Station, governed: Governed) -> Governed | Refusal:
     if governed.capability.definition.kind == "read":
         return governed
     standing = await at.standing(governed.key)
-    if standing.changed:
-        return Refusal("blocked", standing.code, f"since the run was admitted {standing.changed}")
+    if standing.failure:
+        return Refusal("blocked", standing.failure.code, standing.failure.detail)
     return replace(governed, still=(Write("active", "policies", standing.policies_version, None),))

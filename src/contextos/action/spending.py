@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from contextos.contracts.model import UNITS_PER_CENT
 from contextos.contracts.run import RunBudget
 from contextos.contracts.tool import CapabilityDefinition
-
-UNITS_PER_CENT = 10_000
-"""Costs are compared as integers of 1/10,000 cent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from contextos.action.delivery import Delivery
 from contextos.action.guards import Governed, Refusal, Station
 from contextos.contracts.ids import derive
 from contextos.contracts.policy import PolicyDecision
+from contextos.contracts.refs import policy_ref
 from contextos.contracts.scope import StepCall
 from contextos.contracts.tool import ToolCallEnvelope, ToolError, ToolResultEnvelope
 
@@ -67,7 +68,7 @@ class Gateway:
         assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
         definition = governed.capability.definition
         refs = [fact.evidence_ref for fact in governed.frozen]
-        refs += [f"policy:{bundle}#{rule}" for bundle, rule in self._rules(decision)]
+        refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
         return ToolCallEnvelope(
             envelope_version="contextos.tool_call.v1", tool_call_id=governed.tool_call_id, run_id=scope.run.run_id,
             trace_id=scope.run.trace_id, session_id=scope.run.session_id,

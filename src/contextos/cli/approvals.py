@@ -65,7 +65,7 @@ def deny(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Deny what a run waits for. The same act cannot be asked for again unseen."""
+    """Deny what a run waits for. Asked for again, the same act is refused without asking anybody."""
     vouch = _vouch(key, unsafe_local)
     return _answer(run, as_id, "denied", reason, vouch, workspace, tenant, as_json)
 

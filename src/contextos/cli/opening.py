@@ -33,7 +33,9 @@ WorkspaceOption = Annotated[
         "--workspace", "-w", envvar="CONTEXTOS_WORKSPACE", help="The workspace's directory.", show_default=".contextos"
     ),
 ]
-TenantOption = Annotated[str, typer.Option("--tenant", help="The tenant; by default the only one of the workspace.")]
+TenantOption = Annotated[
+    str, typer.Option("--tenant", help="The tenant; by default the request's own, or the only one of the workspace.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, errors too.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the request id that made the run.")]
 

@@ -113,6 +113,9 @@ Cents = Annotated[
 ]
 """US cents with at most 4 decimals; counted inside as integers of 1/10,000 cent."""
 
+UNITS_PER_CENT: Final = 10_000
+"""Costs are summed and compared as integers of 1/10,000 cent, so that they are exact."""
+
 
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, Strict
 
 from contextos.contracts.identity import AgentIdentity, UserClaims
-from contextos.contracts.ids import PIN, Form, Pin, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
+from contextos.contracts.ids import PIN, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
 from contextos.contracts.model import Amount, Cents, Count, ListOnly, Model, Name, Open, Positive
 from contextos.contracts.policy import ApprovalMode
 from contextos.contracts.trace import TraceContext
@@ -129,6 +129,3 @@ class InvokeRequest(PackSelection):
     runtime: RuntimeHints
     attachments: Attachments = ()
     trace: TraceContext
-
-
-PackRef = Pin

@@ -237,6 +237,3 @@ class Settled(Model):
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:
     """`adapter.capability`, the name that plans, manifests and policy use."""
     return f"{adapter.adapter_id}.{capability.name}"
-
-
-DefinitionDigest = Digest

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 from contextos.contracts.codec import content_address
 from contextos.contracts.plan import Plan, PlanStep
 from contextos.contracts.ports import Journal, Tools
+from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Fact, RunScope, StepCall
 from contextos.contracts.tool import ToolResultEnvelope
 from contextos.contracts.verdicts import Failure, FailureCode
@@ -96,7 +97,7 @@ def produced(scope: RunScope, step: PlanStep, result: ToolResultEnvelope, now_us
     """The evidence that a good result is."""
     if result.status not in ("ok", "completed") or step.tool not in scope.capabilities:
         return {}
-    ref = f"tool:{result.capability_id}:{result.tool_call_id}"
+    ref = tool_ref(result.capability_id, result.tool_call_id)
     digest = content_address(result.output)
     return {
         name: Fact(name, ref, step.tool, result.output, digest, now_us)

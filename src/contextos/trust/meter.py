@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contextos.contracts.journal import Logged
-
-TENTHS_OF_MILLE: Final = 10_000
-"""Costs are counted in integers of 1/10,000 cent, so that sums are exact."""
+from contextos.contracts.model import UNITS_PER_CENT
 
 _WAKING: Final = frozenset(
     {"approval.answered", "approval.expired", "effect.settled", "run.cancel_requested", "run.resumed"}
@@ -32,13 +30,13 @@ class Usage:
     @property
     def cost_cents(self) -> float | int:
         """US cents with at most 4 decimals."""
-        whole, rest = divmod(self.cost_units, TENTHS_OF_MILLE)
-        return whole if rest == 0 else self.cost_units / TENTHS_OF_MILLE
+        whole, rest = divmod(self.cost_units, UNITS_PER_CENT)
+        return whole if rest == 0 else self.cost_units / UNITS_PER_CENT
 
 
 def units(cents: float | int) -> int:
     """US cents as integers of 1/10,000 cent."""
-    return round(cents * TENTHS_OF_MILLE)
+    return round(cents * UNITS_PER_CENT)
 
 
 def usage(log: Sequence[Logged]) -> Usage:

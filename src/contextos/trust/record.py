@@ -92,7 +92,10 @@ def build_record(
 
 
 def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:
-    """The packet that any later replay starts from. Replay consumes transcripts and never acts."""
+    """The packet that any later replay starts from. Replay consumes transcripts and never acts.
+
+    Of a run that was never compiled, `compiled_context_hash` is the address of null.
+    """
     assert record.replay is not None and record.lineage is not None, "sealed records have both"
     return ReplayPacket(
         replay_packet_id=record.replay.replay_id, trace_id=record.trace_id, session_id=request.session_id,

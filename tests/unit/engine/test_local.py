@@ -198,6 +198,8 @@ def test_a_run_that_names_its_wake_is_driven_then_by_a_timer() -> None:
         await until(lambda: len(world.drives) == 3)
         await engine.idle()
         await engine.stop()
+        assert len(world.drives) == 3, "the end names no wake"
+        assert engine.failures == {}
 
     play(scenario)
 

@@ -297,4 +297,9 @@ def test_a_caller_that_went_away_hinders_nobody(tmp_path: Path) -> None:
     asyncio.run(abandon())
     asyncio.run(leave_loop())
     asyncio.run(store.commit(Batch("run_c", wake_at_us=1)))
+
+    async def due() -> set[str]:
+        return {run async for _, run in stores.due(1)}
+
+    assert "run_c" in asyncio.run(due())
     stores.close()

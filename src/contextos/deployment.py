@@ -6,7 +6,7 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import orjson
 
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
-from contextos.contracts.journal import Advance, Document, Entry, Parked
+from contextos.contracts.journal import Advance, Document, Entry, Parked, SignedHead
 from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
@@ -23,6 +23,7 @@ from contextos.decision import machine
 from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFound, Problem, ReplayMismatch, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
+from contextos.resting import Drive, Resting, RestingLoops
 from contextos.runtime import invoke_agent
 from contextos.seams import Limits, World, compiled_rules
 from contextos.trust.heads import read_signed, verify_heads
@@ -87,6 +88,7 @@ class Deployment:
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
+    _resting: RestingLoops = field(default_factory=RestingLoops)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
         """Take a request to its end or to where it waits. The same request again is the same run.
@@ -206,31 +208,52 @@ class Deployment:
             return view_of(tenant_id, run_id, entries)
         if leases and self._held_by_another(leases[0]):
             return None
-        verify_chain(tenant_id, run_id, entries)
-        if not fresh:
-            # The last signed head covers all before it; nothing but what people say may come after.
-            verify_heads(tenant_id, run_id, entries, heads[-1:], self.ports.keys)
-            refuse_unknown_semantics(entries)
+        resting = None if fresh else self._resting.take((tenant_id, run_id))
+        version = leases[0].version if leases else 0
+        if not (resting and resting.outside == self._outside(tenant_id)
+                and resting.journal.goes_on(entries, heads, version)):  # fmt: skip
+            resting = self._begin(tenant_id, run_id, fresh, entries, heads, version)
+        wake_at_us: int | None = None
+        try:
+            rest = await resting.drive
+        except Parked as parked:
+            wake_at_us = parked.wake_at_us
+            await resting.journal.commit(wake_at_us=wake_at_us)
+        else:
+            if rest:
+                wake_at_us = rest.wake_at_us
+                await resting.journal.commit(wake_at_us=wake_at_us)
+                self._resting.keep((tenant_id, run_id), resting)
+        return view_of_log(tenant_id, run_id, resting.journal, wake_at_us)
+
+    def _begin(
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, entries: Sequence[Entry],
+        heads: Sequence[SignedHead], lease_version: int,
+    ) -> Resting:  # fmt: skip
+        """The loop of a run at its start, over the journal as it is in the store."""
         if fresh:
             request, mark = fresh
         else:
+            verify_chain(tenant_id, run_id, entries)
+            # The last signed head covers all before it; nothing but what people say may come after.
+            verify_heads(tenant_id, run_id, entries, heads[-1:], self.ports.keys)
+            refuse_unknown_semantics(entries)
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
             received = orjson.loads(entries[0].body)["answer"]
             request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
         live = Live(
-            store=store, clock=self.ports.clock, entropy=self.ports.entropy, keys=self.ports.keys,
-            owner=self.ports.owner,
-            lease_ttl_us=self.lease_ttl_us, lease_version=leases[0].version if leases else 0,
+            store=self.ports.stores.tenant(tenant_id), clock=self.ports.clock, entropy=self.ports.entropy,
+            keys=self.ports.keys, owner=self.ports.owner, lease_ttl_us=self.lease_ttl_us, lease_version=lease_version,
         )  # fmt: skip
         journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)
-        wake_at_us: int | None = None
-        try:
-            await invoke_agent(request, mark, self.world(tenant_id, journal))
-        except Parked as parked:
-            wake_at_us = parked.wake_at_us
-            await journal.commit(wake_at_us=wake_at_us)
-        return view_of_log(tenant_id, run_id, journal, wake_at_us)
+        loop = invoke_agent(request, mark, self.world(tenant_id, journal))
+        return Resting(Drive(loop), journal, self._outside(tenant_id))
+
+    def _outside(self, tenant_id: str) -> tuple[Any, ...]:
+        """Everything of this deployment that a loop was given, to tell whether it would be given the same again."""
+        return (self.ports, self.ports.adapters(tenant_id), self.limits, self.runtime_version, self.profile,
+                self.unsafe, self.allow_unsigned, self.lease_ttl_us)  # fmt: skip
 
     def _held_by_another(self, lease: Document) -> bool:
         held = orjson.loads(lease.body)

@@ -9,6 +9,7 @@ Source: shared/design/journal.md.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -160,6 +161,10 @@ class Document:
     body: bytes
 
 
+SignedHead = tuple[int, str, str, str]
+"""A signed head of a stream: seq, hash, kid, signature in hex."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One atomic commit: it happens whole, or `Conflict` says what stood in the way and nothing happened.
@@ -198,6 +203,19 @@ class Timeout:
 
     kind: str
     writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Awaited by a loop that waits. It reaches the driver, who keeps the loop and drives on when an answer may be there.
+
+    Nothing depends on its being kept: a loop that is dropped here is derived again from its journal.
+    """
+
+    wake_at_us: int
+
+    def __await__(self) -> Generator[Rest, None, None]:
+        yield self
 
 
 class Parked(Exception):

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from contextos.contracts.journal import Batch, Document, Entry, Write, genesis, link
+from contextos.contracts.journal import Batch, Document, Entry, SignedHead, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem
 from contextos.store.batch import nothing_signed, refuse_misfit
 from contextos.store.clock import SystemClock
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryGraph", "MemoryStore", "MemoryStores"]
 
-Signed = tuple[int, str, str, str]
-
 
 @dataclass(slots=True)
 class _Tenant:
@@ -30,7 +28,7 @@ class _Tenant:
 
     streams: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
-    signed: dict[str, dict[tuple[int, str], Signed]] = field(default_factory=lambda: defaultdict(dict))
+    signed: dict[str, dict[tuple[int, str], SignedHead]] = field(default_factory=lambda: defaultdict(dict))
     wake: dict[str, int] = field(default_factory=dict)
 
 
@@ -118,7 +116,7 @@ class MemoryStore:
         )
         return [self._kept.documents[collection, name] for name in found[: max(limit, 0)]]
 
-    async def signed_heads(self, stream: str) -> Sequence[Signed]:
+    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""
         signed = self._kept.signed.get(stream, {})
         return [signed[place] for place in sorted(signed)]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from contextos.contracts.journal import Entry
+from contextos.contracts.journal import Entry, SignedHead
 from contextos.contracts.ports import Keys, Store
 from contextos.errors import ChainBroken, Unavailable
 
@@ -19,7 +19,7 @@ BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effe
 
 
 def verify_heads(
-    tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[tuple[int, str, str, str]], keys: Keys
+    tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[SignedHead], keys: Keys
 ) -> None:
     """Every head that was signed is still there and is what was signed, and whatever the loop wrote stands under one.
 
@@ -44,7 +44,7 @@ def verify_heads(
             raise ChainBroken(run, entry.seq, "stands under no signed head")
 
 
-async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[tuple[int, str, str, str]]]:
+async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[SignedHead]]:
     """A stream and its signed heads as of one moment; between two reads a driver may write.
 
     Raises:

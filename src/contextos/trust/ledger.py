@@ -23,7 +23,8 @@ from contextos.contracts.journal import (
     Draft,
     Entry,
     Logged,
-    Parked,
+    Rest,
+    SignedHead,
     Timeout,
     Write,
     body_digest,
@@ -33,12 +34,12 @@ from contextos.contracts.journal import (
 )
 from contextos.contracts.ports import Ask, Clock, Entropy, Keys, Store
 from contextos.errors import ChainBroken, ReplayMismatch, UnknownSemantics
+from contextos.trust.heads import BY_PEOPLE
 
 Step = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
 
 MAX_ENTRIES: Final = 10_000
-
 
 
 @dataclass(slots=True)
@@ -64,7 +65,8 @@ class RunJournal:
     def __init__(self, tenant: str, run: str, tape: Sequence[Entry], step: Step, start: str, live: Live | None) -> None:
         self.tenant, self.run_id, self.state = tenant, run, start
         self.missing: list[int] = []
-        self._tape, self._step, self._live = tape, step, live
+        self._tape, self._step, self._live = list(tape), step, live
+        self._signed: SignedHead | None = None
         self._at = 0
         self._head, self._seq, self._now_us = genesis(tenant, run), 0, 0
         self._log: list[Logged] = []
@@ -145,6 +147,7 @@ class RunJournal:
             signature=(kid, signature.hex()),
         )
         await live.store.commit(batch)
+        self._signed = (self._seq, self._head, kid, signature.hex())
         live.lease_version += 1
         self._pending.clear()
         self._staged.clear()
@@ -165,17 +168,36 @@ class RunJournal:
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, Any]:
         """Read the entry that somebody else appended, append `on_timeout` past its time, or park."""
-        if self.on_tape:
-            entry = self._next()
-            if entry.kind not in kinds:
-                raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
-            if entry.kind != "run.cancel_requested" and entry.key != key:
-                raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
-            return entry.kind, self._take(entry)["answer"]
-        if self._live is None:
-            raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
-        if on_timeout is None or self._live.clock.now_us() < wake_at_us:
-            raise Parked(wake_at_us)
+        while not self.on_tape:
+            if self._live is None:
+                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+            if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
+                return await self._time_out(key, wake_at_us, on_timeout)
+            await Rest(wake_at_us)
+        entry = self._next()
+        if entry.kind not in kinds:
+            raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
+        if entry.kind != "run.cancel_requested" and entry.key != key:
+            raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
+        return entry.kind, self._take(entry)["answer"]
+
+    def goes_on(self, entries: Sequence[Entry], heads: Sequence[SignedHead], lease_version: int) -> bool:
+        """Continue a run that rests with what people said meanwhile; False where anything else is not as it was left.
+
+        To be as it was left is to hold these very entries under the head that was signed last, so nothing of it has to
+        be verified again.
+        """
+        known = len(self._tape)
+        said = entries[known:]
+        as_left = list(entries[:known]) == self._tape and tuple(heads[-1:]) == (self._signed,)
+        if self._live is None or not as_left or any(entry.kind not in BY_PEOPLE for entry in said):
+            return False
+        verify_chain(self.tenant, self.run_id, said, after=self._tape[-1])
+        self._tape.extend(said)
+        self._live.lease_version, self._announce = lease_version, True
+        return True
+
+    async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
         request = {"deadline_us": wake_at_us}
         self._go_live(on_timeout.kind)
         self._append(
@@ -206,6 +228,8 @@ class RunJournal:
         # Of an answer, what is used is what was written and not the object that the outside may still hold.
         self._push(entry, orjson.loads(raw) if KINDS[kind].asked else body)
         self._pending.append(entry)
+        self._tape.append(entry)
+        self._at += 1
 
     def _next(self) -> Entry:
         return self._tape[self._at]
@@ -284,10 +308,14 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
     )
 
 
-def verify_chain(tenant: str, stream: str, entries: Sequence[Entry]) -> str:
-    """Walk a stream from its genesis and return its head. Raises `ChainBroken` naming the first bad entry."""
-    head = genesis(tenant, stream)
-    for number, entry in enumerate(entries, start=1):
+def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: Entry | None = None) -> str:
+    """Walk a stream from its genesis, or what follows `after`, and return its head.
+
+    Raises:
+        ChainBroken: naming the first bad entry.
+    """
+    head, last = (after.hash, after.seq) if after else (genesis(tenant, stream), 0)
+    for number, entry in enumerate(entries, start=last + 1):
         if (entry.tenant, entry.run) != (tenant, stream):
             raise ChainBroken(stream, number, "belongs to another stream; restore the stream from a good copy")
         if entry.seq != number:

@@ -21,7 +21,7 @@ from contextos.context.estimator import BytesDiv4
 from contextos.contracts.codec import canonical
 from contextos.contracts.ports import Adapter
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment, Ports, RunView
+from contextos.deployment import Deployment, Ports
 from contextos.engine.owner import Owner
 from contextos.seams import Limits
 from contextos.store.memory import MemoryStores
@@ -29,6 +29,7 @@ from contextos.store.sqlite import SqliteStores
 from contextos.trust.assertion import sign_statement
 from contextos.trust.seal import KeyRing, kid_of, seal
 from contextos.trust.settlement import sign_settlement
+from contextos.views import RunView
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextos.app import App, Settings, open_app
-    from contextos.deployment import Deployment, Ports, RunView
+    from contextos.deployment import Deployment, Ports
     from contextos.errors import ContextOSError
     from contextos.runtime import invoke_agent
+    from contextos.views import RunView
 
 __version__ = "0.1.0"
 
@@ -24,7 +25,7 @@ _HOME = {
     "ContextOSError": "contextos.errors",
     "Deployment": "contextos.deployment",
     "Ports": "contextos.deployment",
-    "RunView": "contextos.deployment",
+    "RunView": "contextos.views",
     "Settings": "contextos.app",
     "invoke_agent": "contextos.runtime",
     "open_app": "contextos.app",

@@ -21,8 +21,9 @@ from contextos.decision import machine
 from contextos.deployment import Deployment, transition
 from contextos.errors import ChainBroken, Integrity, InvalidInput, NotFound, ReplayMismatch
 from contextos.runtime import invoke_agent
+from contextos.trust.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.heads import read_signed, verify_heads
-from contextos.trust.ledger import RunJournal, refuse_unknown_semantics, verify_chain
+from contextos.trust.ledger import RunJournal
 from contextos.trust.seal import open_sealed, seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"

@@ -14,7 +14,7 @@ import orjson
 
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
-from contextos.contracts.journal import Advance, Document, Entry, Parked, SignedHead
+from contextos.contracts.journal import Advance, Document, Entry, Parked, Rest, SignedHead
 from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
@@ -26,15 +26,14 @@ from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.resting import Drive, Resting, RestingLoops
 from contextos.runtime import invoke_agent
 from contextos.seams import Limits, World, compiled_rules
+from contextos.trust.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.heads import read_signed, verify_heads
-from contextos.trust.ledger import Live, RunJournal, refuse_unknown_semantics, verify_chain
+from contextos.trust.ledger import Live, RunJournal
 from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
+from contextos.views import RunView, view_of, view_of_log
 
 MAX_CONFLICTS: Final = 32
-ERASED: Final = "erased"
-"""The state of a run that ended, where what would tell how was erased."""
-
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
@@ -54,23 +53,6 @@ class Ports:
     pause: Callable[[int], Awaitable[None]]
     owner: str
     alive: Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run as its caller sees it: its state, and the record as it stands (None before there is one)."""
-
-    tenant_id: str
-    run_id: str
-    state: str
-    record: dict[str, Any] | None
-    waiting: dict[str, Any] | None
-    wake_at_us: int | None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has come to one of its ends."""
-        return self.state in machine.ENDS or self.state == ERASED
 
 
 @dataclass(slots=True)
@@ -220,11 +202,11 @@ class Deployment:
             wake_at_us = parked.wake_at_us
             await resting.journal.commit(wake_at_us=wake_at_us)
         else:
-            if rest:
+            if isinstance(rest, Rest):
                 wake_at_us = rest.wake_at_us
                 await resting.journal.commit(wake_at_us=wake_at_us)
                 self._resting.keep((tenant_id, run_id), resting)
-        return view_of_log(tenant_id, run_id, resting.journal, wake_at_us)
+        return view_of_log(tenant_id, run_id, resting.journal.state, resting.journal.log(), wake_at_us)
 
     def _begin(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, entries: Sequence[Entry],
@@ -295,47 +277,4 @@ def fingerprint(request: InvokeRequest) -> str:
     return content_address(body)
 
 
-def view_of(tenant_id: str, run_id: str, entries: tuple[Entry, ...] | Any) -> RunView:
-    """The view of a run from its stored entries."""
-    states, record, waiting = {machine.START}, None, None
-    for entry in entries:
-        body = orjson.loads(entry.body) if entry.body is not None else {}
-        seen = body.get("answer", body) if "request_digest" in body else body
-        # Where a body was erased that decided the way, what came after tells which way it was.
-        happened = [machine.event(entry.kind, seen)] if seen else machine.events(entry.kind)
-        states = {after for state in states for one in happened if (after := machine.step(state, one))} or states
-        record = seen if entry.kind == "record.revised" and seen else record
-        waiting = _waiting(entry.kind, seen, waiting) if seen else waiting
-    if len(states) > 1 and record and record["end"] in states:
-        states = {record["end"]}
-    state = states.pop() if len(states) == 1 else ERASED
-    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, 0)
-
-
-def view_of_log(tenant_id: str, run_id: str, journal: RunJournal, wake_at_us: int | None) -> RunView:
-    """The same from a journal that was just driven."""
-    record, waiting = None, None
-    for entry in journal.log():
-        record = entry.body if entry.kind == "record.revised" else record
-        waiting = _waiting(entry.kind, entry.body, waiting)
-    return RunView(
-        tenant_id, run_id, journal.state, record, waiting if journal.state == "waiting" else None, wake_at_us
-    )
-
-
-def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, Any] | None:
-    if kind == "approval.asked":
-        return {
-            "for": "approval",
-            **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
-        }
-    if kind == "tool.returned" and body["outcome"] == "unknown":
-        return {
-            "for": "settlement",
-            "capability_id": body["envelope"]["capability_id"],
-            "tool_call_id": body["envelope"]["tool_call_id"],
-        }
-    return before
-
-
-__all__ = ["Deployment", "Ports", "RunView", "due_now", "fingerprint", "transition", "view_of"]
+__all__ = ["Deployment", "Ports", "due_now", "fingerprint", "transition"]

@@ -19,12 +19,13 @@ from contextos.contracts.identity import Principals
 from contextos.contracts.journal import CONTROL, Batch, Document, Draft, Entry, Write
 from contextos.contracts.ports import Store
 from contextos.contracts.tool import Settled, ToolCallEnvelope
-from contextos.deployment import Deployment, RunView, view_of
+from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput, NotFound, Problem
 from contextos.trust.assertion import asserted, statement
-from contextos.trust.ledger import append
+from contextos.trust.chain import append
 from contextos.trust.redact import redact, scan_unsafe
 from contextos.trust.settlement import barred_from, not_operator, settlement_statement, unsettled
+from contextos.views import RunView, view_of
 
 MAX_REASON_CHARS: Final = 2_000
 

@@ -6,9 +6,8 @@ journal, to the same end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from contextos.contracts.journal import Rest
@@ -17,28 +16,29 @@ from contextos.trust.ledger import RunJournal
 MAX_RESTING: Final = 256
 
 
-class Drive:
-    """Awaited, it drives a loop on: to its next `Rest`, or to its end, which is None. Any event loop may drive it."""
+class Drive(Generator[Any, Any, Any]):
+    """Awaited, it drives a loop on: to its next `Rest`, which it gives, or to its end. Any event loop may drive it.
+
+    All else is between the loop and the event loop, in both directions (PEP 380).
+    """
 
     def __init__(self, loop: Coroutine[Any, Any, Any]) -> None:
         self._loop = loop
 
-    def __await__(self) -> Generator[Any, Any, Rest | None]:
-        step: Callable[[], Any] = partial(self._loop.send, None)
-        while True:
-            try:
-                asked = step()
-            except StopIteration:
-                return None
-            if isinstance(asked, Rest):
-                return asked
-            # All else is between the loop and the event loop, in both directions (PEP 380).
-            try:
-                yield asked
-            except BaseException as thrown:  # noqa: BLE001 - a cancellation belongs to the loop too
-                step = partial(self._loop.throw, thrown)
-            else:
-                step = partial(self._loop.send, None)
+    def __await__(self) -> Drive:
+        return self
+
+    def send(self, value: Any, /) -> Any:
+        return _passed_on(self._loop.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return _passed_on(self._loop.throw(*error))
+
+
+def _passed_on(asked: Any) -> Any:
+    if isinstance(asked, Rest):
+        raise StopIteration(asked)
+    return asked
 
 
 @dataclass(frozen=True, slots=True)

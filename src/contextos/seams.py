@@ -52,7 +52,7 @@ class Limits:
     max_tool_calls: int = 50
     max_replan_attempts: int = 2
     wall_clock_ms: int = 30_000
-    max_cost_cents: float = 100.0
+    max_cost_cents: float = 100
     max_payload_bytes: int = 1_048_576
     claim_ttl_s: int = 3_600
 

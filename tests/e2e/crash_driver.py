@@ -26,10 +26,10 @@ from contextos.contracts.journal import Batch
 from contextos.contracts.ports import Adapter, Store
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.decision import machine
-from contextos.deployment import RunView
 from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused
 from contextos.store.clock import SystemClock
+from contextos.views import RunView
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request
 
 CHILDREN = 2

@@ -24,7 +24,7 @@ from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput
 from contextos.store.memory import MemoryStore
 from contextos.trust.assertion import sign_statement, statement
-from contextos.trust.ledger import append
+from contextos.trust.chain import append
 from contextos.trust.seal import kid_of, seal
 from tests.e2e.test_verdicts import Wrapped, audited, edited
 from tests.world import (

@@ -22,8 +22,8 @@ from contextos.contracts.codec import resolve
 from contextos.contracts.journal import KINDS
 from contextos.contracts.policy import APPROVAL_MODES
 from contextos.contracts.refs import EVIDENCE
-from contextos.deployment import RunView
 from contextos.errors import Integrity
+from contextos.views import RunView
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, TestWorld, open_world, request, run
 

@@ -21,7 +21,7 @@ from contextos.contracts.journal import Batch, Write
 from contextos.contracts.tool import AdapterReply, CallContext
 from contextos.errors import ApprovalRefused, Integrity, InvalidInput, LostReply, Unavailable
 from contextos.trust.assertion import sign_statement
-from contextos.trust.ledger import append
+from contextos.trust.chain import append
 from contextos.trust.seal import kid_of
 from contextos.trust.settlement import sign_settlement
 from tests.e2e.test_verdicts import Wrapped, audited

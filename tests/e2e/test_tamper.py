@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from contextos import audit, desk
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
-from contextos.trust.ledger import verify_chain
+from contextos.trust.chain import verify_chain
 from contextos.trust.seal import KeyRing
 from tests.e2e.test_approvals import policies_changed
 from tests.world import TENANT, TestWorld, open_world, request, run

@@ -24,10 +24,10 @@ from contextos.contracts.plan import Plan
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.verdicts import FailureCode
 from contextos.decision import planner
-from contextos.deployment import RunView
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Unavailable
 from contextos.seams import Limits
 from contextos.store.clock import SystemClock
+from contextos.views import RunView
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 
 Body = dict[str, Any]

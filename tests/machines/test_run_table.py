@@ -17,7 +17,8 @@ from contextos.decision.machine import ENDS, START, TABLE, event, events, step
 from contextos.deployment import transition
 from contextos.errors import ReplayMismatch
 from contextos.store.memory import MemoryStores
-from contextos.trust.ledger import Live, RunJournal, verify_chain
+from contextos.trust.chain import verify_chain
+from contextos.trust.ledger import Live, RunJournal
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contextos.cli.workspace import Workspace
-    from contextos.deployment import RunView
+    from contextos.views import RunView
 
     Say = Callable[..., None]
 

@@ -18,7 +18,8 @@ from contextos.errors import ContextOSError, InvalidInput, NotFound, Problem
 if TYPE_CHECKING:
     from contextos.app import App
     from contextos.contracts.ports import Store
-    from contextos.deployment import Deployment, RunView
+    from contextos.deployment import Deployment
+    from contextos.views import RunView
 
 T = TypeVar("T")
 

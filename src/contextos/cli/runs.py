@@ -65,7 +65,7 @@ def show(
 async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tuple[list[dict[str, Any]], int | None]:
     """A page of the tenant's index, and the number after which the next one begins."""
     from contextos.contracts.journal import INDEX
-    from contextos.deployment import view_of
+    from contextos.views import view_of
 
     began = [line for line in await session.store.read(INDEX) if line.kind == "run.indexed"]
     numbered = [(number, line) for number, line in enumerate(began, start=1) if not after or number < after]

@@ -22,7 +22,7 @@ from contextos.contracts.compiled import (
     Omission,
     SurfaceEntry,
 )
-from contextos.contracts.model import SEALED, Model
+from contextos.contracts.model import Model
 
 M = TypeVar("M", bound=Model)
 
@@ -64,15 +64,12 @@ def compiled_context(
         "stage_digests": dict(digests),
         "compiled_context_hash": digests["manifests_and_controls"],
     }  # fmt: skip
-    rest = CompiledContext.model_validate(
-        {
-            **body,
-            "compiled_prompt": prompt | {"context_blocks": []},
-            "manifests": manifests | {"evidence_manifest": [], "omissions": [], "surface_report": []},
-            "context_ledger": ledger | {"evidence_refs": []},
-        },
-        context=SEALED,
-    )
+    rest = CompiledContext.validate_sealed({
+        **body,
+        "compiled_prompt": prompt | {"context_blocks": []},
+        "manifests": manifests | {"evidence_manifest": [], "omissions": [], "surface_report": []},
+        "context_ledger": ledger | {"evidence_refs": []},
+    })
     return rest.model_copy(update={
         "compiled_prompt": rest.compiled_prompt.model_copy(update={
             "context_blocks": tuple(map(_block, prompt["context_blocks"])),

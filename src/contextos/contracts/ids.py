@@ -1,7 +1,7 @@
 """The identifiers, each a string type of its own with two strengths: as read from the wire, and as the runtime writes.
 
-Off the wire an id is held to its prefix, printable ASCII and a length. Validated with the context
-`{"sealed": True}` it is held to its exact form. Names of governed things (rules, gates, bundles, pins, capabilities)
+Off the wire an id is held to its prefix, printable ASCII and a length. In what the runtime seals it is held to its
+exact form. Names of governed things (rules, gates, bundles, pins, capabilities)
 and idempotency keys have one strength, so that a gate id never stands where a rule id belongs.
 Everything below a run is derived from it: replay makes the same ids without storing them.
 Source: shared/design/contracts.md, "Identifiers"; SPIFFE ids by shared/spec/standards.md, A4; pins by A10.
@@ -14,13 +14,15 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from contextos.contracts.codec import canonical
 
 MAX_ID_CHARS: Final = 200
 MAX_SPIFFE_CHARS: Final = 2048
+
+_SEALED: Final = "sealed_pattern"
 
 
 class Form:
@@ -41,15 +43,20 @@ class Form:
         """Whether `value` has this form; the same answer as validation gives."""
         return len(value) <= self.max_chars and (self._fits_sealed if sealed else self._fits_loose)(value) is not None
 
-    def check(self, value: str, info: ValidationInfo) -> str:
-        if not self.fits(value, sealed=bool(info.context and info.context.get("sealed"))):
-            raise PydanticCustomError(
-                "id_form", "this is not a {title}", {"title": self.title, "remedy": f"write it like `{self.example}`"}
-            )
-        return value
-
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_after_validator_function(self.check, core_schema.str_schema(strict=True))
+        """The loose form, matched by pydantic's own engine; `sealing` makes the sealed one of it."""
+        loose = core_schema.str_schema(
+            pattern=f"^(?:{self.loose})$", max_length=self.max_chars, strict=True,
+            metadata={_SEALED: f"^(?:{self.sealed})$"},
+        )  # fmt: skip
+        return core_schema.custom_error_schema(
+            self._beyond_pattern(loose), custom_error_type="id_form", custom_error_message="this is not a {title}",
+            custom_error_context={"title": self.title, "remedy": f"write it like `{self.example}`"},
+        )  # fmt: skip
+
+    def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
+        """What is asked of a text that matches; nothing, for most."""
+        return matched
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {
@@ -58,7 +65,32 @@ class Form:
         }  # fmt: skip
 
 
-class _Timestamp(Form):
+def sealing(schema: Any) -> Any:
+    """A core schema of pydantic in which every id is held to its sealed form; the given one stays as it is."""
+    if isinstance(schema, list):
+        return [sealing(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    held = {name: sealing(item) for name, item in schema.items()}
+    metadata = schema.get("metadata")
+    if isinstance(metadata, dict) and _SEALED in metadata:
+        held["pattern"] = metadata[_SEALED]
+    return held
+
+
+class _Strict(Form):
+    """A form that a pattern alone does not tell."""
+
+    def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
+        def check(value: str) -> str:
+            if not self.fits(value):
+                raise ValueError(self.title)
+            return value
+
+        return core_schema.no_info_after_validator_function(check, matched)
+
+
+class _Timestamp(_Strict):
     """A form whose digits must also be a date that exists."""
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:
@@ -71,7 +103,7 @@ class _Timestamp(Form):
         return True
 
 
-class _NotZero(Form):
+class _NotZero(_Strict):
     """Hex of which at least one digit is not 0 (W3C Trace Context)."""
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:

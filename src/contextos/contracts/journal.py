@@ -207,7 +207,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Awaited by a loop that waits. It reaches the driver, who keeps the loop and drives on when an answer may be there.
+    """Awaited by a loop that waits: it reaches the driver, who drives on when an answer may be there.
 
     Nothing depends on its being kept: a loop that is dropped here is derived again from its journal.
     """

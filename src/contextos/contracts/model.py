@@ -12,6 +12,7 @@ Source: shared/design/contracts.md, "Wire and hashing".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import (
@@ -24,9 +25,9 @@ from pydantic import (
     Strict,
     ValidationError,
 )
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, SchemaValidator, core_schema
 
-SEALED = {"sealed": True}
+from contextos.contracts.ids import sealing
 
 MAX_NAME_CHARS: Final = 512
 MAX_TEXT_CHARS: Final = 262_144
@@ -143,7 +144,7 @@ class Model(BaseModel):
         """
         faults = list(_faults(self, ()))
         try:
-            value = type(self).model_validate(self.to_json(), context=SEALED)
+            value = type(self).validate_sealed(self.to_json())
         except ValidationError as error:
             faults += map(_again, error.errors(include_url=False))
         else:
@@ -158,14 +159,30 @@ class Model(BaseModel):
         Raises:
             pydantic.ValidationError: it does not hold.
         """
-        value = cls.model_validate(body, context=SEALED)
+        value = cls.validate_sealed(body)
         if faults := list(_faults(value, ())):
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return value
 
+    @classmethod
+    def validate_sealed(cls, body: dict[str, Any]) -> Self:
+        """`model_validate` with every id in its sealed form; rules between fields are not asked.
+
+        Raises:
+            pydantic.ValidationError: it does not hold.
+        """
+        made: Self = _sealed_validator(cls).validate_python(body)
+        return made
+
     def to_json(self) -> dict[str, Any]:
         """The wire form: JSON-able; exactly the fields that were given."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+
+@cache
+def _sealed_validator(model: type[Model]) -> SchemaValidator:
+    # The last argument: a class that validates already is built anew, or its loose validator would be taken.
+    return SchemaValidator(sealing(model.__pydantic_core_schema__), None, False)
 
 
 def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:

@@ -87,12 +87,13 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     **{end: {} for end in sorted(ENDS)},
 }  # fmt: skip
 
-_VERDICT_KINDS = {"plan.verified": "verdict", "run.ended": "end"}
+DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
+"""Kinds whose body decides the way, and the member that does."""
 
 
 def event(kind: str, body: Mapping[str, Any]) -> str:
     """The event that an entry is: its kind, with the verdict where that decides the way."""
-    field = _VERDICT_KINDS.get(kind)
+    field = DECIDED_BY_BODY.get(kind)
     return f"{kind}:{body[field]}" if field else kind
 
 

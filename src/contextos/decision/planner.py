@@ -6,6 +6,7 @@ Source: How It Works, step 3; shared/design/contracts.md, "A plan argument is a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from contextos.contracts.codec import MISSING, resolve
@@ -30,8 +31,14 @@ def propose(run_id: str, template: TaskTemplate, compiled: CompiledContext, revi
 def binding_of(value: Any) -> Binding | None:
     """The binding that a parameter is, or None for a literal. An object of exactly `from` and `pointer` is one."""
     if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
-        return Binding.model_validate(dict(value))
+        source, where = value["from"], value["pointer"]
+        return _binding(source, where) if isinstance(where, str) else Binding.model_validate(dict(value))
     return None
+
+
+@lru_cache(1024)
+def _binding(source: str, where: str) -> Binding:
+    return Binding.model_validate({"from": source, "pointer": where})
 
 
 def bind(binding: Binding, sources: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from contextos.context.compiler import STAGES, compile_context
 from contextos.context.estimator import BYTES_DIV_4
 from contextos.contracts.codec import canonical, content_address
 from contextos.contracts.compiled import CompiledContext
-from contextos.contracts.model import SEALED, Model
+from contextos.contracts.model import Model
 from contextos.contracts.verdicts import Failure
 from tests.unit.context import samples
 
@@ -83,7 +83,7 @@ def test_the_hash_is_canonical_whatever_numbers_and_names_constraints_bring(limi
 )
 def test_the_emitted_model_is_the_one_that_validation_gives(changes: dict[str, Any]) -> None:
     context = compiled(**changes)
-    validated = CompiledContext.model_validate(context.to_json(), context=SEALED)
+    validated = CompiledContext.validate_sealed(context.to_json())
     assert context == validated == context.sealed()
     assert fields_set(context) == fields_set(validated)
     assert canonical(context.to_json()) == canonical(validated.to_json())

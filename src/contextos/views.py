@@ -1,0 +1,84 @@
+"""A run as its caller sees it, folded from its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.journal import KINDS, Entry, Logged
+from contextos.decision import machine
+
+ERASED: Final = "erased"
+"""The state of a run that ended, where what would tell how was erased."""
+
+_TELLING: Final = {*machine.DECIDED_BY_BODY, "record.revised", "approval.asked", "tool.returned"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as its caller sees it: its state, and the record as it stands (None before there is one)."""
+
+    tenant_id: str
+    run_id: str
+    state: str
+    record: dict[str, Any] | None
+    waiting: dict[str, Any] | None
+    wake_at_us: int | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has come to one of its ends."""
+        return self.state in machine.ENDS or self.state == ERASED
+
+
+def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry]) -> RunView:
+    """The view of a run from its stored entries. Only bodies that decide something are read."""
+    states, record, waiting = {machine.START}, None, None
+    for entry in entries:
+        seen = _seen(entry) if entry.kind in _TELLING else None
+        # Where a body was erased that decided the way, what came after tells which way it was.
+        decided = seen is not None or entry.kind not in machine.DECIDED_BY_BODY
+        happened = [machine.event(entry.kind, seen or {})] if decided else machine.events(entry.kind)
+        states = {after for state in states for one in happened if (after := machine.step(state, one))} or states
+        if seen is not None:
+            record = seen if entry.kind == "record.revised" else record
+            waiting = _waiting(entry.kind, seen, waiting)
+    if len(states) > 1 and record and record["end"] in states:
+        states = {record["end"]}
+    state = states.pop() if len(states) == 1 else ERASED
+    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, 0)
+
+
+def view_of_log(tenant_id: str, run_id: str, state: str, log: Sequence[Logged], wake_at_us: int | None) -> RunView:
+    """The same from a journal that was just driven."""
+    record, waiting = None, None
+    for entry in log:
+        record = entry.body if entry.kind == "record.revised" else record
+        waiting = _waiting(entry.kind, entry.body, waiting)
+    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, wake_at_us)
+
+
+def _seen(entry: Entry) -> Any:
+    """What an entry says, of an asked one the answer; None where it was erased."""
+    if entry.body is None:
+        return None
+    body = orjson.loads(entry.body)
+    return body["answer"] if KINDS[entry.kind].asked else body
+
+
+def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    if kind == "approval.asked":
+        return {
+            "for": "approval",
+            **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
+        }
+    if kind == "tool.returned" and body["outcome"] == "unknown":
+        return {
+            "for": "settlement",
+            "capability_id": body["envelope"]["capability_id"],
+            "tool_call_id": body["envelope"]["tool_call_id"],
+        }
+    return before

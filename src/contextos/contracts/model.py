@@ -118,6 +118,7 @@ UNITS_PER_CENT: Final = 10_000
 """Costs are summed and compared as integers of 1/10,000 cent, so that they are exact."""
 
 
+_put: Final = object.__setattr__
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
@@ -174,9 +175,28 @@ class Model(BaseModel):
         made: Self = _sealed_validator(cls).validate_python(body)
         return made
 
+    @classmethod
+    def unasked(cls, fields: dict[str, Any], *, unset: str | None = None) -> Self:
+        """An instance of these very fields, by name and complete but for `unset`, which is None; nothing is validated.
+
+        For what is made of values that were validated before. What `model_construct` does, at a fifth of its cost. The
+        set of set fields is shared, which frozen models allow: pydantic copies it where it would write into it.
+        """
+        made = cls.__new__(cls)
+        _put(made, "__dict__", {**fields, unset: None} if unset else fields)
+        _put(made, "__pydantic_fields_set__", _given(cls, unset))
+        _put(made, "__pydantic_extra__", None)
+        _put(made, "__pydantic_private__", None)
+        return made
+
     def to_json(self) -> dict[str, Any]:
         """The wire form: JSON-able; exactly the fields that were given."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+
+@cache
+def _given(model: type[Model], unset: str | None) -> set[str]:
+    return set(model.model_fields) - {unset}
 
 
 @cache

@@ -85,9 +85,8 @@ class Question:
             detail, known = f"`{unknown[0]}` is no root of facts", " ".join(sorted(_GIVEN))
             raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, f"use {known}"))
         self._index, self.point, self._facts = index, point, facts
-        before = {root: facts[root] for root in _BEFORE if root in facts}
-        after = {root: value for root, value in facts.items() if root not in before}
-        self._texts = canonical(before)[1:-1], canonical(after)[1:-1]
+        self._texts: tuple[bytes, bytes] | None = None
+        self._alone = True
         self._intent = _intent(facts)
         self._environment = _text_at(facts, "run", "environment")
         selecting = ((0, self._intent), (2, self._environment))
@@ -130,13 +129,21 @@ class Question:
         return unite(matched, [*open_, *chain.from_iterable(outcome.indeterminate for outcome in outcomes)])
 
     def _complete(self, capability: CapabilityView | None) -> tuple[Mapping[str, Any], bytes]:
-        """All facts and their canonical form, in which the capability stands between its neighbours."""
-        before, after = self._texts
+        """All facts and their canonical form. From the second capability on only its own part is spelled anew."""
         if capability is None:
-            return self._facts, b"{%b}" % b",".join(filter(None, (before, after)))
+            return self._facts, canonical(dict(self._facts))
         about = dict(capability.facts)
-        text = canonical({"capability": about})[1:-1]
-        return {**self._facts, "capability": about}, b"{%b}" % b",".join(filter(None, (before, text, after)))
+        complete = {**self._facts, "capability": about}
+        if self._alone:
+            self._alone = False
+            return complete, canonical(complete)
+        before, after = self._texts = self._texts or self._around_capability()
+        return complete, b"{%b}" % b",".join(filter(None, (before, canonical({"capability": about})[1:-1], after)))
+
+    def _around_capability(self) -> tuple[bytes, bytes]:
+        before = {root: self._facts[root] for root in _BEFORE if root in self._facts}
+        after = {root: value for root, value in self._facts.items() if root not in before}
+        return canonical(before)[1:-1], canonical(after)[1:-1]
 
 
 def _order(rule: CompiledRule) -> tuple[int, str, str]:

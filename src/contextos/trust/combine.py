@@ -110,7 +110,7 @@ def _add_guardrail(united: United, rule: CompiledRule) -> None:
 
 def judge(
     united: United, point: Point, capability: CapabilityView | None, *, granted: bool, decision_id: str,
-    bundle_ids: Sequence[str], facts_digest: str,
+    bundle_ids: tuple[str, ...], facts_digest: str,
 ) -> PolicyDecision:  # fmt: skip
     """The decision of one enforcement point. Every field is set, and made of values that were validated before."""
     mode = _effective(united, capability)
@@ -121,17 +121,19 @@ def judge(
     constraints: dict[str, list[ArgConstraint]] = {}
     for (name, _), constraint in united.says.items():
         constraints.setdefault(name, []).append(constraint)
-    return PolicyDecision.model_construct(
-        policy_decision_id=decision_id, point=point, capability_id=capability.capability_id if capability else None,
-        allowed=reason in ("allowed", "allowed_by_default"), reason=reason,
-        effective_approval_mode=None if mode is None else APPROVAL_MODES[mode],
-        gates=tuple(united.gates), requires=tuple(united.requires), prohibits=tuple(united.prohibits),
-        arg_constraints={name: tuple(bounds) for name, bounds in constraints.items()},
-        bundle_ids=tuple(bundle_ids), matched_rule_ids=tuple(united.matched),
-        denying_rule_ids=tuple(united.denying), indeterminate=tuple(united.indeterminate),
-        passed_over=tuple(united.passed_over), observed=tuple(united.observed), must_refuse=tuple(united.refusing),
-        must_escalate=tuple(united.escalating), asserted=tuple(united.asserted), facts_digest=facts_digest,
-    )  # fmt: skip
+    return PolicyDecision.unasked({
+        "policy_decision_id": decision_id, "point": point,
+        "capability_id": capability.capability_id if capability else None,
+        "allowed": reason in ("allowed", "allowed_by_default"), "reason": reason,
+        "effective_approval_mode": None if mode is None else APPROVAL_MODES[mode],
+        "gates": tuple(united.gates), "requires": tuple(united.requires), "prohibits": tuple(united.prohibits),
+        "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
+        "bundle_ids": bundle_ids, "matched_rule_ids": tuple(united.matched),
+        "denying_rule_ids": tuple(united.denying), "indeterminate": tuple(united.indeterminate),
+        "passed_over": tuple(united.passed_over), "observed": tuple(united.observed),
+        "must_refuse": tuple(united.refusing), "must_escalate": tuple(united.escalating),
+        "asserted": tuple(united.asserted), "facts_digest": facts_digest,
+    })  # fmt: skip
 
 
 def _effective(united: United, capability: CapabilityView | None) -> int | None:

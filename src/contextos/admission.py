@@ -91,8 +91,9 @@ def scope_of(
     user, agent = principals.user.to_json(), principals.agent.to_json()
     about = {"run_id": run.run_id, "safety_mode": run.safety_mode, "environment": world.profile, "mode": request.mode}
     return RunScope(
-        request=request, run=run, principals=principals, chain=principal_chain(request, principals), scopes=scopes,
-        claim=claim, pack=loaded.pack, pack_ref=pinned["pack_ref"], pins=pinned["pins"],
+        request=request, asked=request.to_json(), run=run, principals=principals,
+        chain=principal_chain(request, principals), scopes=scopes, claim=claim,
+        pack=loaded.pack, pack_ref=pinned["pack_ref"], pins=pinned["pins"],
         publishers=tuple(pinned["publishers"]), snapshot=pinned["snapshot"],
         capabilities=capabilities, granted=frozenset(entry.capability_id for entry in shown if entry.granted),
         surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates, facts=facts_of(request, user, agent, about),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -218,7 +218,7 @@ def _read(stream: str, seq: int, row: bytes) -> Entry:
 
 def _line(entry: Entry) -> dict[str, Any]:
     """An entry as JSON; body and salt in Base64, absent when erased."""
-    return {**asdict(entry), "body": _text(entry.body), "salt": _text(entry.salt)}
+    return {**entry._asdict(), "body": _text(entry.body), "salt": _text(entry.salt)}
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -70,10 +70,10 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
     admitted = await admit(request, world)  # 3, 4
     if isinstance(admitted, Failure):
         return await conclude(request, None, Outcome(scoring.end_of((admitted,)), (admitted,)), world)
-    admitted = await know(request, admitted, world)  # 6
+    admitted = await know(admitted, world)  # 6
     attempt = await loop(request, admitted, world)  # 7 to 13
-    outcome = judge(request, admitted, attempt)
-    consolidate(request, admitted, attempt, outcome, world)  # 14
+    outcome = judge(admitted, attempt)
+    consolidate(admitted, attempt, outcome, world)  # 14
     return await conclude(request, admitted.scope, outcome, world)  # 15
 
 
@@ -122,12 +122,12 @@ async def admit(request: InvokeRequest, world: World) -> Admitted | Failure:
     return Admitted(scope, loaded, policy_of(world, loaded, scope.pins), resolved.templates, shown)
 
 
-async def know(request: InvokeRequest, admitted: Admitted, world: World) -> Admitted:
+async def know(admitted: Admitted, world: World) -> Admitted:
     """Step 6: evidence at the pinned snapshot within its budgets, and promoted memory only."""
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
-    seeds = ceids(retrieval.seeds, {"request": request.to_json(), "pack": pack.to_json() if from_pack else {}})
+    seeds = ceids(retrieval.seeds, {"request": admitted.scope.asked, "pack": pack.to_json() if from_pack else {}})
     # Requirements name seeds by their number: with one missing, none of the others may take its place.
     named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
     query = RetrievalQuery(
@@ -193,7 +193,7 @@ async def _attempt(
     journal.note("context.compiled", str(revision), compiled.to_json())
     scope = replace(admitted.scope, surfaced=frozenset(compiled.context_ledger.tools))
     facts = facts_by_name(admitted.items)
-    sources = {"request": request.to_json(), "pack": admitted.pack_json(), "evidence": executor.view(facts)}
+    sources = {"request": scope.asked, "pack": admitted.pack_json(), "evidence": executor.view(facts)}
     plan = planner.propose(journal.run_id, template, compiled, revision)  # 9
     journal.note("plan.proposed", str(revision), plan.to_json())
     verified = _verify(scope, policy, plan, sources, frozenset(facts), world)  # 10
@@ -251,13 +251,13 @@ def _acted(execution: Execution, world: World) -> bool:
     return happened or any(result.status == "completed" for result in execution.results.values())
 
 
-def judge(request: InvokeRequest, admitted: Admitted, attempt: Attempt) -> Outcome:
+def judge(admitted: Admitted, attempt: Attempt) -> Outcome:
     """What the last score amounts to: an end, with outputs only of what was accepted."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
     template = _template(admitted, attempt.plan)
-    sources = _sources(request, attempt)
+    sources = _sources(admitted, attempt)
     values = {name: planner.bind(binding, sources) for name, binding in template.outputs.items()}
     return Outcome(
         end, failures, {name: value for name, value in values.items() if value is not MISSING} if accepted else {},
@@ -267,11 +267,11 @@ def judge(request: InvokeRequest, admitted: Admitted, attempt: Attempt) -> Outco
     )  # fmt: skip
 
 
-def consolidate(request: InvokeRequest, admitted: Admitted, attempt: Attempt, outcome: Outcome, world: World) -> None:
+def consolidate(admitted: Admitted, attempt: Attempt, outcome: Outcome, world: World) -> None:
     """Step 14: propose what might be remembered. It stays a candidate until a person promotes it."""
     if outcome.end != "completed":
         return
-    results, sources = attempt.execution.results.values(), _sources(request, attempt)
+    results, sources = attempt.execution.results.values(), _sources(admitted, attempt)
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
     for remembered in _template(admitted, attempt.plan).memory:
@@ -304,10 +304,10 @@ async def conclude(request: InvokeRequest, scope: RunScope | None, outcome: Outc
     return record
 
 
-def _sources(request: InvokeRequest, attempt: Attempt) -> dict[str, Any]:
+def _sources(admitted: Admitted, attempt: Attempt) -> dict[str, Any]:
     """What bindings may read once the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
-    return {"request": request.to_json(), "evidence": executor.view(attempt.execution.evidence), "step": outputs}
+    return {"request": admitted.scope.asked, "evidence": executor.view(attempt.execution.evidence), "step": outputs}
 
 
 def _template(admitted: Admitted, plan: Plan | None) -> TaskTemplate:

@@ -16,7 +16,6 @@ import base64
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,7 +387,7 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
         entries = list(await store.read(view.run_id))
         kept = world.stores._tenants[TENANT].streams
         for entry in entries:
-            kept[view.run_id] = [replace(one, body=None, salt=None) if one is entry else one for one in entries]
+            kept[view.run_id] = [one._replace(body=None, salt=None) if one is entry else one for one in entries]
             seen = await world.deployment.view(TENANT, view.run_id)
             assert (seen.state, seen.ended) == ("completed", True), entry.kind
             await audit.verify_tenant(store, TENANT, world.keys)
@@ -397,7 +396,7 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
                 assert replayed.missing == (entry.seq,)
             except Integrity as error:
                 assert f"entry {entry.seq} " in str(error)
-        kept[view.run_id] = [replace(one, body=None, salt=None) for one in entries]
+        kept[view.run_id] = [one._replace(body=None, salt=None) for one in entries]
         seen = await world.deployment.view(TENANT, view.run_id)
         assert (seen.ended, seen.record) == (True, None)
         world.close()

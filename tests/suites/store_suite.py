@@ -146,13 +146,13 @@ class StoreSuite:
         ours = entries_after(world.tenant, "run_a", [], 2, "ours")
         theirs = entries_after(world.tenant, "run_a", [], 2, "theirs")
         with pytest.raises(Conflict):
-            world.commit(Batch("run_a", (replace(ours[0], prev_hash=genesis("another", "run_a")),)))
+            world.commit(Batch("run_a", (ours[0]._replace(prev_hash=genesis("another", "run_a")),)))
         world.commit(Batch("run_a", theirs[:1]))
         with pytest.raises(Conflict) as refused:
             world.commit(Batch("run_a", ours[1:]))
         assert refused.value.what == "run_a"
         with pytest.raises(Conflict):
-            world.commit(Batch("run_a", (theirs[1], replace(theirs[1], seq=3))))
+            world.commit(Batch("run_a", (theirs[1], theirs[1]._replace(seq=3))))
         assert world.read("run_a") == [theirs[0]]
 
     def test_a_document_version_counts_its_writes(self, world: World) -> None:
@@ -295,14 +295,14 @@ class StoreSuite:
         wrong = [
             Batch("run_b", (entry,)),
             Batch("run_a", entries_after("another", "run_a", [], 1)),
-            Batch("run_a", (replace(entry, body=None, salt=None),)),
+            Batch("run_a", (entry._replace(body=None, salt=None),)),
             Batch("run_a", shared=(("run_b", draft()),)),
             Batch("run_a", writes=(Write("keys", "k", -1, b"v"),)),
             Batch("run_a", writes=(Write("keys", "", 0, b"v"),)),
             Batch("run_a", wake_at_us=-1),
             Batch("", writes=(Write("keys", "k", 0, b"v"),)),
             Batch("run_a", (entry,) * (MAX_BATCH_ENTRIES + 1)),
-            Batch("run_a", (replace(entry, body=LARGE),)),
+            Batch("run_a", (entry._replace(body=LARGE),)),
             Batch("run_a", writes=(Write("keys", "k", 0, LARGE),)),
         ]
         for batch in wrong:
@@ -317,7 +317,7 @@ class StoreSuite:
         world.commit(Batch("run_a", entries))
         for _ in range(2):
             world.run(world.stores.erase(world.tenant, "run_a", 2))
-        assert world.read("run_a") == [entries[0], replace(entries[1], body=None, salt=None), entries[2]]
+        assert world.read("run_a") == [entries[0], entries[1]._replace(body=None, salt=None), entries[2]]
         verify(world.tenant, "run_a", world.read("run_a"))
         for stream, seq in (("run_a", 4), ("run_a", 0), ("run_b", 1)):
             with pytest.raises(NotFound):
@@ -375,5 +375,5 @@ def continued(tenant: str, batch: Batch, model: World) -> Batch:
     if 3 in batch.entries and stream:
         made = list(entries_after(tenant, batch.run, stream[:-1], len(made)))
     if batch.entries == (2, 2):
-        made = [replace(made[0], prev_hash=made[0].hash), *made[1:]]
+        made = [made[0]._replace(prev_hash=made[0].hash), *made[1:]]
     return replace(batch, entries=tuple(made))

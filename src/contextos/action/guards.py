@@ -107,9 +107,8 @@ async def well_formed(at: Station, governed: Governed) -> Governed | Refusal:
 async def agreed(at: Station, governed: Governed) -> Governed | Refusal:
     """Where the request and an argument both carry a value, they are the same value."""
     for permission in _permissions(at, governed):
-        request = at.scope.request.to_json() if permission.agrees_with else {}
         for argument, where in permission.agrees_with.items():
-            stated, final = resolve(request, where), governed.args.get(argument, MISSING)
+            stated, final = resolve(at.scope.asked, where), governed.args.get(argument, MISSING)
             if stated is not MISSING and final is not MISSING and content_address(stated) != content_address(final):
                 detail = f"argument `{argument}` is not what the request states at `{where}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")

@@ -67,8 +67,7 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An entry that is not yet linked. `body` is canonical JSON; `salt` is 16 random bytes."""
 
     kind: str
@@ -79,8 +78,7 @@ class Draft:
     salt: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A linked entry. `body` and `salt` are None once erased; `at_us` is Unix time in microseconds."""
 
     tenant: str
@@ -184,8 +182,7 @@ class Batch:
     signature: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """An entry as the loop sees it: its body parsed. Of an asked entry, `body` is the answer."""
 
     seq: int

@@ -191,7 +191,10 @@ class Model(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         """The wire form: JSON-able; exactly the fields that were given."""
-        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        wire: dict[str, Any] = self.__pydantic_serializer__.to_python(
+            self, mode="json", exclude_unset=True, by_alias=True
+        )
+        return wire
 
 
 @cache

@@ -40,11 +40,13 @@ class Fact:
 class RunScope:
     """Everything that is fixed for a run once it is admitted.
 
-    `facts` are the roots that policy knows from compile on. `scopes` is user ∩ agent ∩ requested. `pins` maps each
-    pinned reference to its content address. `unsafe` names the development stand-ins in force.
+    `asked` is the request in its wire form. `facts` are the roots that policy knows from compile on. `scopes` is
+    user ∩ agent ∩ requested. `pins` maps each pinned reference to its content address. `unsafe` names the development
+    stand-ins in force.
     """
 
     request: InvokeRequest
+    asked: Mapping[str, Any]
     run: RunContext
     principals: Principals
     chain: tuple[Principal, ...]

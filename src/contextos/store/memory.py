@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead, Write, genesis, link
@@ -61,7 +61,7 @@ class MemoryStores:
         entries = self._tenants[tenant_id].streams.get(stream, [])
         if not 1 <= seq <= len(entries):
             raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
-        entries[seq - 1] = replace(entries[seq - 1], body=None, salt=None)
+        entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -1,9 +1,7 @@
-"""A run that waits for a person keeps its loop. It saves work and decides nothing: not kept, or not as left, is derived."""
+"""A run that waits for a person keeps its loop. That saves work and decides nothing: in any doubt it is derived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from tests.world import TENANT, TestWorld, open_world, request, run
 
 
 @pytest.fixture
-def derived(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The run of every loop that was begun: one that goes on from its rest does not stand here a second time."""
     begun: list[str] = []
     loop = deployment.invoke_agent
@@ -27,7 +25,7 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return loop(given, mark, world)
 
     monkeypatch.setattr(deployment, "invoke_agent", counted)
-    yield begun
+    return begun
 
 
 def forget(world: TestWorld) -> None:

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos import audit, desk
+from contextos import audit, desk, exports
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.trust.chain import verify_chain
@@ -42,7 +42,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
         waiting = await world.invoke(request(4200, "req_1"))
         await world.approve(waiting.run_id)
         other = await world.invoke(request(2500, "req_2"))
-        raw = await audit.export(world.deployment, TENANT, [waiting.run_id, other.run_id])
+        raw = await exports.export(world.deployment, TENANT, [waiting.run_id, other.run_id])
         world.close()
         return raw, world.keys, waiting.run_id
 
@@ -53,7 +53,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
 def where(raw: bytes, keys: KeyRing) -> tuple[str, int] | None:
     """The stream and entry that reading the export names; None when it reads."""
     try:
-        audit.read_export(raw, keys)
+        exports.read_export(raw, keys)
     except ChainBroken as broken:
         return broken.stream, broken.seq
     except SignatureInvalid:
@@ -79,7 +79,7 @@ def flipped(raw: bytes, position: int, bit: int) -> bytes:
 @pytest.mark.requirement("T-TAMPER-EXPORT")
 def test_an_honest_export_reads(exported: tuple[bytes, KeyRing, str]) -> None:
     raw, keys, run_id = exported
-    streams = audit.read_export(raw, keys)
+    streams = exports.read_export(raw, keys).streams
     assert streams[run_id][-1].kind == "run.ended"
     assert len(streams) == 2
 
@@ -370,7 +370,7 @@ def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missi
             await audit.replay(world.deployment, TENANT, run_id)
         assert error.value.seq == message
         assert "erased" in str(error.value)
-        streams = audit.read_export(await audit.export(world.deployment, TENANT, [run_id]), world.keys)
+        streams = exports.read_export(await exports.export(world.deployment, TENANT, [run_id]), world.keys).streams
         assert [entry.seq for entry in streams[run_id] if entry.body is None] == sorted([*noted, message])
         world.close()
 
@@ -439,14 +439,14 @@ def test_a_database_taken_back_whole_is_only_found_by_a_witness_outside(tmp_path
             connection.execute("VACUUM INTO ?", (str(tmp_path / "yesterday.db"),))
         later = await world.invoke(request(4200, "req_2"))
         await world.approve(later.run_id)
-        witness = await audit.export(world.deployment, TENANT, [later.run_id])
+        witness = await exports.export(world.deployment, TENANT, [later.run_id])
         world.close()
         for name in ("contextos.db", "contextos.db-wal", "contextos.db-shm"):
             (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / "yesterday.db").rename(tmp_path / "contextos.db")
         again = await open_world(tmp_path, stores="sqlite")
         assert await told(again) is None, "nothing inside can tell"
-        streams = audit.read_export(witness, again.keys)
+        streams = exports.read_export(witness, again.keys).streams
         assert await again.stores.tenant(TENANT).read(later.run_id) == []
         assert streams[later.run_id][-1].kind == "run.ended", "the export kept outside shows what is gone"
         again.close()
@@ -460,11 +460,11 @@ def test_an_export_holds_runs_of_its_tenant_only(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(Exception, match="there is no run"):
-            await audit.export(world.deployment, "tenant_other_prod", [view.run_id])
-        raw = await audit.export(world.deployment, TENANT, [view.run_id])
+            await exports.export(world.deployment, "tenant_other_prod", [view.run_id])
+        raw = await exports.export(world.deployment, TENANT, [view.run_id])
         manifest = orjson.loads(raw.split(b"\n")[0])["manifest"]
         assert orjson.loads(base64.b64decode(manifest["payload"]))["tenant"] == TENANT
-        assert set(audit.read_export(raw, world.keys)) == {view.run_id}
+        assert set(exports.read_export(raw, world.keys).streams) == {view.run_id}
         world.close()
 
     run(go())

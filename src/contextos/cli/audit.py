@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,28 +22,30 @@ from contextos.cli.opening import (
 from contextos.cli.terminal import give
 from contextos.errors import InvalidInput, Problem
 
+TrustedKeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--trusted-key", metavar="HEX", help="Trust this public key instead of the workspace's."),
+]
+
 
 def replay(
     run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export's file.")],
+    trusted_key: TrustedKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Derive a run again from its journal and compare. Nothing outside is within reach."""
+    """Derive a run again from its journal and compare. Nothing outside is in reach; an export needs no workspace."""
+    if Path(run).is_file():
+        import asyncio
 
-    exported = read_file(Path(run)) if Path(run).is_file() else None
+        from contextos.exports import replay_export
 
-    async def act(session: Session) -> Any:
-        from contextos.audit import read_export, replay
-
-        if exported is not None:
-            with about(Path(run)):
-                streams = read_export(exported, session.app.keys)
-            tapes = [(name, tape, tape[0].tenant) for name, tape in streams.items() if tape]
-            return [await replay(session.deployment, owner, name, tape) for name, tape, owner in tapes]
-        return [await replay(session.deployment, session.tenant_id, await session.run_id(run))]
-
-    replayed = within(workspace, tenant, act)
+        replayed = asyncio.run(replay_export(_exported(Path(run), trusted_key or [], workspace, tenant)))
+    elif trusted_key:
+        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+    else:
+        replayed = within(workspace, tenant, partial(_replayed, run))
     documents = [
         {
             "run_id": one.run_id,
@@ -63,10 +66,7 @@ def verify(
     file: Annotated[
         Path | None, typer.Argument(metavar="[EXPORT]", help="An export; without it, all of the tenant.")
     ] = None,
-    trusted_key: Annotated[
-        list[str] | None,
-        typer.Option("--trusted-key", metavar="HEX", help="Trust this public key instead of the workspace's."),
-    ] = None,
+    trusted_key: TrustedKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -74,7 +74,7 @@ def verify(
     """Verify the chains and signed heads of a tenant, or an export."""
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
-    streams = _stored(workspace, tenant) if file is None else _exported(file, trusted_key or [], workspace, tenant)
+    streams = _stored(workspace, tenant) if file is None else _covered(file, trusted_key or [], workspace, tenant)
     total = sum(one["entries"] for one in streams)
     lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
     give({"verified": streams}, [*lines, f"{len(streams)} streams, {total} entries: all verify"], as_json=as_json)
@@ -93,7 +93,7 @@ def export(
     """Write runs to a file that others can verify and replay."""
 
     async def act(session: Session) -> Any:
-        from contextos.audit import export
+        from contextos.exports import export
 
         run_ids = [await session.run_id(run) for run in dict.fromkeys(runs)]
         raw = await export(session.deployment, session.tenant_id, run_ids)
@@ -121,21 +121,30 @@ def _stored(workspace: Path, tenant: str) -> list[dict[str, Any]]:
     ]
 
 
-def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
-    from contextos.audit import read_export
+async def _replayed(run: str, session: Session) -> Any:
+    from contextos.audit import replay
+
+    return [await replay(session.deployment, session.tenant_id, await session.run_id(run))]
+
+
+def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
+    """A verified export: by the keys that were named, or by the workspace's."""
+    from contextos.exports import read_export
 
     raw = read_file(file)
     if trusted:
         ring = _ring(trusted)
         with about(file):
-            streams = read_export(raw, ring)
-    else:
+            return read_export(raw, ring)
 
-        async def act(session: Session) -> Any:
-            with about(file):
-                return read_export(raw, session.app.keys)
+    async def act(session: Session) -> Any:
+        with about(file):
+            return read_export(raw, session.app.keys)
 
-        streams = within(workspace, tenant, act)
+    return within(workspace, tenant, act)
+
+
+def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
     return [
         {
             "stream": name,
@@ -144,7 +153,7 @@ def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> l
             "erased": [one.seq for one in entries if one.body is None],
             "ended": bool(entries) and entries[-1].kind == "run.ended",
         }
-        for name, entries in streams.items()
+        for name, entries in _exported(file, trusted, workspace, tenant).streams.items()
     ]
 
 

@@ -67,6 +67,11 @@ def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> No
     assert said.code == 0
     assert [one["stream"] for one in said.json["verified"]] == exported["runs"]
     assert shop.say("verify", str(out), "--trusted-key", "ab" * 32).code == 3
+    replayed = shop.say("replay", str(out), "--trusted-key", exported["public_key"], "--json")
+    assert replayed.code == 0
+    assert [one["run_id"] for one in replayed.json["replayed"]] == exported["runs"]
+    assert shop.say("replay", str(out), "--trusted-key", "ab" * 32).code == 3
+    assert shop.say("replay", "req_large", "--trusted-key", exported["public_key"]).code == 2
 
 
 @pytest.mark.parametrize("change", ["a dropped line", "a changed line", "a line twice", "lines swapped"])

@@ -1,0 +1,130 @@
+"""Makes the golden corpus: `PYTHONPATH=src:. python tests/golden/make.py`. Ids and keys differ each time it is made.
+
+So it is made again only where an old history must go, and `corpus.toml` then says why. Runs of every end are real ones
+over the example; each bad export holds one of them, spoiled as its name says by somebody who has every key of ours, and
+so with chains and signatures that hold wherever they can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from contextos import exports
+from contextos.contracts.codec import canonical, digest
+from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.trust.assertion import sign_statement
+from contextos.trust.seal import kid_of, seal
+from tests.world import TENANT, TestWorld, open_world, public_key, request
+
+HERE = Path(__file__).resolve().parent
+STRANGER = bytes(range(3, 35))
+
+Spoil = Callable[[list[Entry]], list[Entry]]
+
+
+async def runs(world: TestWorld) -> dict[str, str]:
+    """A run of each kind, by the name of what became of it."""
+    made = {"decided": (await world.invoke(request(900, "req_small"))).run_id}
+    for number, verdict in enumerate(("approved", "denied")):
+        waiting = await world.invoke(request(4200 + number, f"req_{verdict}"))
+        made[verdict] = (await world.approve(waiting.run_id, verdict)).run_id
+    waiting = await world.invoke(request(4300, "req_void"))
+    world.edit_directory(lambda tenant: tenant["users"][0]["roles"].append("auditor"))
+    made["voided"] = (await world.approve(waiting.run_id)).run_id
+    stranger = request(900, "req_refused")
+    stranger["user"]["user_id"] = "user_nobody"
+    made["refused"] = (await world.invoke(stranger)).run_id
+    return made
+
+
+def linked(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries in a chain that fits."""
+    head, made = genesis(entries[0].tenant, entries[0].run), list[Entry]()
+    for seq, one in enumerate(entries, start=1):
+        draft = Draft(one.kind, one.key, one.at_us, one.by, one.body or b"", one.salt or b"")
+        made.append(link(one.tenant, one.run, seq, head, draft))
+        head = made[-1].hash
+    return made
+
+
+def changing(kind: str, change: Callable[[Any], None]) -> Spoil:
+    """The last entry of a kind with another body."""
+
+    def spoil(entries: list[Entry]) -> list[Entry]:
+        at = max(number for number, one in enumerate(entries) if one.kind == kind)
+        body = orjson.loads(entries[at].body or b"")
+        change(body)
+        return linked([*entries[:at], entries[at]._replace(body=canonical(body)), *entries[at + 1 :]])
+
+    return spoil
+
+
+def forged(entries: list[Entry]) -> list[Entry]:
+    """The approval is signed by a key that is not the approver's."""
+
+    def change(body: Any) -> None:
+        token = sign_statement(STRANGER, kid_of(public_key(STRANGER)), {"verdict": "approved"})
+        body["answer"]["assertion"] = {"kind": "jws", "token": token}
+
+    return changing("approval.answered", change)(entries)
+
+
+def without_gate(entries: list[Entry]) -> list[Entry]:
+    """As if nobody had been asked."""
+    asked = ("approval.asked", "approval.answered", "run.resumed", "evidence.rechecked")
+    of_it = ("approval/", "redeem/")
+    return linked([one for one in entries if one.kind not in asked and not one.key.startswith(of_it)])
+
+
+SPOILED: dict[str, Spoil] = {
+    "forged_approval": forged,
+    "skipped_gate": without_gate,
+    "rewritten_record": changing("record.revised", lambda body: body.update(outcome="denied")),
+    "rewritten_score": changing("run.scored", lambda body: body.update(verdict="replan")),
+    "loosened_policy": changing("policy.decided", lambda body: body.update(gates=[])),
+    "other_semantics": changing("run.pinned", lambda body: body["answer"].update(semantics=2)),
+}
+
+
+def written(world: TestWorld, entries: Sequence[Entry], artifacts: Sequence[bytes]) -> bytes:
+    """An export of one stream, as `exports.export` writes it."""
+    streams = [{"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash}]
+    manifest = {"tenant": TENANT, "streams": streams, "lines": [digest(line) for line in artifacts]}
+    sealed = seal(exports.EXPORT_TYPE, canonical(manifest), world.keys, "export")
+    lines = [canonical({"entry": exports._line(entry)}) for entry in entries]
+    return b"\n".join([canonical({"manifest": sealed}), *lines, *artifacts]) + b"\n"
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        world = await open_world(Path(name))
+        made = await runs(world)
+        files = {"refunds": await exports.export(world.deployment, TENANT, list(made.values()))}
+        export = exports.read_export(files["refunds"], world.keys)
+        alone = await exports.export(world.deployment, TENANT, [made["approved"]])
+        entries = list(export.streams[made["approved"]])
+        artifacts = alone.split(b"\n")[1 + len(entries) : -1]
+        for title, spoil in SPOILED.items():
+            files[title] = written(world, spoil(entries), artifacts)
+        files["tampered_ledger"] = alone.replace(b'"kind":"run.scored"', b'"kind":"run.scoreD"')
+        files["missing_artifact"] = written(world, entries, artifacts[1:])
+        kid = world.keys.kids("export")[0]
+        print("export key:", (world.keys.public_key("export", kid) or b"").hex())
+        for title, raw in files.items():
+            (HERE / f"{title}.jsonl.gz").write_bytes(gzip.compress(raw, mtime=0))
+            print(f'{title} = "{hashlib.sha256(raw).hexdigest()}"')
+        for one in await exports.replay_export(export):
+            print(f'{one.run_id} = ["{one.status}", "{one.record_hash}"]')
+        world.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

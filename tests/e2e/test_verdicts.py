@@ -24,7 +24,7 @@ from contextos.contracts.plan import Plan
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.verdicts import FailureCode
 from contextos.decision import planner
-from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Unavailable
+from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFound, Unavailable
 from contextos.seams import Limits
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
@@ -968,6 +968,56 @@ def test_an_outside_that_does_not_answer_ends_a_read_typed_after_its_attempts(tm
         assert view.record["rationale"]["failures"][0]["code"] == "tool_failed"
         assert (view.state, len(wrapped["adp_orders"].calls), world.refunds()) == ("escalated", 3, [])
         await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.parametrize(("passed_us", "sent"), [(0, 3), (31_000_000, 1)])
+def test_a_read_is_not_tried_again_when_the_wall_clock_is_used_up(tmp_path: Path, passed_us: int, sent: int) -> None:
+    async def go() -> None:
+        world, wrapped = await opened(tmp_path, Case("tool_failed", "escalated"))
+
+        def away(reply: AdapterReply) -> AdapterReply:
+            world.clock.at_us += passed_us
+            raise Unavailable("adp_orders", "it is down")
+
+        wrapped["adp_orders"].answer = away
+        view = await world.invoke(request(2500, "req_1"))
+        assert (view.state, len(wrapped["adp_orders"].calls)) == ("escalated", sent)
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.parametrize(("max_cost_cents", "sent"), [(25, 2), (0.51, 1)])
+def test_a_lost_payment_is_sent_again_under_its_key_only_if_that_is_still_paid_for(
+    tmp_path: Path, max_cost_cents: float, sent: int
+) -> None:
+    """The reads cost 0.1 each and the payment 0.31, so 0.51 pays for one sending and not for two."""
+
+    async def go() -> None:
+        world, wrapped = await opened(tmp_path, Case("effect_uncertain", "waiting"))
+        lost = [True]
+
+        def once(reply: AdapterReply) -> AdapterReply:
+            if lost and lost.pop():
+                raise LostReply("the reply was lost after the money moved")
+            return reply
+
+        wrapped["adp_payments"].answer = once
+        body = request(900, "req_1")
+        body["runtime"]["max_cost_cents"] = max_cost_cents
+        view = await world.invoke(body)
+        assert len(wrapped["adp_payments"].calls) == sent
+        assert [refund["amount_inr"] for refund in world.refunds()] == [900]
+        if sent == 1:
+            assert view.waiting is not None
+            assert view.waiting["for"] == "settlement"
+        else:
+            assert view.state == "completed"
+            await audited(world, view)
         world.close()
 
     run(go())

@@ -54,6 +54,7 @@ class App:
 
     def close(self) -> None:
         """Finish what is queued and let go of leases and files."""
+        self.deployment.close()
         self.stores.close()
         self.owner.close()
 

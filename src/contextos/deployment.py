@@ -31,7 +31,7 @@ from contextos.trust.heads import read_signed, verify_heads
 from contextos.trust.ledger import Live, RunJournal
 from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
-from contextos.views import RunView, view_of, view_of_log
+from contextos.views import RunView, view_of
 
 MAX_CONFLICTS: Final = 32
 SOON_US: Final = 2_000_000
@@ -103,6 +103,10 @@ class Deployment:
         """Drive a run from its journal until it ends or waits. What an engine calls."""
         view = await self._drive(tenant_id, run_id, None)
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
+
+    def close(self) -> None:
+        """Let go of loops that rest; their runs are derived from the journal when somebody drives them."""
+        self._resting.clear()
 
     async def view(self, tenant_id: str, run_id: str) -> RunView:
         """A run as it stands, without driving it. Raises `NotFound`."""
@@ -186,27 +190,26 @@ class Deployment:
         entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        resting = None if fresh else self._resting.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":
             return view_of(tenant_id, run_id, entries)
         if leases and self._held_by_another(leases[0]):
             return None
-        resting = None if fresh else self._resting.take((tenant_id, run_id))
         version = leases[0].version if leases else 0
         if not (resting and resting.outside == self._outside(tenant_id)
                 and resting.journal.goes_on(entries, heads, version)):  # fmt: skip
             resting = self._begin(tenant_id, run_id, fresh, entries, heads, version)
-        wake_at_us: int | None = None
+        journal, wake_at_us = resting.journal, None
         try:
             rest = await resting.drive
         except Parked as parked:
-            wake_at_us = parked.wake_at_us
-            await resting.journal.commit(wake_at_us=wake_at_us)
-        else:
-            if isinstance(rest, Rest):
-                wake_at_us = rest.wake_at_us
-                await resting.journal.commit(wake_at_us=wake_at_us)
-                self._resting.keep((tenant_id, run_id), resting)
-        return view_of_log(tenant_id, run_id, resting.journal.state, resting.journal.log(), wake_at_us)
+            rest = parked
+        if isinstance(rest, Rest | Parked):
+            wake_at_us = rest.wake_at_us
+            await journal.commit(wake_at_us=wake_at_us)
+        if isinstance(rest, Rest):
+            self._resting.keep((tenant_id, run_id), resting)
+        return view_of(tenant_id, run_id, journal.entries, wake_at_us)
 
     def _begin(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, entries: Sequence[Entry],
@@ -227,6 +230,7 @@ class Deployment:
         live = Live(
             store=self.ports.stores.tenant(tenant_id), clock=self.ports.clock, entropy=self.ports.entropy,
             keys=self.ports.keys, owner=self.ports.owner, lease_ttl_us=self.lease_ttl_us, lease_version=lease_version,
+            takes_rests=True, signed=heads[-1] if heads else None,
         )  # fmt: skip
         journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)
         loop = invoke_agent(request, mark, self.world(tenant_id, journal))
@@ -234,8 +238,8 @@ class Deployment:
 
     def _outside(self, tenant_id: str) -> tuple[Any, ...]:
         """Everything of this deployment that a loop was given, to tell whether it would be given the same again."""
-        return (self.ports, self.ports.adapters(tenant_id), self.limits, self.runtime_version, self.profile,
-                self.unsafe, self.allow_unsigned, self.lease_ttl_us)  # fmt: skip
+        return (self.ports, self.ports.adapters(tenant_id), self.registry, self.limits, self.runtime_version,
+                self.profile, self.unsafe, self.allow_unsigned, self.lease_ttl_us)  # fmt: skip
 
     def _held_by_another(self, lease: Document) -> bool:
         held = orjson.loads(lease.body)

@@ -125,9 +125,9 @@ class ReplayMismatch(Integrity):
 
     code = "replay_mismatch"
 
-    def __init__(self, seq: int, kind: str, detail: str) -> None:
-        self.seq, self.kind = seq, kind
-        super().__init__(f"entry {seq} (`{kind}`): {detail}")
+    def __init__(self, seq: int, kind: str, detail: str, *, run_id: str = "") -> None:
+        self.seq, self.kind, self.detail = seq, kind, detail
+        super().__init__(f"{f'`{run_id}` ' if run_id else ''}entry {seq} (`{kind}`): {detail}")
 
 
 class ChainBroken(Integrity):

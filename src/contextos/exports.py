@@ -15,17 +15,18 @@ import orjson
 from contextos.action.registry import Registry
 from contextos.audit import NOWHERE, Replayed, replay_tape
 from contextos.context.estimator import BytesDiv4
-from contextos.contracts.codec import canonical, digest, loads
-from contextos.contracts.journal import Document, Entry
+from contextos.contracts.codec import canonical, digest, loads, parse
+from contextos.contracts.journal import ENTRY_FORMAT, Document, Entry
+from contextos.contracts.model import Model, Name, Positive
 from contextos.contracts.ports import Keys
 from contextos.control.catalog import Catalog
 from contextos.control.shelf import ARTIFACTS
 from contextos.deployment import Deployment
-from contextos.errors import ChainBroken, InvalidInput, NotFound
+from contextos.errors import ChainBroken, InvalidInput, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.seams import Limits, World
 from contextos.trust.chain import verify_chain
 from contextos.trust.heads import read_signed, verify_heads
-from contextos.trust.policy import PolicySet
+from contextos.trust.ledger import RunJournal
 from contextos.trust.seal import open_sealed, seal, unbase64
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
@@ -56,6 +57,22 @@ async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> byt
     return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
 
 
+class Covered(Model):
+    """A stream as a manifest covers it."""
+
+    stream: Name
+    entries: Positive
+    head: Name
+
+
+class Manifest(Model):
+    """What the signature of an export is over; the lines of the streams are covered by their heads."""
+
+    tenant: Name
+    streams: list[Covered]
+    lines: list[Name]
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
     """What an export holds, verified: the entries of each run, and by digest the artifacts that they pin."""
@@ -71,24 +88,26 @@ def read_export(raw: bytes, keys: Keys) -> Export:
         SignatureInvalid: the manifest is not by a key that is trusted for exports.
         ChainBroken: an entry is missing, changed, swapped, added, or does not stand where it belongs.
     """
-    rows = raw.split(b"\n")
+    first, _, rest = raw.partition(b"\n")
+    manifest = _manifest(first, keys)
+    # Only now is it worth the memory: somebody whom we trust wrote the manifest.
+    rows = [first, *rest.split(b"\n")]
     if rows.pop() or len(rows) < 1:
         raise ChainBroken("export", len(rows) + 1, "has no end; export it again")
-    manifest = _manifest(rows[0], keys)
     streams: dict[str, tuple[Entry, ...]] = {}
     at = 1
-    for stream in manifest["streams"]:
-        name, count = stream["stream"], stream["entries"]
+    for stream in manifest.streams:
+        name, count = stream.stream, stream.entries
         entries = tuple(_read(name, seq, row) for seq, row in enumerate(rows[at : at + count], start=1))
-        head = verify_chain(manifest["tenant"], name, entries)
-        if (len(entries), head) != (count, stream["head"]):
+        head = verify_chain(manifest.tenant, name, entries)
+        if (len(entries), head) != (count, stream.head):
             raise ChainBroken(name, len(entries) + 1, f"is missing: the manifest was signed over {count} entries")
         streams[name] = entries
         at += count
     for number, row in enumerate(rows[at:]):
-        if number >= len(manifest["lines"]) or digest(row) != manifest["lines"][number]:
+        if number >= len(manifest.lines) or digest(row) != manifest.lines[number]:
             raise ChainBroken("export", at + number + 1, "is a line that the signed manifest does not cover")
-    if len(rows) - at < len(manifest["lines"]):
+    if len(rows) - at < len(manifest.lines):
         raise ChainBroken("export", len(rows) + 1, "is missing: the manifest was signed over one more line")
     return Export(streams, dict(map(_artifact, rows[at:])))
 
@@ -100,16 +119,29 @@ async def replay_export(export: Export) -> list[Replayed]:
         ReplayMismatch, UnknownSemantics: as `audit.replay`.
         Integrity: an artifact that a run pins is missing, or is not what its digest says.
     """
-    store: Any = _Artifacts(export.artifacts)
-    registry, policies, replayed = Registry(), dict[str, PolicySet](), []
-    for tape in export.streams.values():
-        catalog = Catalog(store, tenant_id=tape[0].tenant, open_envelope=_opened, runtime_version="")
-        replayed.append(await replay_tape(tape, lambda journal, catalog=catalog: World(  # type: ignore[misc]
+    return [await _replay_alone(tape, export.artifacts) for tape in export.streams.values()]
+
+
+async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -> Replayed:
+    run_id = tape[0].run
+    store: Any = _Artifacts(artifacts)
+    catalog = Catalog(store, tenant_id=tape[0].tenant, open_envelope=_opened, runtime_version="")
+
+    def world(journal: RunJournal) -> World:
+        return World(
             journal=journal, store=NOWHERE, clock=NOWHERE, keys=NOWHERE, directory=NOWHERE, catalog=catalog,
-            knowledge=NOWHERE, memory=NOWHERE, adapters={}, registry=registry, policies=policies,
+            knowledge=NOWHERE, memory=NOWHERE, adapters={}, registry=Registry(), policies={},
             estimator=BytesDiv4(), limits=Limits(), runtime_version="", profile="", unsafe=(), unsafe_now=(),
-        )))  # fmt: skip
-    return replayed
+        )  # fmt: skip
+
+    try:
+        return await replay_tape(tape, world)
+    except ReplayMismatch as error:
+        raise ReplayMismatch(error.seq, error.kind, error.detail, run_id=run_id) from error
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        # A chain and a signature do not make a history: whoever holds the key can sign what no runtime wrote.
+        told = f"holds what no runtime writes: {type(error).__name__}"
+        raise ReplayMismatch(len(tape), tape[-1].kind, told, run_id=run_id) from error
 
 
 class _Artifacts:
@@ -131,23 +163,32 @@ def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
 
 def _artifact(row: bytes) -> tuple[str, bytes]:
     line = loads(row, max_bytes=MAX_LINE_BYTES)
-    return str(line["artifact"]), canonical(line["body"])
+    if not isinstance(line, dict) or line.keys() != {"artifact", "body"} or not isinstance(line["artifact"], str):
+        raise ChainBroken("export", 1, "was signed over a line that is no artifact")
+    return line["artifact"], canonical(line["body"])
 
 
 def _entries(streams: Sequence[Mapping[str, Any]]) -> int:
     return sum(int(stream["entries"]) for stream in streams)
 
 
-def _manifest(row: bytes, keys: Keys) -> Any:
+def _manifest(row: bytes, keys: Keys) -> Manifest:
+    """The manifest of a verified envelope that is spelled as `seal` spells it, and in no other way."""
     try:
         sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]
-        whole = canonical({"manifest": sealed}) == row
-        named = {signature["keyid"] for signature in sealed["signatures"]} <= set(keys.kids("export"))
-    except (InvalidInput, LookupError, TypeError):
+        (signature,) = sealed["signatures"]
+        again = {**signature, "sig": base64.b64encode(unbase64(signature["sig"])).decode()}
+        exact = {"payloadType": EXPORT_TYPE, "payload": sealed["payload"], "signatures": [again]}
+        whole = canonical({"manifest": exact}) == row and again.keys() == {"keyid", "sig"}
+        named = signature["keyid"] in keys.kids("export")
+    except (InvalidInput, SignatureInvalid, LookupError, TypeError, ValueError):
         raise ChainBroken("export", 1, "is no manifest; export it again") from None
     if not (whole and named):
         raise ChainBroken("export", 1, "is not the manifest as it was exported")
-    return loads(open_sealed(sealed, keys, "export", {EXPORT_TYPE}), max_bytes=MAX_LINE_BYTES)
+    try:
+        return parse(Manifest, open_sealed(sealed, keys, "export", {EXPORT_TYPE}), max_bytes=MAX_LINE_BYTES)
+    except InvalidInput as error:
+        raise ChainBroken("export", 1, f"was signed and is no manifest: {error}") from None
 
 
 def _read(stream: str, seq: int, row: bytes) -> Entry:
@@ -155,7 +196,7 @@ def _read(stream: str, seq: int, row: bytes) -> Entry:
     try:
         line = loads(row, max_bytes=MAX_LINE_BYTES)["entry"]
         entry = Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
-        whole = canonical({"entry": _line(entry)}) == row
+        whole = canonical({"entry": _line(entry)}) == row and _is_entry(entry)
     except (InvalidInput, LookupError, TypeError, ValueError):
         whole = False
     if not whole:
@@ -163,6 +204,14 @@ def _read(stream: str, seq: int, row: bytes) -> Entry:
     if (entry.run, entry.seq) != (stream, seq):
         raise ChainBroken(stream, seq, f"is missing; entry {entry.seq} of `{entry.run[:64]}` stands in its place")
     return entry
+
+
+def _is_entry(entry: Entry) -> bool:
+    """Whether the format is ours and every member of the header has its type."""
+    texts = (entry.tenant, entry.run, entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
+    numbers = (entry.v, entry.seq, entry.at_us)
+    typed = all(type(one) is str for one in texts) and all(type(one) is int for one in numbers)
+    return typed and entry.v == ENTRY_FORMAT
 
 
 def _line(entry: Entry) -> dict[str, Any]:

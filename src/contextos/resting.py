@@ -14,6 +14,8 @@ from contextos.contracts.journal import Rest
 from contextos.trust.ledger import RunJournal
 
 MAX_RESTING: Final = 256
+MAX_RESTING_BYTES: Final = 16 << 20
+"""Of journal; a loop takes several times that in memory."""
 
 
 class Drive(Generator[Any, Any, Any]):
@@ -51,15 +53,26 @@ class Resting:
 
 
 class RestingLoops:
-    """At most `MAX_RESTING` loops by run; the one that rests longest makes room. May be used from any thread."""
+    """Loops by run: at most `MAX_RESTING`, of runs with at most `MAX_RESTING_BYTES`. The longest at rest makes room.
+
+    May be used from any thread.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], Resting] = {}
+        self._kept: dict[tuple[str, str], tuple[Resting, int]] = {}
 
     def keep(self, run: tuple[str, str], resting: Resting) -> None:
-        self._kept[run] = resting
-        for oldest in list(self._kept)[:-MAX_RESTING]:
-            self._kept.pop(oldest, None)
+        self._kept[run] = (resting, sum(len(entry.body or b"") for entry in resting.journal.entries))
+        # Each of these steps is whole in itself; what another thread does between them only makes more room.
+        while (kept := list(self._kept.items())) and self._too_many([size for _, (_, size) in kept]):
+            self._kept.pop(kept[0][0], None)
 
     def take(self, run: tuple[str, str]) -> Resting | None:
-        return self._kept.pop(run, None)
+        return self._kept.pop(run, (None, 0))[0]
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    @staticmethod
+    def _too_many(sizes: list[int]) -> bool:
+        return len(sizes) > MAX_RESTING or sum(sizes) > MAX_RESTING_BYTES

@@ -15,7 +15,7 @@ from contextos.action.guards import Standing, Station, capability_facts
 from contextos.action.registry import Registry
 from contextos.action.spending import Spending
 from contextos.action.tool_gateway import Gateway
-from contextos.contracts.codec import content_address
+from contextos.contracts.codec import content_address, own_copy
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import Principals
 from contextos.contracts.ids import derive
@@ -281,7 +281,7 @@ async def _ask_again(world: World, scope: RunScope, fact: Fact) -> str | None:
     now_us, timeout_ms = world.clock.now_us(), capability.definition.timeout_s * 1_000
     context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
     try:
-        reply = await adapter.call(capability.definition.name, sent[-1]["envelope"]["args"], context)
+        reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if reply.output is None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.journal import KINDS, Entry, Logged
+from contextos.contracts.journal import KINDS, Entry
 from contextos.decision import machine
 
 ERASED: Final = "erased"
@@ -34,8 +34,8 @@ class RunView:
         return self.state in machine.ENDS or self.state == ERASED
 
 
-def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry]) -> RunView:
-    """The view of a run from its stored entries. Only bodies that decide something are read."""
+def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: int | None = 0) -> RunView:
+    """The view of a run from its entries, in values of its own. Only bodies that decide something are read."""
     states, record, waiting = {machine.START}, None, None
     for entry in entries:
         seen = _seen(entry) if entry.kind in _TELLING else None
@@ -49,15 +49,6 @@ def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry]) -> RunView:
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, 0)
-
-
-def view_of_log(tenant_id: str, run_id: str, state: str, log: Sequence[Logged], wake_at_us: int | None) -> RunView:
-    """The same from a journal that was just driven."""
-    record, waiting = None, None
-    for entry in log:
-        record = entry.body if entry.kind == "record.revised" else record
-        waiting = _waiting(entry.kind, entry.body, waiting)
     return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, wake_at_us)
 
 

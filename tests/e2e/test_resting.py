@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from contextos import audit, deployment
-from contextos.contracts.journal import Batch
-from contextos.errors import ChainBroken, Unavailable
-from contextos.resting import MAX_RESTING, RestingLoops
+from contextos.contracts.codec import canonical, parse
+from contextos.contracts.journal import Batch, Draft, Parked, link
+from contextos.contracts.run import InvokeRequest
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.decision import machine
+from contextos.errors import ChainBroken, ReplayMismatch, Unavailable
+from contextos.resting import MAX_RESTING, MAX_RESTING_BYTES, RestingLoops
+from contextos.runtime import invoke_agent
 from contextos.store.memory import MemoryStore
+from contextos.trust.ledger import Live, RunJournal
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -122,9 +130,92 @@ def test_a_loop_that_failed_after_its_rest_is_derived_and_pays_once(
     assert [one["amount_inr"] for one in world.refunds()] == [4200]
 
 
-def test_no_more_than_so_many_loops_are_kept() -> None:
-    loops, resting = RestingLoops(), object()
-    for number in range(MAX_RESTING + 5):
-        loops.keep((TENANT, f"run_{number}"), resting)  # type: ignore[arg-type]
-    kept = [number for number in range(MAX_RESTING + 5) if loops.take((TENANT, f"run_{number}")) is resting]
-    assert kept == list(range(5, MAX_RESTING + 5))
+def with_payee(body: dict[str, Any]) -> None:
+    """Both the read and the payment get the same object of the request."""
+    for step in body["decision_layer"]["task_templates"][0]["steps"]:
+        if step["tool"] in ("adp_orders.lookup", "adp_payments.issue_refund"):
+            step["params"]["payee"] = {"from": "request", "pointer": "/input/context/payee"}
+
+
+@dataclass
+class Taking:
+    """An adapter whose capability also takes a `payee`; it keeps the very object that it was given."""
+
+    inner: Any
+    given: list[Any] = field(default_factory=list)
+
+    def describe(self) -> AdapterDefinition:
+        definition = self.inner.describe().to_json()
+        definition["capabilities"][0]["input_schema"]["properties"]["payee"] = {"type": "object"}
+        if not hasattr(self, "made"):
+            self.made = AdapterDefinition.model_validate(definition)
+        return self.made
+
+    async def call(self, capability: str, args: Any, context: CallContext) -> AdapterReply:
+        self.given.append(args["payee"])
+        return await self.inner.call(capability, {k: v for k, v in args.items() if k != "payee"}, context)
+
+
+def test_what_an_adapter_does_to_its_arguments_reaches_nobody_else(tmp_path: Path, derived: list[str]) -> None:
+    world = run(open_world(tmp_path, pack=with_payee))
+    reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
+    world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
+    view = run(world.invoke(request(4200, "req_shared", payee={"iban": "DE1"})))
+    assert view.waiting["shown"]["args"]["payee"] == {"iban": "DE1"}
+    reads.given[0]["iban"] = "XX9"
+    view = run(world.approve(view.run_id))
+    assert (view.state, pays.given, derived) == ("completed", [{"iban": "DE1"}], [view.run_id])
+    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+
+
+def test_what_a_caller_does_to_a_view_reaches_no_other_caller(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    body = request(4200, "req_view")
+    view = run(world.invoke(body))
+    view.record["status"] = "DECIDED"
+    view.waiting["shown"]["args"]["amount_inr"] = 1
+    again = run(world.invoke(body))
+    assert (again.record["status"], again.waiting["shown"]["args"]["amount_inr"]) == ("DEFERRED", 4200)
+
+
+def test_whoever_drives_the_loop_without_keeping_it_is_told_that_it_waits(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    ports, app = world.deployment.ports, world.deployment
+    live = Live(ports.stores.tenant(TENANT), ports.clock, ports.entropy, ports.keys, "me", 1_000_000)
+    journal = RunJournal(TENANT, "run_00000000000000aa", (), deployment.transition, machine.START, live)
+    asked = parse(InvokeRequest, canonical(request(4200, "req_own")))
+    with pytest.raises(Parked) as parked:
+        run(invoke_agent(asked, deployment.fingerprint(asked), app.world(TENANT, journal)))
+    assert parked.value.wake_at_us > ports.clock.now_us()
+
+
+@pytest.mark.parametrize("body", [b"junk", b"", b"5", b"[" * 2000, b'{"answer":{}}', b'{"request_digest":"x"}'])
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_answer_that_is_none_stops_the_run_typed(tmp_path: Path, body: bytes, keep: bool) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(request(4200, "req_junk")))
+    if not keep:
+        forget(world)
+    store = world.stores.tenant(TENANT)
+    entries = run(store.read(view.run_id))
+    key = next(entry.key for entry in entries if entry.kind == "approval.asked")
+    last = entries[-1]
+    draft = Draft("approval.answered", key, last.at_us, "somebody", body, bytes(16))
+    run(store.commit(Batch(view.run_id, (link(TENANT, view.run_id, last.seq + 1, last.hash, draft),))))
+    for _ in range(2):
+        with pytest.raises(ReplayMismatch, match="holds no answer"):
+            run(world.deployment.advance(TENANT, view.run_id))
+    assert world.refunds() == []
+
+
+def at_rest(size: int) -> Any:
+    return SimpleNamespace(journal=SimpleNamespace(entries=[SimpleNamespace(body=bytes(size))]))
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, MAX_RESTING), (MAX_RESTING_BYTES // 4, 4), (MAX_RESTING_BYTES + 1, 0)])
+def test_no_more_loops_are_kept_than_their_number_and_size_allow(size: int, most: int) -> None:
+    loops, resting, count = RestingLoops(), at_rest(size), most + 5
+    for number in range(count):
+        loops.keep((TENANT, f"run_{number}"), resting)
+    kept = [number for number in range(count) if loops.take((TENANT, f"run_{number}")) is resting]
+    assert kept == list(range(count - most, count))

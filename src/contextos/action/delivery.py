@@ -15,7 +15,7 @@ from typing import Any, Final
 from contextos.action import idempotency
 from contextos.action.registry import Registry
 from contextos.action.spending import Spending, over_budget
-from contextos.contracts.codec import canonical, content_address
+from contextos.contracts.codec import canonical, content_address, own_copy
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports import Adapter, Clock, Journal, Store
 from contextos.contracts.refs import tool_ref
@@ -154,7 +154,7 @@ class Delivery:
         try:
             fresh = began - first_us <= rule.key_ttl_s * 1_000_000
             if mode == "send" or (rule.strategy == "keyed" and fresh):
-                reply: AdapterReply | None = await adapter.call(name, envelope.args, context)
+                reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)

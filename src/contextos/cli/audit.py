@@ -36,14 +36,14 @@ def replay(
     as_json: JsonOption = False,
 ) -> int:
     """Derive a run again from its journal and compare. Nothing outside is in reach; an export needs no workspace."""
-    if Path(run).is_file():
+    if run == "-" or Path(run).is_file():
         import asyncio
 
         from contextos.exports import replay_export
 
         replayed = asyncio.run(replay_export(_exported(Path(run), trusted_key or [], workspace, tenant)))
     elif trusted_key:
-        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+        raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", "--trusted-key is for a file"))
     else:
         replayed = within(workspace, tenant, partial(_replayed, run))
     documents = [
@@ -104,7 +104,8 @@ def export(
 
     run_ids, raw, key = within(workspace, tenant, act)
     _write_new(out, raw)
-    lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes", f"next: contextos verify {out} --trusted-key {key}"]
+    lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes"]
+    lines += [f"next: contextos {act} {out} --trusted-key {key}" for act in ("verify", "replay")]
     give({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
     return 0
 

@@ -15,6 +15,7 @@ from itertools import accumulate, islice
 from math import inf
 from typing import Any, Final, NamedTuple, Never, TypeAlias, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
 from contextos.contracts.jcs import MAX_INT, canonical, content_address, digest
@@ -23,7 +24,7 @@ from contextos.errors import InvalidEnvelope, MalformedJson, Problem
 
 __all__ = [
     "MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "MISSING", "JsonValue", "Missing", "canonical", "content_address",
-    "digest", "loads", "parse", "pointer", "problems_of", "resolve",
+    "digest", "loads", "own_copy", "parse", "pointer", "problems_of", "resolve",
 ]  # fmt: skip
 
 MAX_BYTES: Final = 1_048_576
@@ -91,6 +92,15 @@ def _read(text: str, doubtful: bool) -> JsonValue:
     if doubtful and (problems := _located(text)):
         raise MalformedJson(*problems)
     return value
+
+
+def own_copy(value: Any) -> Any:
+    """A JSON value as a tree that nobody else holds: what is handed to foreign code, which may write into it.
+
+    Raises:
+        MalformedJson: it is not I-JSON.
+    """
+    return orjson.loads(canonical(value))
 
 
 def _utf8(raw: bytes | str, max_bytes: int) -> bytes:

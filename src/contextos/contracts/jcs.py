@@ -40,8 +40,7 @@ _PLAIN: Final = _LEAVES | _CONTAINERS
 
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 bytes of a JSON value; a tuple is an array, a str or int subclass is its content, a
-    UUID its text.
+    """The RFC 8785 bytes of a JSON value; a tuple is an array, a str or int subclass is its content.
 
     Refuses what I-JSON cannot carry: NaN, Infinity, integers above 2^53-1, lone surrogates, keys that are not
     strings, other types, nesting beyond `MAX_DEPTH`.

@@ -195,8 +195,9 @@ class Journal(Protocol):
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, Json]:
-        """The entry that somebody else appends: (kind, answer). While there is none the loop rests here (`Rest`).
+        """The entry that somebody else appends: (kind, answer).
 
+        While there is none the loop rests here (`Rest`), or ends (`Parked`) where its driver keeps none.
         Past `wake_at_us` the loop itself appends `on_timeout`.
         """
         ...

@@ -76,7 +76,7 @@ class Question:
     What does not read the capability is asked once and kept for the next one.
 
     Raises:
-        InvalidInput: the facts have a root that is none, or a value that is not JSON.
+        InvalidInput: the facts have a root that is none; `about` also, where a value is not JSON.
     """
 
     def __init__(self, index: Index, point: Point, facts: Mapping[str, Any]) -> None:

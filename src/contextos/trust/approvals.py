@@ -142,6 +142,8 @@ class Approvals:
         )
         if answer["binding_digest"] != asked["binding_digest"]:
             return "the answer is bound to another call"
+        if content_address(dict(action.args)) != asked["binding"]["args_digest"]:
+            return "the arguments are not those that were shown"
         if self.journal.now_us > asked["deadline_us"]:
             return "its deadline has passed"
         if who["principals"] is None or Principals.model_validate(who["principals"]) != scope.principals:

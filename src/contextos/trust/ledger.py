@@ -22,6 +22,7 @@ from contextos.contracts.journal import (
     Draft,
     Entry,
     Logged,
+    Parked,
     Rest,
     SignedHead,
     Timeout,
@@ -45,6 +46,8 @@ class Live:
     """What a driver needs to go on where the tape ends.
 
     `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
+    `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
+    other a loop that waits ends with `Parked`.
     """
 
     store: Store
@@ -55,6 +58,8 @@ class Live:
     lease_ttl_us: int
     lease_version: int = 0
     cause: str = "recovery"
+    takes_rests: bool = False
+    signed: SignedHead | None = None
 
 
 class RunJournal:
@@ -64,7 +69,7 @@ class RunJournal:
         self.tenant, self.run_id, self.state = tenant, run, start
         self.missing: list[int] = []
         self._tape, self._step, self._live = list(tape), step, live
-        self._signed: SignedHead | None = None
+        self._signed = live.signed if live else None
         self._at = 0
         self._head, self._seq, self._now_us = genesis(tenant, run), 0, 0
         self._log: list[Logged] = []
@@ -91,6 +96,11 @@ class RunJournal:
     def log(self) -> Sequence[Logged]:
         """Every entry so far, in order."""
         return self._log
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The same as they are stored, and on a tape those that are still to come."""
+        return self._tape
 
     async def ask(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         """Record an answer from outside, then use it. On a tape, use the recorded one."""
@@ -171,6 +181,8 @@ class RunJournal:
                 raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
+            if not self._live.takes_rests:
+                raise Parked(wake_at_us)
             await Rest(wake_at_us)
         entry = self._next()
         if entry.kind not in kinds:
@@ -239,8 +251,11 @@ class RunJournal:
     def _take(self, entry: Entry) -> Any:
         if entry.body is None:
             raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
-        body = orjson.loads(entry.body)
         # Somebody who can only append must not be able to bring the loop down with what is no answer.
+        try:
+            body = orjson.loads(entry.body)
+        except orjson.JSONDecodeError:
+            body = None
         said = body.get("answer") if isinstance(body, dict) else None
         if not isinstance(said, dict | list) or "request_digest" not in body:
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop, and look at who wrote it")

@@ -20,7 +20,7 @@ from contextos.adapters.directory import FileDirectory
 from contextos.adapters.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.codec import loads
-from contextos.contracts.ports import Adapter
+from contextos.contracts.ports import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports, due_now
 from contextos.engine.local import LocalEngine
@@ -29,7 +29,9 @@ from contextos.errors import InvalidArtifact, Problem
 from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, refused
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
+from contextos.store.witness import FileWitness
 from contextos.trust.seal import KeyRing, open_sealed
+from contextos.witnessing import Witnessing
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -51,6 +53,17 @@ class App:
     owner: Owner
     engine: LocalEngine
     keys: KeyRing
+    witnessing: Witnessing | None
+
+    async def tell_witness(self) -> None:
+        """Tell the witness, if there is one, how far the streams of this deployment's tenants have grown.
+
+        Raises:
+            ChainBroken: something that was witnessed is gone.
+            Unavailable: the witness did not answer.
+        """
+        if self.witnessing:
+            await _tell(self.witnessing, self.deployment)
 
     def close(self) -> None:
         """Finish what is queued and let go of leases and files."""
@@ -89,13 +102,25 @@ async def open_app(settings: Settings) -> App:
         unsafe=settings.unsafe, allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
     )  # fmt: skip
-    engine = LocalEngine(deployment.advance, stores, clock, orphans=partial(due_now, deployment))
-    app = App(settings, deployment, stores, owner, engine, keys)
+    known = witness_at(workspace / settings.witness) if settings.witness else None
+    witnessing = Witnessing(stores, known, keys, clock) if known else None
+    tell = partial(_tell, witnessing, deployment) if witnessing else None
+    engine = LocalEngine(deployment.advance, stores, clock, orphans=partial(due_now, deployment), witness=tell)
+    app = App(settings, deployment, stores, owner, engine, keys, witnessing)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
         await publish_all(app)
         on_failure.pop_all()
     return app
+
+
+async def _tell(witnessing: Witnessing, deployment: Deployment) -> None:
+    await witnessing.tell(deployment.tenants())
+
+
+def witness_at(path: Path) -> Witness:
+    """The witness in a file, or in a copy of it."""
+    return FileWitness(path)
 
 
 async def publish_all(app: App) -> None:
@@ -176,5 +201,5 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
 
 __all__ = [
     "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "open_app", "publish",
-    "publish_all", "read_seed", "tenant_named", "write_seed",
+    "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from contextos.contracts.codec import parse
-from contextos.contracts.journal import INDEX, Entry, Parked
+from contextos.contracts.journal import CONTROL, INDEX, Entry, Parked, WitnessedHead
 from contextos.contracts.ports import Keys, Store
 from contextos.contracts.run import InvokeRequest
 from contextos.decision import machine
@@ -25,6 +25,7 @@ from contextos.seams import World
 from contextos.trust.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.heads import read_signed, verify_heads
 from contextos.trust.ledger import RunJournal
+from contextos.witnessing import verify_witnessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,16 @@ class Unreachable:
 NOWHERE: Final[Any] = Unreachable()
 
 
-async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verified]:
-    """Verify the index, every run it names and every signed head. Raises `ChainBroken` naming the entry."""
+async def verify_tenant(
+    store: Store, tenant_id: str, keys: Keys, witnessed: Sequence[WitnessedHead] = ()
+) -> list[Verified]:
+    """Verify the index, every run it names, every signed head and, where there is a witness, all that it was told.
+
+    Without `witnessed` it is not provable that the index and `control` were not cut.
+
+    Raises:
+        ChainBroken: naming the entry.
+    """
     # What must be covered is read before what covers it: runs go on while an auditor looks.
     leased = [run_id async for run_id in _leased(store)]
     index = await store.read(INDEX)
@@ -75,8 +84,10 @@ async def verify_tenant(store: Store, tenant_id: str, keys: Keys) -> list[Verifi
         entries, heads = await read_signed(store, run_id)
         seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
         verify_heads(tenant_id, run_id, entries, heads, keys)
-    control = await store.read("control")
-    return [*seen, _verified(tenant_id, "control", control)]
+    control = await store.read(CONTROL)
+    seen.append(_verified(tenant_id, CONTROL, control))
+    verify_witnessed(tenant_id, {INDEX: index, CONTROL: control}, witnessed, keys)
+    return seen
 
 
 async def _leased(store: Store) -> AsyncIterator[str]:

@@ -124,6 +124,10 @@ class Deployment:
             )  # fmt: skip
         return self._catalogs[tenant_id]
 
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that this deployment has had to do with since it was opened."""
+        return tuple(sorted(self._catalogs))
+
     def _judge(self, loaded: Loaded) -> None:
         """Whether the rules of what was just pinned compile together. Raises `InvalidArtifact`: the run is refused."""
         compiled_rules(loaded, self.registry)

@@ -50,7 +50,8 @@ class Settings:
     """One deployment, fixed at start. Paths are relative to `workspace`.
 
     `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
-    force; `unsafe` names the development stand-ins that are allowed.
+    force; `unsafe` names the development stand-ins that are allowed; `witness` is a file outside the reach of who owns
+    the store, told where each tenant's index and control streams stand (empty: a cut of them is not provable).
     """
 
     workspace: Path
@@ -63,6 +64,7 @@ class Settings:
     adapters: tuple[AdapterSetting, ...] = ()
     unsafe: tuple[str, ...] = ()
     lease_ttl_s: int = 180
+    witness: str = ""
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
@@ -101,6 +103,8 @@ def check(settings: Settings) -> None:
         raise refused("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "directory", "keys", "profile"):
         _text(getattr(settings, name), f"/{name}")
+    if settings.witness != "":
+        _text(settings.witness, "/witness")
     for name in ("packs", "unsafe"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")

@@ -67,17 +67,28 @@ def verify(
         Path | None, typer.Argument(metavar="[EXPORT]", help="An export; without it, all of the tenant.")
     ] = None,
     trusted_key: TrustedKeyOption = None,
+    witness: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A copy of the witness, instead of the one in the settings.")
+    ] = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Verify the chains and signed heads of a tenant, or an export."""
+    """Verify the chains and signed heads of a tenant, against the witness if there is one; or an export."""
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
-    streams = _stored(workspace, tenant) if file is None else _covered(file, trusted_key or [], workspace, tenant)
+    if file is not None and witness:
+        raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
+    if witness and not witness.is_file():
+        raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
+    if file is not None:
+        streams, told = _covered(file, trusted_key or [], workspace, tenant), None
+    else:
+        streams, told = within(workspace, tenant, partial(_stored, witness))
     total = sum(one["entries"] for one in streams)
     lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
-    give({"verified": streams}, [*lines, f"{len(streams)} streams, {total} entries: all verify"], as_json=as_json)
+    lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told)]
+    give({"verified": streams} | ({} if told is None else {"witnessed": told}), lines, as_json=as_json)
     return 0
 
 
@@ -110,16 +121,31 @@ def export(
     return 0
 
 
-def _stored(workspace: Path, tenant: str) -> list[dict[str, Any]]:
-    async def act(session: Session) -> Any:
-        from contextos.audit import verify_tenant
+async def _stored(witness: Path | None, session: Session) -> Any:
+    """The tenant's verified streams, and how far each of its own was witnessed."""
+    from contextos.app import witness_at
+    from contextos.audit import verify_tenant
 
-        return await verify_tenant(session.store, session.tenant_id, session.app.keys)
-
+    known = witness_at(witness) if witness else session.app.witnessing and session.app.witnessing.witness
+    # What was witnessed is read first: the streams may grow meanwhile and must not shrink.
+    heads = await known.heads(session.tenant_id) if known else ()
+    verified = await verify_tenant(session.store, session.tenant_id, session.app.keys, heads)
+    told: dict[str, int] = {}
+    for head in heads:
+        told[head.stream] = max(told.get(head.stream, 0), head.seq)
     return [
         {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
-        for one in within(workspace, tenant, act)
-    ]
+        for one in verified
+    ], told
+
+
+def _truncation(told: dict[str, int] | None) -> list[str]:
+    """What can be said about entries that somebody may have cut off."""
+    if told is None:
+        return []
+    if not told:
+        return ["truncation of index and control: not provable, there is no witness"]
+    return ["witnessed: " + ", ".join(f"{stream} up to entry {seq}" for stream, seq in sorted(told.items()))]
 
 
 async def _replayed(run: str, session: Session) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from contextos.errors import ContextOSError, InvalidInput, NotFound, Problem
+from contextos.errors import ContextOSError, InvalidInput, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -100,7 +100,12 @@ def within(workspace: Path, tenant: str | None, act: Callable[[Session], Awaitab
         tenant_id = only_tenant(workspace / settings.directory) if tenant == "" else tenant or ""
         app = await open_app(settings)
         try:
-            return await act(Session(app, tenant_id))
+            done = await act(Session(app, tenant_id))
+            try:
+                await app.tell_witness()
+            except Unavailable as error:  # what was done is done; the next command tells it
+                typer.echo(f"warning: {error}", err=True)
+            return done
         finally:
             app.close()
 

@@ -33,6 +33,8 @@ MEANING: Final = {
     "adapters": "trusted function adapters: `path` (`module.py:attribute`) and `digest` (`sha256:...` of the source)",
     "unsafe": "the development stand-ins that are allowed",
     "lease_ttl_s": "after how many seconds a run is taken over from a driver that cannot be asked whether it lives",
+    "witness": "a file out of reach of who owns the store, told where `index` and `control` stand; `verify` asks it "
+    "(empty: that they were cut is not provable)",
     "limits": "what every run may use at most; a table of its own, below",
     "total_tokens": "tokens of a run",
     "max_tool_calls": "dispatched tool calls of a run",

@@ -163,6 +163,18 @@ SignedHead = tuple[int, str, str, str]
 """A signed head of a stream: seq, hash, kid, signature in hex."""
 
 
+class WitnessedHead(NamedTuple):
+    """Where a tenant's stream stood at `at_us` (Unix time in microseconds), signed by the runtime as heads are."""
+
+    tenant: str
+    stream: str
+    seq: int
+    hash: str
+    kid: str
+    signature: str
+    at_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One atomic commit: it happens whole, or `Conflict` says what stood in the way and nothing happened.

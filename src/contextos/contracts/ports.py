@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import Approver, Principals
-from contextos.contracts.journal import Batch, Document, Entry, Logged, Timeout, Write
+from contextos.contracts.journal import Batch, Document, Entry, Logged, Timeout, WitnessedHead, Write
 from contextos.contracts.policy import CapabilityView, Point, PolicyDecision
 from contextos.contracts.scope import Action, Redeemed, StepCall
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
@@ -81,6 +81,18 @@ class Stores(Protocol):
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
         """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
+        ...
+
+
+class Witness(Protocol):
+    """Keeps heads where the owner of the store cannot rewrite them. What was put is never changed or taken back."""
+
+    async def put(self, heads: Sequence[WitnessedHead]) -> None:
+        """Durable when it returns. Raises `Unavailable`; nobody waits for a witness, it is asked again."""
+        ...
+
+    async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
+        """All that was put of a tenant, in order. Raises `Unavailable`, or `Integrity`: what is there is no witness."""
         ...
 
 

@@ -40,6 +40,7 @@ class EngineLimits:
     conflict_backoff_ms: int = 5
     sweep_interval_ms: int = 1000
     orphans_interval_ms: int = 30_000
+    witness_interval_ms: int = 30_000
     sweep_page: int = 1000
     timer_horizon_ms: int = 60_000
     wake_floor_ms: int = 1
@@ -61,6 +62,7 @@ class LocalEngine:
         clock: Clock,
         *,
         orphans: Orphans | None = None,
+        witness: Callable[[], Awaitable[None]] | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class LocalEngine:
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
         self._orphans, self._next_orphans_us = orphans, 0
+        self._witness, self._next_witness_us = witness, 0
         self._on_failure = on_failure
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
@@ -229,6 +232,9 @@ class LocalEngine:
             async for run in self._orphans():
                 self._found(run)
             self._next_orphans_us = now_us + self._limits.orphans_interval_ms * 1000
+        if self._witness is not None and now_us >= self._next_witness_us:
+            self._next_witness_us = now_us + self._limits.witness_interval_ms * 1000
+            await self._witness()
 
     def _found(self, run: Run) -> None:
         resting = run in self.failures and not isinstance(self.failures[run], Conflict)

@@ -18,6 +18,19 @@ BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effe
 """What somebody outside the loop appends; each is vouched for by a person's key or can only stop things."""
 
 
+def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
+    """What a signature of a head is over."""
+    return f"{tenant}\n{stream}\n{seq}\n{head}".encode()
+
+
+def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys) -> bool:
+    """Whether a key that may sign heads made this signature of this head."""
+    seq, head, kid, signature = signed
+    if not re.fullmatch(r"[0-9a-f]{128}", signature):
+        return False
+    return keys.verify("head", kid, head_payload(tenant, stream, seq, head), bytes.fromhex(signature))
+
+
 def verify_heads(
     tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[SignedHead], keys: Keys
 ) -> None:
@@ -34,8 +47,7 @@ def verify_heads(
             raise ChainBroken(run, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
         if entries[seq - 1].hash != head:
             raise ChainBroken(run, seq, "is not what was signed")
-        said = signature if re.fullmatch(r"[0-9a-f]{128}", signature) else ""
-        if not keys.verify("head", kid, f"{tenant}\n{run}\n{seq}\n{head}".encode(), bytes.fromhex(said)):
+        if not is_signed((seq, head, kid, signature), tenant, run, keys):
             raise ChainBroken(run, seq, "has a signed head whose signature does not verify")
         signed = seq
     for entry in entries[signed:]:

@@ -33,7 +33,7 @@ from contextos.contracts.journal import (
 from contextos.contracts.ports import Ask, Clock, Entropy, Keys, Store
 from contextos.errors import ChainBroken, ReplayMismatch
 from contextos.trust.chain import verify_chain
-from contextos.trust.heads import BY_PEOPLE
+from contextos.trust.heads import BY_PEOPLE, head_payload
 
 Step = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
@@ -144,8 +144,7 @@ class RunJournal:
         letting_go = wake_at_us is not None
         until = 0 if letting_go else live.clock.now_us() + live.lease_ttl_us
         lease = Write("leases", self.run_id, live.lease_version, orjson.dumps({"owner": live.owner, "until_us": until}))
-        head = f"{self.tenant}\n{self.run_id}\n{self._seq}\n{self._head}".encode()
-        kid, signature = live.keys.sign("head", head)
+        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
             run=self.run_id,
             entries=tuple(self._pending),

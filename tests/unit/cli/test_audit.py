@@ -99,3 +99,33 @@ def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     assert shop.say("export", "req_small", "--out", str(out)).code == 2
     assert out.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witness(shop, tmp_path: Path) -> None:
+    said = shop.say("verify")
+    assert "not provable" in said.out
+    assert shop.say("verify", "--json").json["witnessed"] == {}
+    settings = shop.path / "contextos.toml"
+    settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
+    assert shop.say("runs").code == 0
+    assert shop.say("verify", "--json").json["witnessed"] == {"control": 1, "index": 4}
+    tamper(
+        shop.path,
+        "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'", "DELETE FROM heads",
+        "DELETE FROM documents WHERE collection IN ('leases', 'requests')",
+    )
+    said = shop.say("verify", "--json")
+    assert (said.code, said.json["error"]["code"]) == (3, "chain_broken")
+    assert "witnessed at" in said.json["error"]["detail"]
+    settings.write_text(settings.read_text().split("\n", 1)[1])
+    assert shop.say("verify").code == 0, "without the witness nobody can tell"
+    assert shop.say("verify", "--witness", str(tmp_path / "witness.jsonl")).code == 3
+    assert shop.say("verify", "--witness", str(tmp_path / "nothing.jsonl")).code == 2
+
+
+def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
+    settings = shop.path / "contextos.toml"
+    settings.write_text('witness = "no/such/folder/witness.jsonl"\n' + settings.read_text())
+    said = shop.say("runs")
+    assert said.code == 0
+    assert "warning" in said.err

@@ -471,3 +471,26 @@ def test_a_stopped_engine_is_idle_even_if_a_run_was_about_to_be_tried_again() ->
         assert world.drives == ["run_a"]
 
     play(scenario)
+
+
+def test_the_witness_is_told_at_intervals_and_its_failure_stops_no_run() -> None:
+    async def go() -> None:
+        world, told = World(), []
+
+        async def witness() -> None:
+            told.append(world.clock.us)
+            if len(told) == 1:
+                raise Unavailable("witness", "its disk is full", retry_after_ms=0)
+
+        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        await engine.start()
+        await world.wake("run_1")
+        await asyncio.sleep(0.05)
+        assert len(told) == 1, "not before its time, also after a failure"
+        world.clock.us += 2_000_000
+        await asyncio.sleep(0.05)
+        assert len(told) == 2
+        assert world.drives == ["run_1"]
+        await engine.stop()
+
+    asyncio.run(go())

@@ -1,0 +1,169 @@
+"""What the owner of the store cuts off shows against the witness, and the witness costs nobody their work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from contextos import audit
+from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, WitnessedHead, genesis, link
+from contextos.errors import ChainBroken, Integrity, Unavailable
+from contextos.store.memory import MemoryStores
+from contextos.store.witness import FileWitness
+from contextos.trust.seal import KeyRing
+from contextos.witnessing import Witnessing
+from tests.suites.store_suite import SettableClock
+from tests.world import TENANT, TestWorld, open_world, request, run
+
+T = TypeVar("T")
+Cut = Callable[[dict[str, list[Entry]]], None]
+
+
+def watching(world: TestWorld, path: Path) -> Witnessing:
+    return Witnessing(world.stores, FileWitness(path), world.keys, world.clock)
+
+
+async def verified(world: TestWorld, witness: FileWitness) -> list[audit.Verified]:
+    heads = await witness.heads(TENANT)
+    return await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+
+
+def relinked(entries: list[Entry]) -> list[Entry]:
+    """The same lines in a chain that fits, as the store's owner can make it."""
+    head, made = genesis(TENANT, entries[0].run), list[Entry]()
+    for seq, one in enumerate(entries, start=1):
+        draft = Draft(one.kind, one.key, one.at_us, one.by, one.body or b"", one.salt or b"")
+        made.append(link(TENANT, one.run, seq, head, draft))
+        head = made[-1].hash
+    return made
+
+
+def a_whole_run(streams: dict[str, list[Entry]]) -> None:
+    gone = streams[INDEX][0].key
+    streams[INDEX] = relinked([line for line in streams[INDEX] if line.key != gone])
+    del streams[gone]
+
+
+def the_tail_of_the_index(streams: dict[str, list[Entry]]) -> None:
+    gone = streams[INDEX][-1].key
+    streams[INDEX] = [line for line in streams[INDEX] if line.key != gone]
+    del streams[gone]
+
+
+def a_line_of_control(streams: dict[str, list[Entry]]) -> None:
+    streams[CONTROL] = relinked([streams[CONTROL][0]._replace(by="somebody else"), *streams[CONTROL][1:]])
+
+
+def everything(streams: dict[str, list[Entry]]) -> None:
+    streams.clear()
+
+
+@pytest.mark.parametrize("cut", [a_whole_run, the_tail_of_the_index, a_line_of_control, everything])
+def test_what_the_owner_of_the_store_takes_away_is_named(tmp_path: Path, cut: Cut) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        told = watching(world, witness.path)
+        for number in range(3):
+            await world.invoke(request(900 + number, f"req_{number}"))
+        assert await told.tell([TENANT]) == 2
+        await verified(world, witness)
+        kept = world.stores.tenant(TENANT)._kept
+        cut(kept.streams)
+        for collection, key in [place for place in kept.documents if place[0] == "leases"]:
+            if key not in kept.streams:
+                del kept.documents[collection, key]
+        # Without a witness all that is left fits.
+        await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await verified(world, witness)
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await told.tell([TENANT])
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await watching(world, witness.path).tell([TENANT])
+        world.close()
+
+    run(go())
+
+
+def test_only_what_moved_is_told_also_after_a_restart(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        path = tmp_path / "witness.jsonl"
+        assert await watching(world, path).tell([TENANT]) == 1  # control alone; nothing ran yet
+        told = watching(world, path)
+        assert await told.tell([TENANT]) == 0
+        await world.invoke(request(900, "req_1"))
+        assert await told.tell([TENANT, "tenant_nobody"]) == 1
+        heads = await FileWitness(path).heads(TENANT)
+        assert [(one.stream, one.seq) for one in heads] == [(CONTROL, 1), (INDEX, 2)]
+        assert await FileWitness(path).heads("tenant_nobody") == []
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    "change", [{"seq": 1}, {"seq": 0}, {"seq": -1}, {"hash": "sha256:" + "0" * 64}, {"signature": "ab"},
+               {"kid": "kid_0000000000000000"}, {"stream": "run_1"}],
+)  # fmt: skip
+def test_a_line_that_the_runtime_never_signed_is_no_proof(tmp_path: Path, change: dict[str, Any]) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        await world.invoke(request(900, "req_1"))
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        await watching(world, witness.path).tell([TENANT])
+        last = (await witness.heads(TENANT))[0]
+        assert last.stream == INDEX
+        await witness.put([last._replace(**change)])
+        with pytest.raises(ChainBroken, match="witnessed"):
+            await verified(world, witness)
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense", b"[]", b"{}", b'{"tenant":1}', b"\xff", b'{"seq":"1"}', b"[" * 5000, b'{"tenant":null}']
+)
+def test_a_file_that_is_no_witness_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "witness.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(Integrity, match="line 1"):
+        asyncio.run(FileWitness(path).heads(TENANT))
+
+
+def test_a_witness_that_is_out_of_reach_is_told_later(tmp_path: Path) -> None:
+    stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+    folder = tmp_path / "gone"
+    told = Witnessing(stores, FileWitness(folder / "witness.jsonl"), keys, clock)
+
+    async def publish() -> None:
+        from contextos.contracts.journal import Batch
+
+        draft = Draft("artifact.published", "x", 1, "me", b"{}", bytes(16))
+        await stores.tenant(TENANT).commit(Batch(run=CONTROL, shared=((CONTROL, draft),)))
+
+    asyncio.run(publish())
+    with pytest.raises(Unavailable):
+        asyncio.run(told.tell([TENANT]))
+    folder.mkdir()
+    assert asyncio.run(told.tell([TENANT])) == 1
+
+
+def test_lines_of_many_writers_never_mix(tmp_path: Path) -> None:
+    path = tmp_path / "witness.jsonl"
+    heads = [WitnessedHead(TENANT, INDEX, seq, "h" * 200, "k", "s" * 128, 1) for seq in range(1, 41)]
+
+    async def all_at_once() -> Awaitable[Any]:
+        return await asyncio.gather(*(FileWitness(path).put(heads) for _ in range(8)))
+
+    asyncio.run(all_at_once())
+    found = asyncio.run(FileWitness(path).heads(TENANT))
+    assert sorted(found) == sorted(heads * 8)
+    assert os.stat(path).st_mode & 0o077 == 0

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PAGE_ENTRIES: Final = 1000
 MAX_BATCH_BYTES: Final = 256 << 20
+# Each is locked by its name, and the server has room for some thousand locks.
+MAX_BATCH_WRITES: Final = 1000
 _MAX_INT: Final = 2**63 - 1
 
 _READ: Final = (
@@ -200,6 +202,8 @@ def _refuse_unstorable(tenant: str, batch: Batch) -> None:
         texts += (draft.kind, draft.key, draft.by)
     if not is_text(*texts):
         raise InvalidInput(Problem("", "not_storable", "a name holds a null character or half a surrogate pair"))
+    if len(batch.writes) > MAX_BATCH_WRITES:
+        raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))
     bodies = [entry.body for entry in batch.entries] + [write.body for write in batch.writes]
     size = sum(len(body) for body in bodies if body) + sum(len(draft.body) for _, draft in batch.shared)
     if size > MAX_BATCH_BYTES:

@@ -5,17 +5,19 @@ one group the next one gathers, so throughput grows with the number of callers.
 
 `contextos.commit_batch` is called once per batch, all in one round trip; its block is the savepoint. Where nothing is
 shared the calls are one implicit transaction. The tenant is set anew by each call and ends with the transaction.
+The first call locks, in one order for all writers, every run and document that the group touches.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry, genesis, link
+from contextos.contracts.journal import Batch, Entry, genesis, link
 from contextos.errors import Conflict, ContextOSError, Unavailable
 from contextos.store.batch import nothing_signed
 from contextos.store.postgres_connections import (
@@ -41,9 +43,9 @@ Outcome = str | None
 _ENTRY_FIELDS: Final = (
     "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash", "salt", "body",
 )  # fmt: skip
-_PLACES: Final = ", ".join(f"${number}" for number in range(1, 24))
+_PLACES: Final = ", ".join(f"${number}" for number in range(1, 26))
 _COMMIT: Final = f"SELECT contextos.commit_batch({_PLACES})"
-_LOCK: Final = "SELECT tenant, stream, seq, hash FROM contextos.lock_streams($1, $2)"
+_HEADS: Final = "SELECT tenant, stream, seq, hash FROM contextos.stream_heads($1, $2)"
 # What one caller's batch may raise on its way to the server: a bug that this caller shall see and nobody else.
 _BUGS: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, MemoryError)
 
@@ -54,11 +56,6 @@ class _Job:
     batch: Batch
     size: int
     future: asyncio.Future[None]
-
-    def streams(self) -> set[tuple[str, str]]:
-        """The shared streams that it grows."""
-        own = {self.batch.run} & {INDEX, CONTROL}
-        return {(self.tenant, stream) for stream in own | {stream for stream, _ in self.batch.shared}}
 
 
 class GroupWriter:
@@ -149,26 +146,34 @@ class GroupWriter:
         """One transaction for the group. Each outcome is what stood in the way, None for what happened."""
         connection = await self._open()
         now_us = self._clock.now_us() if self._clock is not None else None
-        calls = [_arguments(job.tenant, job.batch, now_us) for job in group]
-        streams = sorted({place for job in group for place in job.streams()})
-        if not streams:
+        locks = _locks(group)
+        calls = [
+            _arguments(job.tenant, job.batch, now_us, locks if number == 0 else {}) for number, job in enumerate(group)
+        ]
+        if not any(job.batch.shared for job in group):
             return await _call(connection, calls)
-        # Locked in one order, so that two writers cannot wait for each other.
         await connection.execute("BEGIN")
-        rows = await connection.fetch(_LOCK, [tenant for tenant, _ in streams], [stream for _, stream in streams])
-        heads = {place: (0, genesis(*place)) for place in streams}
-        heads |= {(tenant, stream): (seq, digest) for tenant, stream, seq, digest in rows}
         outcomes = await _call(connection, calls)
-        done = [job for job, outcome in zip(group, outcomes, strict=True) if outcome is None]
-        linked = _linked(done, heads)
-        if linked:
-            moved = await _call(
-                connection, [_arguments(tenant, Batch(run, tuple(new)), None) for (tenant, run), new in linked.items()]
-            )
-            if any(moved):
-                raise Unavailable("store", "a shared stream was written past its lock", retry_after_ms=SOON_MS)
+        await self._append_shared(
+            connection, [job for job, outcome in zip(group, outcomes, strict=True) if outcome is None]
+        )
         await connection.execute("COMMIT")
         return outcomes
+
+    async def _append_shared(self, connection: Connection, jobs: Sequence[_Job]) -> None:
+        """Link the shared drafts of `jobs` to the heads of their streams, which the transaction has locked."""
+        streams = sorted({(job.tenant, stream) for job in jobs for stream, _ in job.batch.shared})
+        if not streams:
+            return
+        rows = await connection.fetch(_HEADS, [tenant for tenant, _ in streams], [stream for _, stream in streams])
+        heads = {place: (0, genesis(*place)) for place in streams}
+        heads |= {(tenant, stream): (seq, digest) for tenant, stream, seq, digest in rows}
+        linked = _linked(jobs, heads)
+        moved = await _call(
+            connection, [_arguments(tenant, Batch(run, tuple(new)), None, {}) for (tenant, run), new in linked.items()]
+        )
+        if any(moved):
+            raise Unavailable("store", "a shared stream was written past its lock", retry_after_ms=SOON_MS)
 
     async def _open(self) -> Connection:
         if self._closed and self._connection is None:
@@ -191,9 +196,6 @@ async def _call(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> lis
 
 def _linked(jobs: Sequence[_Job], heads: dict[tuple[str, str], tuple[int, str]]) -> dict[tuple[str, str], list[Entry]]:
     """The shared drafts of `jobs` as entries that continue `heads`, by tenant and stream."""
-    for job in jobs:
-        if job.batch.entries and (job.tenant, job.batch.run) in heads:
-            heads[job.tenant, job.batch.run] = (job.batch.entries[-1].seq, job.batch.entries[-1].hash)
     grown: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for job in jobs:
         for stream, draft in job.batch.shared:
@@ -219,12 +221,32 @@ def _fail(job: _Job, error: BaseException) -> None:
         job.future.set_exception(error)
 
 
-def _arguments(tenant: str, batch: Batch, now_us: int | None) -> tuple[Any, ...]:
+def _locks(group: Sequence[_Job]) -> dict[int, bool]:
+    """What the group's transaction locks, in order: alone (True) what it writes, shared what it only looks at."""
+    locks: dict[int, bool] = {}
+    for job in group:
+        runs = {stream for stream, _ in job.batch.shared} | {job.batch.run}
+        alone = [("run", run) for run in runs]
+        alone += [(write.collection, write.key) for write in job.batch.writes if write.body is not None]
+        for place in alone:
+            locks[_place(job.tenant, *place)] = True
+        for write in job.batch.writes:
+            locks.setdefault(_place(job.tenant, write.collection, write.key), False)
+    return dict(sorted(locks.items()))
+
+
+def _place(*names: str) -> int:
+    """The number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
+    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _arguments(tenant: str, batch: Batch, now_us: int | None, locks: Mapping[int, bool]) -> tuple[Any, ...]:
     """The arguments of `contextos.commit_batch`, in its order."""
     writes = batch.writes
     kid, sig = batch.signature if batch.signature is not None else (None, None)
     return (
-        tenant, batch.run, now_us, *_columns(batch.entries),
+        tenant, batch.run, now_us, list(locks), list(locks.values()), *_columns(batch.entries),
         [one.collection for one in writes], [one.key for one in writes], [one.expect for one in writes],
         [one.body for one in writes], [one.not_after_us for one in writes], [one.not_before_us for one in writes],
         batch.wake_at_us, kid, sig,

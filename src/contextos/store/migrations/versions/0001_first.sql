@@ -159,12 +159,13 @@ END $$;
 CREATE TRIGGER continues AFTER INSERT ON contextos.journal REFERENCING NEW TABLE AS added
 FOR EACH STATEMENT EXECUTE FUNCTION contextos.continues();
 
--- One batch, whole or not at all: its block is a savepoint. Returns what stood in the way (`collection/key`, or the
--- run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it happened.
--- A document is locked by its name until the commit, shared to check and alone to write: that also orders those who
--- look for what is absent, which no row can.
+-- One batch, whole or not at all: its inner block is a savepoint. Returns what stood in the way (`collection/key`, or
+-- the run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it happened.
+-- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
+-- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
+-- which no row can.
 CREATE FUNCTION contextos.commit_batch(
-  p_tenant text, p_run text, p_now_us bigint,
+  p_tenant text, p_run text, p_now_us bigint, l_place bigint[], l_alone boolean[],
   p_seq bigint[], p_v integer[], p_kind text[], p_key text[], p_at_us bigint[], p_by text[],
   p_body_digest text[], p_prev_hash text[], p_hash text[], p_salt bytea[], p_body bytea[],
   w_collection text[], w_key text[], w_expect bigint[], w_body bytea[], w_not_after bigint[], w_not_before bigint[],
@@ -172,31 +173,39 @@ CREATE FUNCTION contextos.commit_batch(
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   what text;
-  place bigint;
   found_version bigint;
   now_us bigint;
 BEGIN
-  PERFORM set_config('contextos.tenant', p_tenant, true);
-  IF cardinality(p_seq) > 0 THEN
-    what := p_run;
-    INSERT INTO contextos.journal
-      (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
-    SELECT p_tenant, p_run, e.*
-    FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e;
-  END IF;
-  FOR i IN 1 .. cardinality(w_key) LOOP
-    what := w_collection[i] || '/' || w_key[i];
-    place := hashtextextended(p_tenant || chr(1) || what, 0);
-    IF w_body[i] IS NULL THEN
-      PERFORM pg_advisory_xact_lock_shared(place);
-      SELECT version INTO found_version FROM contextos.documents
-      WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i];
-      IF coalesce(found_version, 0) <> w_expect[i] THEN
-        RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
-      END IF;
+  FOR i IN 1 .. cardinality(l_place) LOOP
+    IF l_alone[i] THEN
+      PERFORM pg_advisory_xact_lock(l_place[i]);
     ELSE
-      PERFORM pg_advisory_xact_lock(place);
-      IF w_expect[i] = 0 THEN
+      PERFORM pg_advisory_xact_lock_shared(l_place[i]);
+    END IF;
+  END LOOP;
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  BEGIN
+    IF cardinality(p_seq) > 0 THEN
+      what := p_run;
+      INSERT INTO contextos.journal
+        (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
+      SELECT p_tenant, p_run, e.*
+      FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e;
+    END IF;
+    FOR i IN 1 .. cardinality(w_key) LOOP
+      what := w_collection[i] || '/' || w_key[i];
+      IF now_us > w_not_after[i] OR now_us < w_not_before[i] THEN
+        RAISE EXCEPTION 'too late or too early' USING ERRCODE = 'ZX001';
+      END IF;
+      IF w_body[i] IS NULL THEN
+        SELECT version INTO found_version FROM contextos.documents
+        WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i];
+        IF coalesce(found_version, 0) <> w_expect[i] THEN
+          RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
+        END IF;
+        CONTINUE;
+      ELSIF w_expect[i] = 0 THEN
         INSERT INTO contextos.documents (tenant, collection, key, version, body)
         VALUES (p_tenant, w_collection[i], w_key[i], 1, w_body[i]) ON CONFLICT DO NOTHING;
       ELSE
@@ -206,41 +215,33 @@ BEGIN
       IF NOT FOUND THEN
         RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
       END IF;
+    END LOOP;
+    IF p_wake_at_us IS NOT NULL THEN
+      INSERT INTO contextos.runs (tenant, run, wake_at_us) VALUES (p_tenant, p_run, p_wake_at_us)
+      ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
     END IF;
-    -- Read while the lock is held, so that waiting for it counts.
-    now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
-    IF now_us > w_not_after[i] OR now_us < w_not_before[i] THEN
-      RAISE EXCEPTION 'too late or too early' USING ERRCODE = 'ZX001';
+    IF p_kid IS NOT NULL THEN
+      what := '';
+      INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
+      SELECT p_tenant, p_run, head.seq, p_kid, head.hash, p_sig
+      FROM (SELECT seq, hash FROM contextos.journal WHERE tenant = p_tenant AND run = p_run
+            ORDER BY seq DESC LIMIT 1) AS head
+      ON CONFLICT DO NOTHING;
+      IF NOT FOUND AND NOT EXISTS (SELECT FROM contextos.journal WHERE tenant = p_tenant AND run = p_run) THEN
+        RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
+      END IF;
     END IF;
-  END LOOP;
-  IF p_wake_at_us IS NOT NULL THEN
-    INSERT INTO contextos.runs (tenant, run, wake_at_us) VALUES (p_tenant, p_run, p_wake_at_us)
-    ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
-  END IF;
-  IF p_kid IS NOT NULL THEN
-    what := '';
-    INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
-    SELECT p_tenant, p_run, head.seq, p_kid, head.hash, p_sig
-    FROM (SELECT seq, hash FROM contextos.journal WHERE tenant = p_tenant AND run = p_run
-          ORDER BY seq DESC LIMIT 1) AS head
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND AND NOT EXISTS (SELECT FROM contextos.journal WHERE tenant = p_tenant AND run = p_run) THEN
-      RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
-    END IF;
-  END IF;
-  RETURN NULL;
-EXCEPTION
-  WHEN SQLSTATE 'ZX001' OR unique_violation THEN
-    RETURN what;
+    RETURN NULL;
+  EXCEPTION
+    WHEN SQLSTATE 'ZX001' OR unique_violation THEN
+      RETURN what;
+  END;
 END $$;
 
--- The heads of shared streams, which stay locked until the commit; a stream that is not there has none.
-CREATE FUNCTION contextos.lock_streams(p_tenants text[], p_streams text[])
+-- The heads of streams that the transaction has locked; a stream without an entry has none.
+CREATE FUNCTION contextos.stream_heads(p_tenants text[], p_streams text[])
 RETURNS TABLE (tenant text, stream text, seq bigint, hash text) LANGUAGE plpgsql AS $$
 BEGIN
-  FOR i IN 1 .. cardinality(p_tenants) LOOP
-    PERFORM pg_advisory_xact_lock(hashtextextended(p_tenants[i] || chr(2) || p_streams[i], 0));
-  END LOOP;
   FOR i IN 1 .. cardinality(p_tenants) LOOP
     PERFORM set_config('contextos.tenant', p_tenants[i], true);
     RETURN QUERY SELECT j.tenant, j.run, j.seq, j.hash FROM contextos.journal AS j

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -26,7 +25,11 @@ MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('contextos migrate', 0))"
 _VERSION: Final = "SELECT version_num FROM contextos.schema_version"
-_IS_THERE: Final = "SELECT to_regclass('contextos.schema_version') IS NOT NULL"
+# From the catalogue, which also a role without rights may read.
+_IS_THERE: Final = (
+    "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
+    " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
+)
 # A role is above the policies if it may ignore them, or may act as the owner and take them away.
 _ABOVE: Final = (
     "SELECT bool_or(role.rolsuper OR role.rolbypassrls) OR EXISTS ("
@@ -125,7 +128,7 @@ def _upgrade(connection: SyncConnection) -> None:
 
 
 async def _connected(url: str) -> Connection:
-    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+    if not url.startswith(("postgresql://", "postgres://")):
         raise _unusable(url, "it is no URL of PostgreSQL", "write `postgresql://role:password@host:port/database`")
     try:
         return await connect(url)
@@ -189,6 +192,6 @@ def shown(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         return "(no URL)"
-    authority, slash, path = rest.partition("/")
-    account, at, host = authority.rpartition("@")
-    return f"{scheme}://{account.partition(':')[0]}{at}{host}{slash}{path.partition('?')[0]}"
+    # The last `@`, because a password may hold any sign that somebody forgot to encode.
+    account, at, place = rest.rpartition("@")
+    return f"{scheme}://{account.partition(':')[0]}{at}{place.partition('?')[0]}"

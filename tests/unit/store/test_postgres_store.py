@@ -92,15 +92,6 @@ def test_the_database_itself_refuses_to_edit_or_delete_what_was_journalled_even_
     assert rows(shared) == before
 
 
-@pytest.mark.parametrize(("seq", "prev_hash"), [(4, "p"), (3, "p"), (9, "x")])
-def test_an_entry_that_continues_nothing_is_refused_by_the_database_itself(
-    shared: Database, seq: int, prev_hash: str
-) -> None:
-    values = f"('acme', 'run_a', {seq}, 1, 'k', '', 5, 'b', 'd', '{prev_hash}', 'h', '', '')"
-    with pytest.raises(asyncpg.PostgresError, match="continues its stream"):
-        shared.execute(f"INSERT INTO contextos.journal VALUES {values}")
-
-
 COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash")
 
 

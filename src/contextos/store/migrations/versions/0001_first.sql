@@ -142,23 +142,6 @@ WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
 EXECUTE FUNCTION contextos.append_only();
 
--- Every entry continues its stream: the one before it is there, and is what it links to.
-CREATE FUNCTION contextos.continues() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF EXISTS (
-    SELECT FROM added WHERE added.seq > 1 AND NOT EXISTS (
-      SELECT FROM contextos.journal AS before
-      WHERE before.tenant = added.tenant AND before.run = added.run AND before.seq = added.seq - 1
-        AND before.hash = added.prev_hash))
-  THEN
-    RAISE EXCEPTION 'a journal entry continues its stream' USING ERRCODE = 'ZX001';
-  END IF;
-  RETURN NULL;
-END $$;
-
-CREATE TRIGGER continues AFTER INSERT ON contextos.journal REFERENCING NEW TABLE AS added
-FOR EACH STATEMENT EXECUTE FUNCTION contextos.continues();
-
 -- One batch, whole or not at all: its inner block is a savepoint. Returns what stood in the way (`collection/key`, or
 -- the run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it happened.
 -- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
@@ -191,7 +174,13 @@ BEGIN
       INSERT INTO contextos.journal
         (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
       SELECT p_tenant, p_run, e.*
-      FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e;
+      FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e
+      WHERE p_seq[1] = 1 OR EXISTS (
+        SELECT FROM contextos.journal
+        WHERE tenant = p_tenant AND run = p_run AND seq = p_seq[1] - 1 AND hash = p_prev_hash[1]);
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'a stream moved' USING ERRCODE = 'ZX001';
+      END IF;
     END IF;
     FOR i IN 1 .. cardinality(w_key) LOOP
       what := w_collection[i] || '/' || w_key[i];

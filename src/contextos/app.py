@@ -123,6 +123,23 @@ def witness_at(path: Path) -> Witness:
     return FileWitness(path)
 
 
+async def migrate(url: str) -> tuple[str | None, str]:
+    """Bring the schema of the PostgreSQL database at `url` up to date; return the versions (before, after).
+
+    May be repeated. The role of `url` will own the schema; deployments run as another.
+
+    Raises:
+        InvalidSettings: with one sentence on what to do, also where the extra `postgres` is not installed.
+        Unavailable: the server does not answer.
+    """
+    try:
+        from contextos.store import postgres_schema
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise refused("/store", "missing_extra", detail, "install `contextos[postgres]`") from None
+    return await postgres_schema.migrate(url)
+
+
 async def publish_all(app: App) -> None:
     """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force.
 
@@ -200,6 +217,6 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
 
 
 __all__ = [
-    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "open_app", "publish",
-    "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
+    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "migrate", "open_app",
+    "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
 ]  # fmt: skip

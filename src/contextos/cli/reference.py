@@ -18,6 +18,7 @@ HELP_COLUMNS: Final = 80
 
 ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, where `--workspace` is not given",
+    "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, where `--url` is not given",
     "CONTEXTOS_DEBUG": "show where a defect happened instead of one line",
     "NO_COLOR": "no colour, also on a terminal",
 }

@@ -119,7 +119,7 @@ def change(edges: Sequence[Edge], lookup: Callable[[str], Stored | None]) -> Cha
 def _place(where: str, edge: Edge, made: Change, lookup: Callable[[str], Stored | None]) -> str | None:
     """The id under which to append; None if the statement is there already."""
     for ordinal in count():
-        edge_id = edge.edge_id if edge.edge_id is not None else _derived(edge.body, ordinal)
+        edge_id = edge.edge_id if edge.edge_id is not None else derived(edge.body, ordinal)
         mine = made.appended.get(edge_id)
         there = Stored(mine.body, withdrawn=False) if mine is not None else lookup(edge_id)
         if there is None:
@@ -132,7 +132,7 @@ def _place(where: str, edge: Edge, made: Change, lookup: Callable[[str], Stored 
     raise AssertionError("counting does not end")
 
 
-def _derived(body: bytes, ordinal: int) -> str:
+def derived(body: bytes, ordinal: int) -> str:
     """The statement's own id; the ordinal counts those of equal content that were withdrawn before."""
     return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.contracts.journal import Batch, Document, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem
 from contextos.store.batch import nothing_signed, refuse_misfit
+from contextos.store.bounds import past
 from contextos.store.clock import SystemClock
 from contextos.store.database import BUSY_TIMEOUT_MS, Connect, Readers, connect, open_file, writer_connection
 from contextos.store.sqlite_graph import SqliteGraph
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PAGE_ENTRIES: Final = 1000
 _ROWS_PER_INSERT: Final = 16
+# SQLite sorts every blob after every text.
+_AFTER_ALL_TEXT: Final = b""
 
 _FIELDS: Final = (
     "tenant", "run", "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash", "salt", "body",
@@ -157,7 +160,7 @@ class SqliteStore:
                 rows = connection.execute(_ONE, (self._tenant, collection, key)).fetchall()
             else:
                 start = prefix if after < prefix else f"{after}\0"
-                bounds = (self._tenant, collection, start, _past(prefix), max(limit, 0))
+                bounds = (self._tenant, collection, start, past(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 rows = connection.execute(_SCAN, bounds).fetchall()
         return [Document(*row) for row in rows]
 
@@ -247,17 +250,3 @@ def _sign(
         raise nothing_signed(stream)
     if connection.execute(_SIGNED, (tenant, stream, seq, kid)).fetchone() is None:
         connection.execute(_SIGN, (tenant, stream, seq, kid, digest, sig))
-
-
-def _past(prefix: str) -> str | bytes:
-    """The first key after all those that start with `prefix`; SQLite sorts every blob after every text.
-
-    >>> _past("run_a"), _past("")
-    ('run_b', b'')
-    """
-    kept = prefix.rstrip("\U0010ffff")
-    if not kept:
-        return b""
-    following = ord(kept[-1]) + 1
-    # Lone surrogates are not text, so the code point after U+D7FF is U+E000.
-    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)

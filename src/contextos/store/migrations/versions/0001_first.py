@@ -1,0 +1,15 @@
+"""The first schema: journal, heads, documents, runs and the graph, under row-level security. No way back."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Run the statements of the file beside this one, in the transaction of the migration."""
+    statements = Path(__file__).with_suffix(".sql").read_text("utf-8").split(";\n\n")
+    for statement in statements:
+        op.get_bind().exec_driver_sql(statement)

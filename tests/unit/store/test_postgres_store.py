@@ -1,0 +1,388 @@
+"""`PostgresStores` passes the suite of the port, and keeps what PostgreSQL alone must keep."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Write, genesis, link
+from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
+from contextos.store.postgres import PAGE_ENTRIES, PostgresStores
+from contextos.store.postgres_connections import connect
+from tests.postgres import Database, Server
+from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, verify
+
+
+class TestPostgresStores(StoreSuite):
+    @pytest.fixture
+    def world(self, postgres: Server) -> Iterator[World]:
+        database, clock = postgres.database(), SettableClock()
+        stores = PostgresStores(database.app, clock=clock)
+        with asyncio.Runner() as runner:
+            yield World(stores, clock, lambda coroutine: runner.run(_awaited(coroutine)))
+            runner.run(stores.aclose())
+        database.drop()
+
+
+async def _awaited(coroutine):
+    return await coroutine
+
+
+@pytest.fixture(scope="module")
+def shared(postgres: Server) -> Iterator[Database]:
+    """One database for attacks that fail; it holds one run of two entries, a signed head and a document."""
+    database = postgres.database()
+
+    async def fill() -> None:
+        stores = PostgresStores(database.app)
+        entries = entries_after("acme", "run_a", [], 2)
+        batch = Batch("run_a", entries, (Write("keys", "k", 0, b"v"),), wake_at_us=5, signature=("kid", "aa"))
+        await stores.tenant("acme").commit(batch)
+        await stores.aclose()
+
+    asyncio.run(fill())
+    yield database
+    database.drop()
+
+
+def rows(database: Database) -> list[list[tuple[object, ...]]]:
+    return [
+        [tuple(row) for row in database.execute(f"SELECT * FROM contextos.{table} ORDER BY 1, 2, 3")]
+        for table in ("journal", "heads")
+    ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM contextos.journal",
+        "DELETE FROM contextos.heads",
+        "TRUNCATE contextos.journal",
+        "TRUNCATE contextos.heads",
+        "UPDATE contextos.heads SET sig = 'bb'",
+        "UPDATE contextos.journal SET kind = 'run.ended'",
+        "UPDATE contextos.journal SET body = ''",
+        "UPDATE contextos.journal SET body = NULL",
+        "UPDATE contextos.journal SET body = NULL, salt = NULL, at_us = 0",
+        "UPDATE contextos.journal SET body = NULL, salt = NULL, seq = seq + 7",
+        "UPDATE contextos.journal SET body = NULL, salt = NULL, tenant = 'evil'",
+        (
+            "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM contextos.heads"
+            " ON CONFLICT (tenant, stream, seq, kid) DO UPDATE SET sig = 'bb'"
+        ),
+        "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM contextos.heads",
+        (
+            "INSERT INTO contextos.journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')"
+            " ON CONFLICT (tenant, run, seq) DO UPDATE SET hash = 'h', body = '', salt = ''"
+        ),
+        "INSERT INTO contextos.journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
+        "INSERT INTO contextos.journal VALUES ('', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
+    ],
+)
+def test_the_database_itself_refuses_to_edit_or_delete_what_was_journalled_even_for_its_owner(
+    shared: Database, statement: str
+) -> None:
+    before = rows(shared)
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        shared.execute(statement)
+    assert rows(shared) == before
+
+
+COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash")
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_an_erasure_that_changes_any_other_column_is_refused(shared: Database, column: str) -> None:
+    value = "77" if column in ("seq", "v", "at_us") else "'77'"
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match="append-only"):
+        shared.execute(f"UPDATE contextos.journal SET body = NULL, salt = NULL, {column} = {value} WHERE seq = 2")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM contextos.documents",
+        "DELETE FROM contextos.runs",
+        "TRUNCATE contextos.documents",
+        "UPDATE contextos.journal SET hash = 'h'",
+        "UPDATE contextos.documents SET tenant = 'other'",
+        "ALTER TABLE contextos.journal DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE contextos.journal DISABLE TRIGGER ALL",
+        "DROP TABLE contextos.heads",
+        "CREATE TABLE contextos.theirs (x int)",
+        "CREATE POLICY mine ON contextos.journal USING (true)",
+        "UPDATE contextos.schema_version SET version_num = '9999'",
+        "SET session_replication_role = replica",
+        "SET ROLE postgres",
+    ],
+)
+def test_the_applications_own_role_may_do_no_more_than_the_application_does(shared: Database, statement: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        shared.execute(statement, shared.app)
+
+
+def test_a_stream_longer_than_a_page_is_read_whole(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store, length = stores.tenant("acme"), 2 * PAGE_ENTRIES + 3
+        await store.commit(Batch("run_a", entries_after("acme", "run_a", [], length)))
+        read = await store.read("run_a")
+        verify("acme", "run_a", list(read))
+        assert len(read) == length
+        assert len(await store.read("run_a", after=5, limit=PAGE_ENTRIES + 1)) == PAGE_ENTRIES + 1
+        assert await store.read("run_a", after=2**70) == []
+        await stores.aclose()
+
+    asyncio.run(history())
+
+
+def test_what_one_machine_commits_another_reads_and_may_erase(database: Database) -> None:
+    entries = entries_after("acme", "run_a", [], 2, "secretword")
+
+    async def history() -> None:
+        ours, theirs = PostgresStores(database.app), PostgresStores(database.app)
+        await ours.tenant("acme").commit(Batch("run_a", entries))
+        assert await theirs.tenant("acme").read("run_a") == list(entries)
+        await theirs.erase("acme", "run_a", 1)
+        read = await ours.tenant("acme").read("run_a")
+        assert [entry.body is None for entry in read] == [True, False]
+        for place in (("acme", "run_a", 3), ("acme", "run_a", 2**70), ("acme", "a\0", 1), ("", "run_a", 1)):
+            with pytest.raises(NotFound):
+                await ours.erase(*place)
+        await asyncio.gather(ours.aclose(), theirs.aclose())
+
+    asyncio.run(history())
+
+
+def test_every_session_syncs_its_commits_and_gives_up_locks_when_it_hangs(database: Database) -> None:
+    async def settings() -> list[str]:
+        connection = await connect(database.app)
+        names = ("synchronous_commit", "idle_in_transaction_session_timeout", "lock_timeout", "transaction_isolation")
+        found = [await connection.fetchval(f"SHOW {name}") for name in names]
+        await connection.close()
+        return found
+
+    assert asyncio.run(settings()) == ["on", "10s", "10s", "read committed"]
+
+
+def test_without_a_clock_of_ours_the_servers_clock_judges_deadlines(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        ((now_us,),) = [tuple(row) for row in await _server_time(database)]
+        await store.commit(Batch("run_a", writes=(Write("keys", "k", 0, b"v", not_after_us=now_us + 60_000_000),)))
+        for late in (
+            Write("keys", "k", 1, b"w", not_after_us=now_us - 1_000),
+            Write("keys", "k", 1, b"w", not_before_us=now_us + 60_000_000),
+        ):
+            with pytest.raises(Conflict, match="keys/k"):
+                await store.commit(Batch("run_a", writes=(late,)))
+        await stores.aclose()
+
+    asyncio.run(history())
+
+
+async def _server_time(database: Database):
+    connection = await asyncpg.connect(database.app)
+    found = await connection.fetch("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+    await connection.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["run\0a", "run\ud800a"])
+def test_a_name_that_postgres_cannot_hold_is_refused_and_is_not_found(database: Database, name: str) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        for batch in (
+            Batch(name, wake_at_us=1),
+            Batch("run_a", writes=(Write(name, "k", 0, b"v"),)),
+            Batch("run_a", writes=(Write("keys", name, 0, b"v"),)),
+            Batch("run_a", shared=((INDEX, draft(key=name)),)),
+        ):
+            with pytest.raises(InvalidInput):
+                await store.commit(batch)
+        assert await store.read(name) == await store.signed_heads(name) == []
+        assert (
+            await store.scan(name) == await store.scan("keys", key=name) == await store.scan("keys", after=name) == []
+        )
+        with pytest.raises(InvalidInput):
+            stores.tenant(name)
+        with pytest.raises(InvalidInput):
+            stores.graph(name)
+        await stores.aclose()
+
+    asyncio.run(history())
+
+
+def test_a_closed_store_is_unavailable_and_closing_twice_is_harmless(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        await store.commit(Batch("run_a", wake_at_us=1))
+        waiting = [asyncio.ensure_future(store.commit(Batch(f"run_{number}", wake_at_us=1))) for number in range(9)]
+        await asyncio.sleep(0)
+        await stores.aclose()
+        assert await asyncio.gather(*waiting) == [None] * 9, "what was queued is finished"
+        stores.close()
+        await stores.aclose()
+        with pytest.raises(Unavailable, match="closed"):
+            await store.commit(Batch("run_a", wake_at_us=1))
+        with pytest.raises(Unavailable, match="closed"):
+            await store.read("run_a")
+
+    asyncio.run(history())
+
+
+def test_of_many_who_claim_one_key_at_the_same_time_on_two_machines_one_wins_and_the_rest_are_told(
+    database: Database,
+) -> None:
+    async def claim(stores: PostgresStores, number: int) -> bool:
+        run = f"run_{number}"
+        try:
+            claim = (Write("keys", "one", 0, run.encode()),)
+            batch = Batch(run, entries_after("acme", run, [], 2), claim, ((INDEX, draft()),))
+            await stores.tenant("acme").commit(batch)
+        except Conflict as conflict:
+            assert conflict.what == "keys/one"
+            return False
+        return True
+
+    async def race() -> None:
+        machines = [PostgresStores(database.app), PostgresStores(database.app)]
+        won = await asyncio.gather(*(claim(machines[number % 2], number) for number in range(64)))
+        assert won.count(True) == 1
+        store = machines[0].tenant("acme")
+        (document,) = await store.scan("keys")
+        lengths = {f"run_{number}": len(await store.read(f"run_{number}")) for number in range(64)}
+        assert {run for run, length in lengths.items() if length} == {document.body.decode()}
+        assert len(await store.read(INDEX)) == 1
+        await asyncio.gather(*(machine.aclose() for machine in machines))
+
+    asyncio.run(race())
+
+
+def test_two_machines_that_append_to_one_run_never_both_succeed_at_a_sequence(database: Database) -> None:
+    async def machine(name: str, stores: PostgresStores) -> int:
+        store, done = stores.tenant("acme"), 0
+        for _ in range(40):
+            stream = list(await store.read("run_a"))
+            seq, head = (stream[-1].seq, stream[-1].hash) if stream else (0, genesis("acme", "run_a"))
+            try:
+                await store.commit(Batch("run_a", (link("acme", "run_a", seq + 1, head, draft(name)),)))
+                done += 1
+            except Conflict as conflict:
+                assert conflict.what == "run_a"
+        return done
+
+    async def race() -> None:
+        machines = [PostgresStores(database.app), PostgresStores(database.app)]
+        done = await asyncio.gather(machine("one", machines[0]), machine("two", machines[1]))
+        stream = list(await machines[0].tenant("acme").read("run_a"))
+        verify("acme", "run_a", stream)
+        assert len(stream) == sum(done)
+        await asyncio.gather(*(one.aclose() for one in machines))
+
+    asyncio.run(race())
+
+
+def test_shared_streams_of_many_tenants_grow_without_a_gap_from_two_machines(database: Database) -> None:
+    tenants = [f"tenant_{number}" for number in range(4)]
+
+    async def one(stores: PostgresStores, number: int) -> None:
+        tenant, run = tenants[number % 4], f"run_{number}"
+        shared = ((INDEX, draft()), (CONTROL, draft()))
+        await stores.tenant(tenant).commit(Batch(run, entries_after(tenant, run, [], 1), shared=shared))
+
+    async def race() -> None:
+        machines = [PostgresStores(database.app), PostgresStores(database.app)]
+        await asyncio.gather(*(one(machines[number % 3 % 2], number) for number in range(200)))
+        for tenant in tenants:
+            for stream in (INDEX, CONTROL):
+                entries = list(await machines[0].tenant(tenant).read(stream))
+                verify(tenant, stream, entries)
+                assert len(entries) == 50
+        await asyncio.gather(*(one.aclose() for one in machines))
+
+    asyncio.run(race())
+
+
+def test_of_a_check_for_absence_and_a_write_that_cross_at_most_one_sees_what_was_before(database: Database) -> None:
+    """A dispatch looks that no cancel is there; a cancel looks that no dispatch is. Both at once must not pass."""
+
+    async def claim(stores: PostgresStores, run: str, mine: str, other: str) -> bool:
+        writes = (Write("keys", f"{run}/{other}", 0, None), Write("keys", f"{run}/{mine}", 0, b"v"))
+        try:
+            await stores.tenant("acme").commit(Batch(run, writes=writes))
+        except Conflict:
+            return False
+        return True
+
+    async def race() -> None:
+        machines = [PostgresStores(database.app), PostgresStores(database.app)]
+        for number in range(60):
+            run = f"run_{number}"
+            won = await asyncio.gather(claim(machines[0], run, "a", "b"), claim(machines[1], run, "b", "a"))
+            assert won.count(True) == 1
+        await asyncio.gather(*(one.aclose() for one in machines))
+
+    asyncio.run(race())
+
+
+def test_event_loops_on_many_threads_share_one_store(database: Database) -> None:
+    stores = PostgresStores(database.app)
+    faults: list[BaseException] = []
+
+    async def one(number: int) -> None:
+        store, run, stream = stores.tenant("acme"), f"run_{number}", []
+        for _ in range(5):
+            batch = Batch(run, entries_after("acme", run, stream, 1), shared=((INDEX, draft()),))
+            await store.commit(batch)
+            stream = list(await store.read(run))
+            assert stream[-1] == batch.entries[-1], "what was committed is read at once"
+        link = stores.link()
+        await link.writer.close()
+        await link.connections.close()
+
+    def work(number: int) -> None:
+        try:
+            asyncio.run(one(number))
+        except BaseException as fault:
+            faults.append(fault)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+    async def look() -> None:
+        index = list(await stores.tenant("acme").read(INDEX))
+        verify("acme", INDEX, index)
+        assert len(index) == 50
+        await stores.aclose()
+
+    asyncio.run(look())
+
+
+def test_a_caller_that_went_away_hinders_nobody(database: Database) -> None:
+    async def history() -> set[str]:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        gone = [asyncio.ensure_future(store.commit(Batch(f"run_{number}", wake_at_us=1))) for number in range(3)]
+        await asyncio.sleep(0)
+        for task in gone[1:]:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        await store.commit(Batch("run_c", wake_at_us=1))
+        found = {run async for _, run in stores.due(1)}
+        await stores.aclose()
+        return found
+
+    assert {"run_0", "run_c"} <= asyncio.run(history())

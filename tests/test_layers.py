@@ -59,6 +59,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
     return lint(root)
 
 
+@pytest.mark.requirement("C-PURE")
 def test_the_import_rule_holds() -> None:
     done = lint(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,6 +93,7 @@ def test_only_layers_that_are_not_built_stand_in_parentheses(rule: configparser.
     assert not optional & built(), "take them out of the parentheses in `.importlinter`"
 
 
+@pytest.mark.requirement("C-PURE")
 def test_everything_that_drives_a_run_takes_time_and_chance_from_ports(rule: configparser.ConfigParser) -> None:
     order = layers(rule)
     below = order[order.index(["exports"]) :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def pieces(blocks: list[dict[str, Any]]) -> list[Piece]:
     ]
 
 
+@pytest.mark.requirement("C-BUCKETS")
 @given(BUCKET_TOKENS, st.integers(min_value=1, max_value=400))
 def test_allocation_is_the_references(tokens: dict[str, int], total: int) -> None:
     allocated = allocate(run_budget(tokens, total))
@@ -45,6 +47,7 @@ def test_allocation_is_the_references(tokens: dict[str, int], total: int) -> Non
     assert sum(allocated.values()) <= total
 
 
+@pytest.mark.requirement("C-TRUNCATION")
 @given(BLOCKS, BUCKET_TOKENS, st.integers(min_value=0, max_value=20))
 def test_packing_is_the_references(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: int) -> None:
     expected = packed(blocks, allocated, {"business": reserved})
@@ -66,6 +69,7 @@ def test_the_order_of_blocks_never_matters(blocks: list[dict[str, Any]], allocat
     assert pack(shuffled, allocated, {}) == pack(pieces(blocks), allocated, {})
 
 
+@pytest.mark.requirement("C-BUCKETS", "C-TRUNCATION", "C-REQUIRED")
 @given(BLOCKS, BUCKET_TOKENS)
 def test_nothing_is_lost_and_no_bucket_overflows(blocks: list[dict[str, Any]], allocated: dict[Any, int]) -> None:
     got = pack(pieces(blocks), allocated, {})

@@ -248,7 +248,7 @@ def test_a_newer_version_of_something_else_does_not_void(tmp_path: Path) -> None
     run(go())
 
 
-@pytest.mark.requirement("T-APPROVAL-RECHECK")
+@pytest.mark.requirement("T-APPROVAL-RECHECK", "I-FRESH")
 def test_evidence_that_grows_too_old_between_asking_and_acting_voids_the_approval(tmp_path: Path) -> None:
     observed_s = 1_777_800_600  # 2026-05-03T09:30:00Z, as the graph has it
     fresh_s = 1_793_000_000 - observed_s + 1_000

@@ -168,6 +168,7 @@ def audited(told: Told) -> None:
     assert told["same_again"]
 
 
+@pytest.mark.requirement("J-BARRIER")
 def test_the_list_of_boundaries_is_complete(legs: dict[Leg, Recorded]) -> None:
     ungated = legs[UNGATED]
     gated = [*legs[ASKING].boundaries, *legs[APPROVING].boundaries]
@@ -189,6 +190,7 @@ def test_every_recorded_leg_pays_once_when_nobody_kills_it(legs: dict[Leg, Recor
         one_refund(recorded.audit)
 
 
+@pytest.mark.requirement("J-BARRIER", "J-DURABLE")
 @pytest.mark.parametrize("leg", LEGS, ids=str)
 def test_kill_9_at_every_boundary_leaves_one_refund_a_legal_end_and_a_journal_that_verifies(
     leg: Leg, host: Machine, legs: dict[Leg, Recorded]
@@ -221,6 +223,7 @@ def test_a_recovery_that_is_killed_too_still_pays_once(leg: Leg, host: Machine, 
         one_refund(told)
 
 
+@pytest.mark.requirement("J-BARRIER")
 @pytest.mark.parametrize(("leg", "payments"), [(UNGATED, "lookup"), (UNGATED, "none"), (APPROVING, "none")], ids=str)
 def test_where_payments_have_no_keys_a_crash_never_pays_twice(
     leg: Leg, payments: str, host: Machine, legs: dict[Leg, Recorded]
@@ -256,6 +259,7 @@ def durable(job: Job, kind: str) -> bool:
     return any(entry[1] == kind and "/s3/" in entry[2] for entry in entries)
 
 
+@pytest.mark.requirement("J-FENCED")
 @pytest.mark.parametrize("leg", [UNGATED, APPROVING], ids=str)
 def test_a_process_that_stood_still_past_its_lease_writes_nothing_more_and_pays_nothing_again(
     leg: Leg, host: Machine, legs: dict[Leg, Recorded]

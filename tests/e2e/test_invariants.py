@@ -16,10 +16,10 @@ import orjson
 import pytest
 import rfc8785
 
-from contextos import audit
+from contextos import __version__, audit
 from contextos.context.surface import tool_manifest
 from contextos.contracts.codec import resolve
-from contextos.contracts.journal import KINDS
+from contextos.contracts.journal import KINDS, SEMANTICS
 from contextos.contracts.policy import APPROVAL_MODES
 from contextos.contracts.refs import EVIDENCE
 from contextos.errors import Integrity
@@ -292,6 +292,46 @@ def test_what_a_run_proposes_to_remember_is_not_recalled_before_it_is_promoted(t
         world.close()
 
     run(go())
+
+
+@pytest.mark.requirement("I-NO-WRITE")
+def test_whatever_a_run_comes_to_it_writes_neither_graph_nor_promoted_memory(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        graph, store = world.stores.graph(TENANT), world.stores.tenant(TENANT)
+
+        async def known() -> tuple[int, Any, Any]:
+            return await graph.head(), await store.scan("memory_promoted"), await store.scan("memory_rejected")
+
+        before = await known()
+        for name, (amount, order, verdict) in RUNS.items():
+            view = await world.invoke(request(amount, f"req_{name}", order_id=order))
+            if verdict:
+                view = await world.approve(view.run_id, verdict)
+            assert view.ended
+        assert await store.scan("memory_candidates"), "there was something to remember"
+        assert await known() == before
+        assert before[0] > 0
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.requirement("P-PINNED")
+@every
+def test_a_run_records_by_digest_what_it_pinned_and_by_which_rules_it_goes(ran: dict[str, Ran], name: str) -> None:
+    one = ran[name]
+    (pinned,) = one.all("run.pinned")
+    refs = {"ctxpack.support@5.2.0", "active_policies", *(f"adapter:{adapter}" for adapter in one.world.adapters)}
+    assert set(pinned["pins"]) == refs
+    assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in pinned["pins"].values())
+    for adapter, live in one.world.adapters.items():
+        canonical = rfc8785.dumps(live.describe().to_json())
+        assert pinned["pins"][f"adapter:{adapter}"] == "sha256:" + hashlib.sha256(canonical).hexdigest()
+    head = run(one.world.stores.graph(TENANT).head())
+    rules = {field: pinned[field] for field in ("snapshot", "semantics", "runtime_version", "profile", "estimator")}
+    assert rules == {"snapshot": f"kg_{head}", "semantics": SEMANTICS, "runtime_version": __version__,
+                     "profile": "embedded", "estimator": "bytes_div_4@1"}  # fmt: skip
 
 
 @pytest.mark.requirement("R-LEDGERS", "R-REVISIONS")

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.world import TENANT, ManualClock, open_world, request, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,7 @@ def lines(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in process.stdout.splitlines()]
 
 
+@pytest.mark.requirement("C-DETERMINISTIC")
 def test_a_hundred_runs_of_one_request_compile_to_one_hash_and_leave_one_journal(tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(len(ENVIRONMENTS))]
     with ThreadPoolExecutor(2) as several:
@@ -46,6 +49,7 @@ def test_a_hundred_runs_of_one_request_compile_to_one_hash_and_leave_one_journal
     assert all(one == told[0] for one in told)
 
 
+@pytest.mark.requirement("C-DETERMINISTIC")
 def test_the_hash_is_that_of_the_input_and_not_of_the_run_or_the_time(tmp_path: Path) -> None:
     async def ledger(name: str, amount: int, later_us: int) -> str:
         (tmp_path / name).mkdir()

@@ -19,6 +19,7 @@ from contextos.errors import ChainBroken, ReplayMismatch, Unavailable
 from contextos.resting import MAX_RESTING, MAX_RESTING_BYTES, RestingLoops
 from contextos.runtime import invoke_agent
 from contextos.store.memory import MemoryStore
+from contextos.trust.chain import append, verify_chain
 from contextos.trust.ledger import Live, RunJournal
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -78,6 +79,7 @@ def test_what_was_changed_in_the_store_meanwhile_is_found_and_nothing_moves(tmp_
     assert world.refunds() == []
 
 
+@pytest.mark.requirement("J-HEAD-FIRST")
 def test_a_removed_head_is_missed_although_the_loop_was_kept(tmp_path: Path, derived: list[str]) -> None:
     world = run(open_world(tmp_path))
     view = run(world.invoke(request(4200, "req_beheaded")))
@@ -85,6 +87,29 @@ def test_a_removed_head_is_missed_although_the_loop_was_kept(tmp_path: Path, der
     world.stores.tenant(TENANT)._kept.signed[view.run_id].clear()
     with pytest.raises(ChainBroken, match="no signed head"):
         run(world.deployment.advance(TENANT, view.run_id))
+    assert world.refunds() == []
+
+
+@pytest.mark.requirement("J-HEAD-FIRST")
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kind", ["evidence.rechecked", "tool.returned", "run.resumed"])
+def test_words_put_into_the_loops_mouth_stand_under_no_head_and_stop_the_run(
+    tmp_path: Path, kept: bool, kind: str
+) -> None:
+    """Whoever writes the store can continue a chain so that it fits; only the runtime's key signs a head over it."""
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(request(4200, "req_words")))
+    run(world.answer(view.run_id))
+    store = world.stores.tenant(TENANT)
+    entries = list(run(store.read(view.run_id)))
+    forged = append(entries, kind, "x", by="runtime", answer={"outcome": "returned"}, at_us=0, salt=bytes(16))
+    run(store.commit(Batch(run=view.run_id, entries=(forged,))))
+    verify_chain(TENANT, view.run_id, [*entries, forged])
+    if not kept:
+        forget(world)
+    with pytest.raises(ChainBroken, match="no signed head") as broken:
+        run(world.deployment.advance(TENANT, view.run_id))
+    assert broken.value.seq == forged.seq
     assert world.refunds() == []
 
 

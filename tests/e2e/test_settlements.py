@@ -281,7 +281,7 @@ def test_what_did_not_happen_may_be_asked_for_again(tmp_path: Path) -> None:
     run(go())
 
 
-@pytest.mark.requirement("T-SETTLEMENT")
+@pytest.mark.requirement("T-SETTLEMENT", "P-ACTS")
 def test_settling_only_puts_it_on_record_and_the_run_concludes_the_act(tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id = await uncertain(tmp_path)

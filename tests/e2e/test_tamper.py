@@ -343,7 +343,7 @@ def test_a_rewritten_record_does_not_replay(tmp_path: Path) -> None:
     run(go())
 
 
-@pytest.mark.requirement("T-ERASE")
+@pytest.mark.requirement("T-ERASE", "P-ACTS")
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
 def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missing(stores: str, tmp_path: Path) -> None:
     async def go() -> None:

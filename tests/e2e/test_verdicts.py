@@ -852,7 +852,7 @@ def test_waiting_for_a_person_costs_no_wall_clock(tmp_path: Path) -> None:
     run(go())
 
 
-@pytest.mark.requirement("R-CANCEL")
+@pytest.mark.requirement("R-CANCEL", "P-ACTS")
 def test_a_run_cancelled_while_it_waits_moves_no_money(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)

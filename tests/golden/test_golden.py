@@ -37,6 +37,7 @@ def test_a_good_history_replays_to_its_record(name: str) -> None:
     assert {one.run_id: [one.status, one.record_hash] for one in replayed} == CORPUS["good"][name]["runs"]
 
 
+@pytest.mark.requirement("J-SEMANTICS")
 @pytest.mark.parametrize("name", CORPUS["bad"])
 def test_a_bad_history_is_refused_where_it_is_bad(name: str) -> None:
     with pytest.raises(ContextOSError) as refused:

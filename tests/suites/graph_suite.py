@@ -84,6 +84,7 @@ class GraphSuite:
         assert graph.around("b") == [{**statement, "hop": 1}]
         assert graph.around("c") == []
 
+    @pytest.mark.requirement("I-HOPS")
     def test_hops_go_both_ways_breadth_first_and_then_by_id(self, world: GraphWorld) -> None:
         graph = world.graph()
         graph.put([edge("b", "a", "e9"), edge("a", "c", "e3"), edge("c", "d", "e1"), edge("d", "e", "e2")])
@@ -96,6 +97,7 @@ class GraphSuite:
         assert graph.ids("a", hops=4, limit=3) == [(1, "e3"), (1, "e9"), (2, "e1")]
         assert graph.ids("a", limit=0) == graph.ids("a", fan_out=0) == graph.ids() == []
 
+    @pytest.mark.requirement("I-HOPS")
     def test_a_hub_leads_to_its_first_edges_only_and_those_found_before_do_not_count(self, world: GraphWorld) -> None:
         graph = world.graph()
         graph.put([edge("hub", f"n{number}", f"e{number:02}") for number in range(50)])
@@ -103,6 +105,7 @@ class GraphSuite:
         assert graph.ids("n7", hops=2, fan_out=2) == [(1, "e07"), (2, "e00"), (2, "e01")]
         assert graph.ids("n0", hops=2, fan_out=2) == [(1, "e00"), (2, "e01"), (2, "e02")]
 
+    @pytest.mark.requirement("I-HOPS")
     def test_a_node_leads_on_only_once_so_the_bound_holds_over_all_hops(self, world: GraphWorld) -> None:
         graph = world.graph()
         graph.put([edge("a", "b", "e1"), edge("a", "c", "e2"), edge("a", "d", "e3")])
@@ -114,6 +117,7 @@ class GraphSuite:
         assert graph.ids("a", hops=3) == [(1, "e1"), (1, "e2")]
         assert graph.ids("b", hops=3) == [(1, "e2"), (2, "e1")]
 
+    @pytest.mark.requirement("I-SNAPSHOT")
     def test_a_snapshot_stays_as_it_was(self, world: GraphWorld) -> None:
         graph = world.graph()
         graph.put([edge("a", "b", "e1")])
@@ -123,6 +127,7 @@ class GraphSuite:
         assert [graph.ids("a", at=at) for at in range(5)] == [[], [(1, "e1")], [(1, "e2")], [], []]
         assert graph.ids("b", at=1) == [(1, "e1")]
 
+    @pytest.mark.requirement("I-EDGE-EVIDENCE")
     @pytest.mark.parametrize("missing", ["", None, 7])
     def test_one_edge_without_evidence_refuses_the_whole_put(self, world: GraphWorld, missing: Any) -> None:
         graph = world.graph()
@@ -246,6 +251,7 @@ class GraphSuite:
             graph.put(many)
         assert graph.head() == 0
 
+    @pytest.mark.requirement("I-TENANT")
     def test_no_tenant_sees_the_edges_of_another(self, world: GraphWorld) -> None:
         ours, theirs = world.graph(), world.graph()
         ours.put([edge("a", "b", "e1")])

@@ -133,6 +133,7 @@ class StoreSuite:
         assert world.read("run_a", limit=0) == []
         assert world.read("run_b") == []
 
+    @pytest.mark.requirement("J-CHAIN")
     def test_an_entry_that_does_not_continue_the_sequence_is_a_conflict_on_the_stream(self, world: World) -> None:
         entries = entries_after(world.tenant, "run_a", [], 3)
         world.commit(Batch("run_a", entries[:1]))
@@ -142,6 +143,7 @@ class StoreSuite:
             assert refused.value.what == "run_a"
         assert world.read("run_a") == [entries[0]]
 
+    @pytest.mark.requirement("J-CHAIN")
     def test_an_entry_with_another_previous_hash_is_a_conflict_on_the_stream(self, world: World) -> None:
         ours = entries_after(world.tenant, "run_a", [], 2, "ours")
         theirs = entries_after(world.tenant, "run_a", [], 2, "theirs")
@@ -163,6 +165,7 @@ class StoreSuite:
         world.commit(Batch("run_a", writes=both))
         assert world.scan("leases") == [("run_a", 4, b"four")]
 
+    @pytest.mark.requirement("J-COMPARE-AND-SET")
     @pytest.mark.parametrize("expect", [0, 1, 3])
     def test_a_document_that_is_not_as_expected_is_a_conflict_that_names_it(self, world: World, expect: int) -> None:
         for version in range(2):
@@ -173,6 +176,7 @@ class StoreSuite:
             assert refused.value.what == "leases/run_a"
         assert world.scan("leases") == [("run_a", 2, b"kept")]
 
+    @pytest.mark.requirement("J-COMPARE-AND-SET")
     def test_a_write_without_body_only_checks(self, world: World) -> None:
         world.commit(Batch("run_a", writes=(Write("keys", "absent", 0, None),)))
         world.commit(Batch("run_a", writes=(Write("keys", "present", 0, b"kept"), Write("keys", "present", 1, None))))
@@ -181,6 +185,7 @@ class StoreSuite:
         assert refused.value.what == "keys/absent"
         assert world.scan("keys") == [("present", 1, b"kept")]
 
+    @pytest.mark.requirement("J-DEADLINE")
     @pytest.mark.parametrize(
         ("now_us", "stands"), [(99, False), (100, True), (150, True), (200, True), (201, False)]
     )  # fmt: skip
@@ -195,6 +200,7 @@ class StoreSuite:
         assert [outcome(world, batch), outcome(world, check)] == [wanted, wanted]
         assert world.scan("keys") == ([("k", 1, b"v")] if stands else [])
 
+    @pytest.mark.requirement("J-ATOMIC")
     def test_a_batch_happens_whole_or_not_at_all(self, world: World) -> None:
         entries = entries_after(world.tenant, "run_a", [], 2)
         world.commit(Batch("run_a", entries[:1], writes=(Write("keys", "k", 0, b"v"),), wake_at_us=7))
@@ -218,6 +224,7 @@ class StoreSuite:
         world.commit(replace(full, writes=full.writes[:2]))
         assert world.read("run_a") == list(entries)
 
+    @pytest.mark.requirement("J-SHARED")
     def test_shared_drafts_are_linked_to_the_heads_of_the_tenants_own_streams(self, world: World) -> None:
         for text in "ab":
             shared = ((INDEX, draft(text)), (CONTROL, draft(text)), (INDEX, draft(text + text)))
@@ -277,6 +284,7 @@ class StoreSuite:
         assert found(key="a") == ["a"]
         assert found(key="a/") == []
 
+    @pytest.mark.requirement("J-TENANT")
     def test_no_tenant_sees_or_hinders_another(self, world: World) -> None:
         other = f"{world.tenant}_other"
         batch = Batch(
@@ -290,6 +298,7 @@ class StoreSuite:
         with pytest.raises(NotFound):
             world.run(world.stores.erase(f"{other}2", "run_a", 1))
 
+    @pytest.mark.requirement("J-TENANT")
     def test_a_batch_that_contradicts_itself_is_refused_and_nothing_is_stored(self, world: World) -> None:
         (entry,) = entries_after(world.tenant, "run_a", [], 1)
         wrong = [
@@ -312,6 +321,7 @@ class StoreSuite:
         with pytest.raises(InvalidInput):
             world.stores.tenant("")
 
+    @pytest.mark.requirement("J-ERASE")
     def test_erasing_forgets_body_and_salt_and_the_chain_still_verifies(self, world: World) -> None:
         entries = entries_after(world.tenant, "run_a", [], 3)
         world.commit(Batch("run_a", entries))
@@ -323,6 +333,7 @@ class StoreSuite:
             with pytest.raises(NotFound):
                 world.run(world.stores.erase(world.tenant, stream, seq))
 
+    @pytest.mark.requirement("J-CHAIN", "J-COMPARE-AND-SET")
     def test_any_history_agrees_with_the_reference_model(self, world: World) -> None:
         @settings(max_examples=60)
         @given(data=st.data())

@@ -50,6 +50,7 @@ def test_used_tokens_are_those_of_the_kept_blocks_and_the_frame() -> None:
     assert context.context_ledger.budget.tokens_used_at_compile == report.tokens_used_at_compile
 
 
+@pytest.mark.requirement("C-TRUNCATION")
 def test_a_dropped_block_is_listed_in_every_place_that_must_name_it() -> None:
     facts = [samples.fact(number, hop=number % 3) for number in range(1, 7)]
     context = compiled(
@@ -68,6 +69,7 @@ def test_a_dropped_block_is_listed_in_every_place_that_must_name_it() -> None:
     assert not set(dropped) & set(ids(context, "evidence"))
 
 
+@pytest.mark.requirement("C-EVIDENCE-MANIFEST")
 def test_dropped_evidence_is_in_no_manifest_and_no_ledger() -> None:
     keep, drop = samples.fact(1, hop=0), samples.fact(2, hop=2)
     context = compiled(evidence=[drop, keep], required_evidence=[], run=samples.run(tokens={"evidence": FACT_TOKENS}))
@@ -81,6 +83,7 @@ def test_a_smaller_block_after_one_that_does_not_fit_may_still_fit() -> None:
     assert context.context_ledger.evidence_refs == (small.evidence_ref,)
 
 
+@pytest.mark.requirement("C-BUCKETS")
 def test_unused_tokens_of_one_bucket_are_not_lent_to_another() -> None:
     run = samples.run(tokens={"evidence": 0, "memory": 100_000}, total=200_000)
     context = compiled(required_evidence=[], run=run)
@@ -89,11 +92,13 @@ def test_unused_tokens_of_one_bucket_are_not_lent_to_another() -> None:
     assert context.budget_report.tokens_allocated["memory"] == 100_000
 
 
+@pytest.mark.requirement("C-BUCKETS")
 def test_a_total_below_the_buckets_shrinks_them_all() -> None:
     context = compiled(run=samples.run(total=6000))
     assert context.budget_report.tokens_allocated == {name: value // 2 for name, value in samples.BUCKET_TOKENS.items()}
 
 
+@pytest.mark.requirement("C-REQUIRED")
 @pytest.mark.parametrize("bucket", ["policy", "evidence", "business"])
 def test_required_blocks_that_do_not_fit_end_the_compile(bucket: str) -> None:
     failure = compile_context(**samples.refund(run=samples.run(tokens={bucket: 3})))
@@ -102,6 +107,7 @@ def test_required_blocks_that_do_not_fit_end_the_compile(bucket: str) -> None:
     assert f"`{bucket}`" in failure.detail
 
 
+@pytest.mark.requirement("C-REQUIRED")
 def test_non_negotiables_are_required_beside_the_frame() -> None:
     fits = compiled().budget_report.tokens_used_by_bucket["business"]
     assert "non_negotiable_2" in ids(compiled(run=samples.run(tokens={"business": fits})), "business")
@@ -117,6 +123,7 @@ def test_a_bucket_without_required_blocks_may_be_empty(bucket: str) -> None:
     assert context.budget_report.bucket_truncations == {bucket: True}
 
 
+@pytest.mark.requirement("C-REQUIRED")
 def test_required_evidence_is_kept_before_any_nearer_fact() -> None:
     required = samples.fact(1, name="order_lookup", hop=4)
     near = [samples.fact(number, hop=0) for number in range(2, 9)]
@@ -126,6 +133,7 @@ def test_required_evidence_is_kept_before_any_nearer_fact() -> None:
     assert ids(context, "evidence") == ["ev_order_lookup"]
 
 
+@pytest.mark.requirement("C-REQUIRED")
 def test_every_answer_to_a_required_name_is_required() -> None:
     two = [samples.fact(1, name="order_lookup"), samples.fact(2, name="order_lookup")]
     run = samples.run(tokens={"evidence": FACT_TOKENS + 20})

@@ -41,6 +41,7 @@ def fields_set(value: Any) -> Any:
     return [fields_set(child) for child in value] if isinstance(value, tuple) else type(value)
 
 
+@pytest.mark.requirement("C-STAGES")
 def test_the_stages_are_those_of_the_specification_in_its_order() -> None:
     assert [name for name, _ in STAGES] == [
         "intent_classification", "policy_resolution", "tool_surfacing", "evidence_retrieval", "memory_recall",
@@ -104,6 +105,7 @@ def test_memory_that_was_dropped_is_not_in_the_ledger() -> None:
     assert compiled(run=samples.run(tokens={"memory": 0})).context_ledger.memory_refs == ()
 
 
+@pytest.mark.requirement("C-EVIDENCE-MANIFEST")
 def test_memory_is_no_evidence_and_answers_no_requirement() -> None:
     recalled = [samples.memory(1, name="order_lookup")]
     context = compiled(evidence=[], memory=recalled, run=samples.run(tokens={"memory": 0}))
@@ -111,6 +113,7 @@ def test_memory_is_no_evidence_and_answers_no_requirement() -> None:
     assert context.budget_report.dropped_block_ids == {"memory": ("mem_order_lookup",)}
 
 
+@pytest.mark.requirement("C-EVIDENCE-MANIFEST")
 def test_admitted_evidence_is_named_and_hashed_in_the_manifest() -> None:
     item = samples.fact(1, name="order_lookup")
     (entry,) = compiled(evidence=[item]).manifests.evidence_manifest
@@ -119,6 +122,7 @@ def test_admitted_evidence_is_named_and_hashed_in_the_manifest() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.requirement("C-ATTACHMENT")
 def test_the_digest_of_an_attachment_is_in_the_manifest_and_its_address_nowhere() -> None:
     context = compiled(request=samples.request(attachments=[ATTACHMENT, ATTACHMENT]))
     *_, entry = context.manifests.evidence_manifest
@@ -131,11 +135,13 @@ def test_the_digest_of_an_attachment_is_in_the_manifest_and_its_address_nowhere(
     assert b"x.test" not in canonical(context.to_json())
 
 
+@pytest.mark.requirement("C-ATTACHMENT")
 def test_an_attachment_that_is_not_pinned_ends_the_compile() -> None:
     loose = ATTACHMENT | {"sha256": "abcdef..."}
     assert refused(request=samples.request(attachments=[ATTACHMENT, loose])).code == "unpinned_ref"
 
 
+@pytest.mark.requirement("C-INTENT")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -180,6 +186,7 @@ def test_the_request_is_the_session_bucket_with_or_without_a_session() -> None:
         assert session(compiled(run=run)) == [("request_message", refs), ("request_context", refs)]
 
 
+@pytest.mark.requirement("C-TRUNCATION")
 def test_blocks_stand_by_bucket_then_priority_then_id() -> None:
     order = ["policy", "tool", "evidence", "memory", "business", "session"]
     blocks = compiled().compiled_prompt.context_blocks

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from contextos.context.compiler import compile_context
 from contextos.contracts.compiled import CompiledContext
 from contextos.contracts.policy import PolicyBundle
@@ -26,6 +28,7 @@ def bundle(bundle_id: str, rule_id: str, priority: int = 0) -> PolicyBundle:
     })  # fmt: skip
 
 
+@pytest.mark.requirement("C-CONTROLS")
 def test_controls_are_united_over_all_decisions_sorted_and_without_repeats() -> None:
     context = compiled(decisions={
         LOOKUP: samples.decision(must_escalate=["R_B", "R_A"], gates=["GATE_B"]),
@@ -37,6 +40,7 @@ def test_controls_are_united_over_all_decisions_sorted_and_without_repeats() -> 
     }  # fmt: skip
 
 
+@pytest.mark.requirement("C-CONTROLS")
 def test_a_control_of_a_denied_capability_is_in_force_too() -> None:
     denied = samples.decision(allowed=False, reason="must_refuse", must_refuse=["R_NEVER"])
     assert compiled(decisions={LOOKUP: denied}).runtime_controls.must_refuse == ("R_NEVER",)
@@ -53,6 +57,7 @@ def test_active_controls_are_a_block_and_no_block_stands_for_none() -> None:
     assert blocks(quiet) == []
 
 
+@pytest.mark.requirement("C-POLICY-MANIFEST")
 def test_the_manifest_names_bundles_by_priority_and_their_matched_rules() -> None:
     decision = samples.decision(
         bundle_ids=["POLICY_QUIET", "POLICY_RETURNS_V4", "POLICY_PLATFORM"],
@@ -67,6 +72,7 @@ def test_the_manifest_names_bundles_by_priority_and_their_matched_rules() -> Non
     assert context.context_ledger.policy_bundles == ("POLICY_PLATFORM", "POLICY_RETURNS_V4", "POLICY_QUIET")
 
 
+@pytest.mark.requirement("C-POLICY-MANIFEST")
 def test_a_rule_that_two_bundles_hold_is_listed_under_both() -> None:
     decision = samples.decision(matched_rule_ids=["R_REFUND_REQUIRES_IDV"])
     context = compiled(decisions={LOOKUP: decision}, bundles=[bundle("POLICY_OTHER", "R_REFUND_REQUIRES_IDV")])
@@ -80,6 +86,7 @@ def test_a_bundle_that_is_handed_in_twice_counts_once() -> None:
     assert once == twice
 
 
+@pytest.mark.requirement("C-POLICY-MANIFEST")
 def test_a_matched_rule_of_no_bundle_in_force_ends_the_compile() -> None:
     decision = samples.decision(matched_rule_ids=["R_FROM_NOWHERE"])
     failure = compile_context(**samples.refund(decisions={LOOKUP: decision}))

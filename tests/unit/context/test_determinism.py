@@ -55,6 +55,7 @@ def hashes(environment: dict[str, str]) -> list[str]:
     return process.stdout.split()
 
 
+@pytest.mark.requirement("C-DETERMINISTIC")
 def test_a_hundred_compiles_over_hash_seeds_locales_and_time_zones_give_one_hash() -> None:
     found = [one for environment in ENVIRONMENTS for one in hashes(environment)]
     assert len(found) == 100
@@ -69,6 +70,7 @@ def shuffled(given: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     return given
 
 
+@pytest.mark.requirement("C-DETERMINISTIC")
 @given(st.integers(0, 2**32), st.integers(0, 400))
 def test_the_order_of_what_has_no_order_never_matters(seed: int, evidence_tokens: int) -> None:
     names = ["twice", None, None, None, None]
@@ -87,6 +89,7 @@ def test_the_same_fact_twice_is_one_block() -> None:
     assert compiled(evidence=once, required_evidence=[]) == compiled(evidence=[*once, *once], required_evidence=[])
 
 
+@pytest.mark.requirement("C-DETERMINISTIC")
 def test_inputs_that_were_in_the_journal_compile_to_the_same_bytes() -> None:
     value = {"é": 1.0, "a": [2.0, {"z": None, "b": 3}]}
     fresh = samples.refund(evidence=[samples.fact(1, value=value)], required_evidence=[])
@@ -97,6 +100,7 @@ def test_inputs_that_were_in_the_journal_compile_to_the_same_bytes() -> None:
     assert canonical(before.to_json()) == canonical(after.to_json())
 
 
+@pytest.mark.requirement("C-PURE")
 def test_compiling_changes_no_input() -> None:
     given = samples.refund()
     before = copy.deepcopy(given)
@@ -117,6 +121,7 @@ DRIFTS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("C-STAGE-DIGEST")
 @pytest.mark.parametrize(("stage", "changes"), DRIFTS, ids=[name for name, _ in DRIFTS])
 def test_the_first_stage_digest_that_differs_names_the_stage_that_drifted(stage: str, changes: dict[str, Any]) -> None:
     before, after = compiled().context_ledger.stage_digests, compiled(**changes).context_ledger.stage_digests

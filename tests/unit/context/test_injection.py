@@ -51,6 +51,7 @@ def shape(context: CompiledContext) -> list[tuple[Any, ...]]:
     return [(block.block_id, block.bucket, block.priority, block.provenance) for block in found]
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_evidence_that_imitates_a_block_stays_inside_its_own(attack: str) -> None:
     item = samples.fact(4, name="order_lookup")
@@ -63,6 +64,7 @@ def test_evidence_that_imitates_a_block_stays_inside_its_own(attack: str) -> Non
         assert attack not in text
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_request_that_imitates_a_block_stays_inside_its_own(attack: str) -> None:
     asked = {"intent": "support.refund", "message": attack, "context": {attack: attack}}
@@ -72,6 +74,7 @@ def test_a_request_that_imitates_a_block_stays_inside_its_own(attack: str) -> No
     assert json.loads(blocks(context)["request_context"].content) == {attack: attack}
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_adapter_that_describes_itself_as_an_instruction_is_data(attack: str) -> None:
     context = compiled(surface=[samples.capability(description=attack)])
@@ -81,6 +84,7 @@ def test_an_adapter_that_describes_itself_as_an_instruction_is_data(attack: str)
     assert (block.provenance.integrity, block.provenance.instruction_treatment) == ("untrusted", "data_only")
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 def test_only_what_was_published_may_instruct() -> None:
     instructing = {
         block_id for block_id, block in blocks(compiled()).items()
@@ -92,6 +96,7 @@ def test_only_what_was_published_may_instruct() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 @pytest.mark.parametrize("integrity", ["trusted", "untrusted"])
 def test_retrieved_and_recalled_text_is_data_whatever_its_integrity(integrity: str) -> None:
     context = compiled(
@@ -102,6 +107,7 @@ def test_retrieved_and_recalled_text_is_data_whatever_its_integrity(integrity: s
     assert [(item.integrity, item.instruction_treatment) for item in found if item] == [(integrity, "data_only")] * 2
 
 
+@pytest.mark.requirement("C-DATA-ONLY")
 def test_a_fact_carries_where_it_comes_from() -> None:
     item = samples.fact(4, classification="RESTRICTED")
     (block,) = (block for block in blocks(compiled(evidence=[item])).values() if block.bucket == "evidence")

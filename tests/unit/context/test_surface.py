@@ -48,6 +48,7 @@ def test_what_passes_every_check_is_surfaced() -> None:
     assert one(samples.decision()) == "surfaced"
 
 
+@pytest.mark.requirement("C-SURFACE", "C-SURFACE-REPORT")
 @pytest.mark.parametrize("why", ["not_in_pack", "no_permission", "prohibited", "scope_missing"])
 def test_what_is_not_granted_is_withheld_with_the_registrys_reason(why: str) -> None:
     assert one(samples.decision(), granted=False, withheld=why) == why
@@ -61,6 +62,7 @@ def test_not_granted_without_a_reason_is_no_permission() -> None:
     assert one(samples.decision(), granted=False) == "no_permission"
 
 
+@pytest.mark.requirement("C-SURFACE")
 @pytest.mark.parametrize(
     "decision",
     [
@@ -76,6 +78,7 @@ def test_without_an_allowing_decision_of_its_own_at_compile_it_is_denied(decisio
     assert one(decision) == "policy_denied"
 
 
+@pytest.mark.requirement("C-SURFACE")
 @pytest.mark.parametrize("declared", APPROVAL_MODES)
 @pytest.mark.parametrize("ceiling", APPROVAL_MODES)
 def test_the_ceiling_withholds_every_mode_above_it(declared: ApprovalMode, ceiling: ApprovalMode) -> None:
@@ -83,16 +86,19 @@ def test_the_ceiling_withholds_every_mode_above_it(declared: ApprovalMode, ceili
     assert one(samples.decision(), ceiling, approval_mode=declared) == ("above_safety_mode" if above else "surfaced")
 
 
+@pytest.mark.requirement("C-SURFACE")
 def test_a_mode_that_policy_lowers_does_not_slip_under_the_ceiling() -> None:
     lowered = samples.decision(effective_approval_mode="delegated")
     assert one(lowered, "delegated", approval_mode="destructive") == "above_safety_mode"
 
 
+@pytest.mark.requirement("C-SURFACE")
 @pytest.mark.parametrize("lifecycle", ["suspended", "killed"])
 def test_what_is_not_active_is_withheld(lifecycle: str) -> None:
     assert one(samples.decision(), lifecycle=lifecycle) == lifecycle
 
 
+@pytest.mark.requirement("C-SURFACE-REPORT")
 def test_the_first_reason_is_the_one_reported() -> None:
     everything_wrong = {"approval_mode": "destructive", "lifecycle": "killed"}
     assert one(None, "read_only", granted=False, withheld="prohibited", **everything_wrong) == "prohibited"
@@ -109,6 +115,7 @@ CAPABILITY = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.requirement("C-SURFACE", "C-SURFACE-REPORT")
 @given(
     st.lists(CAPABILITY, max_size=12, unique_by=lambda item: item.capability_id), st.sets(st.integers(0, 30)),
     st.sampled_from(APPROVAL_MODES),

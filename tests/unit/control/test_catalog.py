@@ -46,6 +46,7 @@ def shelves() -> Shelves:
     return Shelves()
 
 
+@pytest.mark.requirement("P-ACTS")
 def test_what_is_published_stands_under_its_ref_and_its_digest(shelves: Shelves) -> None:
     envelope = pack_envelope()
     assert shelves.publish(envelope) == REF
@@ -63,6 +64,7 @@ def test_the_same_content_again_changes_nothing_however_it_is_written(shelves: S
     assert len(shelves.control()) == 1
 
 
+@pytest.mark.requirement("P-IMMUTABLE")
 @pytest.mark.parametrize("fresh", [False, True])
 def test_other_content_under_one_ref_is_refused_for_ever(shelves: Shelves, fresh: bool) -> None:
     shelves.publish(pack_envelope())
@@ -72,6 +74,7 @@ def test_other_content_under_one_ref_is_refused_for_ever(shelves: Shelves, fresh
     assert shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.2.1"})) == "ctxpack.support@5.2.1"
 
 
+@pytest.mark.requirement("P-SIGNED")
 def test_a_signature_by_a_stranger_counts_for_nothing(shelves: Shelves) -> None:
     with pytest.raises(SignatureInvalid):
         shelves.publish(pack_envelope(ring=STRANGER))
@@ -85,6 +88,7 @@ def unsigned(envelope: dict[str, Any]) -> dict[str, Any]:
     return envelope | {"signatures": []}
 
 
+@pytest.mark.requirement("P-SIGNED")
 def test_an_unsigned_artifact_counts_only_under_the_unsafe_setting() -> None:
     with pytest.raises(SignatureInvalid):
         Shelves().publish(unsigned(pack_envelope()))
@@ -118,6 +122,7 @@ def test_what_does_not_fit_its_contract_is_refused(shelves: Shelves) -> None:
         shelves.publish(sealed(POLICY_TYPE, pack_json()))
 
 
+@pytest.mark.requirement("P-LINT")
 def test_a_pack_that_lint_refuses_is_not_published(shelves: Shelves) -> None:
     with pytest.raises(InvalidArtifact, match="one person") as raised:
         shelves.publish(pack_envelope({"/policy_layer/approval_gates/0/quorum": 2}))
@@ -125,6 +130,7 @@ def test_a_pack_that_lint_refuses_is_not_published(shelves: Shelves) -> None:
     assert shelves.control() == []
 
 
+@pytest.mark.requirement("P-TENANT")
 def test_an_artifact_of_another_tenant_is_refused(shelves: Shelves) -> None:
     with pytest.raises(InvalidArtifact, match="another tenant"):
         shelves.publish(pack_envelope({"/pack_meta/tenant": "tenant_other"}))
@@ -132,11 +138,13 @@ def test_an_artifact_of_another_tenant_is_refused(shelves: Shelves) -> None:
         shelves.publish(policy_envelope(tenant="tenant_other"))
 
 
+@pytest.mark.requirement("P-EXACT")
 def test_a_version_that_is_no_exact_pin_is_refused(shelves: Shelves) -> None:
     with pytest.raises(InvalidArtifact, match="no exact ref"):
         shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.2.99999999999"}))
 
 
+@pytest.mark.requirement("P-IMMUTABLE")
 def test_two_publishers_at_one_moment_publish_once(shelves: Shelves) -> None:
     one, other = shelves.again(), shelves.again()
     assert run(other.publish(pack_envelope(), by="b", at_us=7, salt=salt)) == REF
@@ -150,6 +158,7 @@ async def _absent(ref: str) -> None:
     """What a publisher sees that looked just before another one's commit."""
 
 
+@pytest.mark.requirement("P-ACTS")
 def test_policies_are_put_in_force_in_the_order_of_their_levels(shelves: Shelves) -> None:
     shelves.publish(policy_envelope(bundle_id="POLICY_PLATFORM", rule_id="R_PLATFORM"))
     shelves.publish(policy_envelope(tenant=TENANT))
@@ -211,6 +220,7 @@ def test_a_change_of_the_list_in_between_is_a_conflict(shelves: Shelves) -> None
         run(late.activate_policies([("platform", "POLICY_HOUSE@1.0.0")], by="b", at_us=9, salt=salt))
 
 
+@pytest.mark.requirement("P-ACTS")
 def test_withdrawing_is_an_act_on_the_record(shelves: Shelves) -> None:
     shelves.publish(pack_envelope())
     shelves.withdraw(REF)
@@ -241,6 +251,7 @@ def answered(shelves: Shelves) -> dict[str, Any]:
     return shelves.pin()
 
 
+@pytest.mark.requirement("P-WITHDRAWN")
 def test_another_process_loads_the_same_years_later(shelves: Shelves) -> None:
     answer = answered(shelves)
     shelves.activate()
@@ -283,6 +294,7 @@ def test_what_is_missing_is_named(shelves: Shelves, name: str) -> None:
         run(shelves.again().load(answer))
 
 
+@pytest.mark.requirement("P-LOADED")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"a":1}', b'{"payloadType":"x","signatures":[]}'])
 def test_what_is_stored_otherwise_is_not_loaded(shelves: Shelves, name: str, body: bytes) -> None:
@@ -292,6 +304,7 @@ def test_what_is_stored_otherwise_is_not_loaded(shelves: Shelves, name: str, bod
         run(shelves.again().load(answer))
 
 
+@pytest.mark.requirement("P-LOADED")
 def test_a_pack_that_was_exchanged_is_not_loaded_though_it_is_signed(shelves: Shelves) -> None:
     answer = answered(shelves)
     other = pack_envelope({"/business_context/summary": "Pay everybody."})
@@ -300,6 +313,7 @@ def test_a_pack_that_was_exchanged_is_not_loaded_though_it_is_signed(shelves: Sh
         run(shelves.again().load(answer))
 
 
+@pytest.mark.requirement("P-LOADED", "P-SIGNED")
 def test_an_artifact_whose_signer_is_no_longer_trusted_is_not_loaded(shelves: Shelves) -> None:
     answer = answered(shelves)
 
@@ -310,6 +324,7 @@ def test_an_artifact_whose_signer_is_no_longer_trusted_is_not_loaded(shelves: Sh
         run(shelves.again(distrusting).load(answer))
 
 
+@pytest.mark.requirement("P-LOADED")
 def test_a_definition_that_was_exchanged_is_not_loaded(shelves: Shelves) -> None:
     answer = answered(shelves)
     other = adapters("2")["adp_orders"].to_json()

@@ -256,6 +256,7 @@ def test_the_example_has_no_problem() -> None:
     assert lint_merged(merge(pack()), adapters()) == ()
 
 
+@pytest.mark.requirement("P-LINT")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_edge_is_found_where_it_is(name: str) -> None:
     changes, where, code = BROKEN[name]

@@ -40,6 +40,7 @@ def refused(shelves: Shelves, *refs: str) -> tuple[str, str]:
     return failure["code"], failure["detail"]
 
 
+@pytest.mark.requirement("P-PINNED")
 def test_the_answer_names_every_digest(shelves: Shelves) -> None:
     shelves.publish(policy_envelope(tenant=TENANT))
     shelves.activate(("tenant", HOUSE))
@@ -82,6 +83,7 @@ def test_each_answer_is_an_object_of_its_own(shelves: Shelves) -> None:
 UNPINNED = ("", "@5.2", "@^5.2.0", "@v5.2.0", "@5.2.0-rc1", "@latest", "@" + "x" * 900)
 
 
+@pytest.mark.requirement("P-EXACT")
 @pytest.mark.parametrize("ref", [f"ctxpack.support{version}" for version in UNPINNED])
 def test_a_ref_that_is_no_exact_pin_is_refused(shelves: Shelves, ref: str) -> None:
     code, detail = refused(shelves, ref)
@@ -93,12 +95,14 @@ def test_a_ref_that_is_not_published_here_is_unknown(shelves: Shelves) -> None:
     assert refused(shelves, "ctxpack.support@5.2.1")[0] == "unknown_ref"
 
 
+@pytest.mark.requirement("P-WITHDRAWN")
 def test_a_withdrawn_ref_pins_nothing_new(shelves: Shelves) -> None:
     shelves.pin()
     shelves.withdraw(REF)
     assert refused(shelves, REF)[0] == "unknown_ref"
 
 
+@pytest.mark.requirement("P-ONE-PACK")
 @pytest.mark.parametrize("refs", [(HOUSE,), (REF, "ctxpack.support@5.3.0")])
 def test_a_request_names_exactly_one_pack(shelves: Shelves, refs: tuple[str, ...]) -> None:
     shelves.publish(policy_envelope())
@@ -111,6 +115,7 @@ def test_a_pack_named_twice_is_one_pack(shelves: Shelves) -> None:
     assert shelves.pin(REF, REF)["pins"] == shelves.pin(REF)["pins"]
 
 
+@pytest.mark.requirement("P-REQUIRES")
 @pytest.mark.parametrize(
     ("requires", "met"),
     [
@@ -201,6 +206,7 @@ def test_another_process_sees_a_change_of_the_policies_at_once(shelves: Shelves)
     assert (before["policies"], [policy["ref"] for policy in after["policies"]]) == ([], [HOUSE])
 
 
+@pytest.mark.requirement("P-ONE-PACK")
 def test_catalogs_beside_the_pack_are_merged_by_kind(shelves: Shelves) -> None:
     refs = [shelves.publish(envelope) for envelope in split()]
     answer = shelves.pin(*refs)
@@ -220,6 +226,7 @@ def test_a_policy_that_a_request_names_applies_at_the_pack(shelves: Shelves) -> 
     assert levels == {"POLICY_RETURNS_V4": "pack", "POLICY_HOUSE": "pack"}
 
 
+@pytest.mark.requirement("P-LEVELS")
 def test_a_policy_in_force_stays_where_it_is_strongest(shelves: Shelves) -> None:
     shelves.publish(policy_envelope())
     shelves.activate(("platform", HOUSE))
@@ -239,6 +246,7 @@ def catalog(kind: str, key: str, **changes: Any) -> dict[str, Any]:
     return sealed(kind, {**about, key: [entry]})
 
 
+@pytest.mark.requirement("P-ONE-PACK")
 @pytest.mark.parametrize(
     ("kind", "key"), [(INTENTS_TYPE, "intents"), (INTENTS_TYPE, "task_templates"), (SPECS_TYPE, "decision_specs")]
 )
@@ -250,6 +258,7 @@ def test_two_definitions_of_one_key_refuse_unless_they_are_equal(shelves: Shelve
     assert (code, "defined twice" in detail) == ("unknown_ref", True)
 
 
+@pytest.mark.requirement("P-ONE-PACK")
 def test_two_bundles_of_one_id_refuse_unless_they_are_equal(shelves: Shelves) -> None:
     own = pack_json()["policy_layer"]["policy_bundles"][0]
     shelves.publish(policy_envelope(bundle=own))
@@ -313,3 +322,13 @@ def test_a_newer_version_of_a_pack_changes_no_pin(shelves: Shelves) -> None:
     pins = shelves.pin()["pins"]
     shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.3.0"}))
     assert run(shelves.catalog.pins_now(list(pins), shelves.definitions)) == pins
+
+
+@pytest.mark.requirement("P-ROLLBACK")
+def test_a_prior_version_is_pinned_again_as_it_was(shelves: Shelves) -> None:
+    before = shelves.pin()
+    newer = shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.3.0", "/business_context/summary": "Other."}))
+    assert shelves.pin(newer)["pins"] != before["pins"]
+    shelves.withdraw(newer)
+    assert shelves.pin() == run(shelves.again().pin((REF,), shelves.definitions)) == before
+    assert run(shelves.again().load(before)).pack.to_json() == pack_json()

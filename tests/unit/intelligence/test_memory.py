@@ -149,6 +149,7 @@ def test_the_same_run_proposes_the_same_and_each_proposal_has_its_own_id() -> No
     assert len(set(ids)) == 4
 
 
+@pytest.mark.requirement("I-WRITE-CLASS")
 @pytest.mark.parametrize("left_out", [bound(write_class="correction"), bound(refs=()), bound(entity="no entity")])
 def test_what_the_pack_does_not_allow_or_nothing_supports_is_not_proposed(left_out: BoundMemory) -> None:
     assert proposed(left_out) == ()
@@ -156,10 +157,12 @@ def test_what_the_pack_does_not_allow_or_nothing_supports_is_not_proposed(left_o
     assert (first.candidate.value, last.candidate.value) == ("email", "x")
 
 
+@pytest.mark.requirement("I-WRITE-CLASS")
 def test_without_allowed_classes_nothing_is_proposed() -> None:
     assert proposed(bound(), layer=MemoryLayer()) == ()
 
 
+@pytest.mark.requirement("I-CONSENT")
 def test_a_candidate_without_the_consent_it_needs_is_not_kept_and_cannot_be_promoted() -> None:
     (missing,) = proposed(bound(), consent_given=False)
     assert missing.consent_check == "missing"
@@ -190,6 +193,7 @@ def test_a_proposal_names_the_promoted_memory_that_it_contradicts_or_repeats() -
     assert unrelated.contradiction_check.verdict == "no_conflict"
 
 
+@pytest.mark.requirement("I-REVIEW")
 def test_only_promoted_memory_is_recalled() -> None:
     store = a_store()
     promoted, rejected, waiting = kept(store, bound(), bound("x", predicate="b"), bound("y", predicate="c"))
@@ -241,6 +245,7 @@ def test_recall_keeps_to_its_subjects_its_limit_and_its_order() -> None:
         assert none == ()
 
 
+@pytest.mark.requirement("I-TENANT")
 def test_a_tenant_recalls_nothing_of_another() -> None:
     stores = MemoryStores()
     ours, theirs = stores.tenant("tenant_a"), stores.tenant("tenant_b")
@@ -253,6 +258,7 @@ def test_a_tenant_recalls_nothing_of_another() -> None:
         judged(theirs, proposal_id)
 
 
+@pytest.mark.requirement("I-RETENTION")
 def test_memory_of_a_tier_that_ends_is_not_recalled_after_its_time() -> None:
     store, clock = a_store(), Clock()
     (proposal_id,) = kept(store, bound(tier="episodic"))
@@ -263,6 +269,7 @@ def test_memory_of_a_tier_that_ends_is_not_recalled_after_its_time() -> None:
     assert recalled(store, clock=clock) == ()
 
 
+@pytest.mark.requirement("I-CONTRADICTION")
 def test_a_contradiction_is_refused_and_nothing_is_overwritten() -> None:
     store = a_store()
     first, second = kept(store, bound("email"), bound("sms"))
@@ -272,6 +279,7 @@ def test_a_contradiction_is_refused_and_nothing_is_overwritten() -> None:
     assert values(recalled(store)) == ["email"]
 
 
+@pytest.mark.requirement("I-CONTRADICTION")
 def test_a_reviewer_may_supersede_and_the_trace_names_what_was_replaced() -> None:
     store = a_store()
     first, second = kept(store, bound("email"), bound("sms"))
@@ -287,6 +295,7 @@ def test_a_reviewer_may_supersede_and_the_trace_names_what_was_replaced() -> Non
     )
 
 
+@pytest.mark.requirement("I-REVIEW", "P-ACTS")
 def test_every_review_leaves_an_entry_in_the_control_stream() -> None:
     store = a_store()
     one, other = kept(store, bound(), bound("x", predicate="b"))
@@ -299,6 +308,7 @@ def test_every_review_leaves_an_entry_in_the_control_stream() -> None:
     assert entries == [(REVIEWED, one, "usr_reviewer", "promote"), (REVIEWED, other, "usr_reviewer", "reject")]
 
 
+@pytest.mark.requirement("I-REJECTION")
 def test_a_rejection_is_remembered_and_the_same_is_not_queued_again() -> None:
     store = a_store()
     (first,) = kept(store, bound())
@@ -329,6 +339,7 @@ def test_the_queue_is_read_in_pages() -> None:
     assert now(queue(store, limit=0)) == ()
 
 
+@pytest.mark.requirement("I-REVIEW")
 @pytest.mark.parametrize("verdict", ["promote", "reject"])
 def test_a_proposal_is_reviewed_once(verdict: str) -> None:
     store = a_store()
@@ -338,6 +349,7 @@ def test_a_proposal_is_reviewed_once(verdict: str) -> None:
         assert refusal(store, proposal_id, second, supersede=True).reason == "already_reviewed"
 
 
+@pytest.mark.requirement("I-REVIEW")
 def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
     store = a_store()
     (proposal_id,) = kept(store, bound())
@@ -350,6 +362,7 @@ def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
     assert values(recalled(store)) == ["email"]
 
 
+@pytest.mark.requirement("I-CONTRADICTION")
 def test_two_contradicting_promotions_at_once_do_not_both_win() -> None:
     store = a_store()
     made = [judged(store, proposal_id) for proposal_id in kept(store, bound("email"), bound("sms"))]
@@ -359,6 +372,7 @@ def test_two_contradicting_promotions_at_once_do_not_both_win() -> None:
         now(store.commit(Batch(run=CONTROL, writes=made[1].writes)))  # type: ignore[union-attr]
 
 
+@pytest.mark.requirement("I-REJECTION")
 def test_a_promotion_loses_against_a_rejection_of_the_same_statement() -> None:
     store = a_store()
     (first,) = kept(store, bound())
@@ -422,4 +436,6 @@ class Promotion(RuleBasedStateMachine):
         assert sorted(queued) == sorted(set(self.waiting.values()) - settled)
 
 
-TestPromotion = Promotion.TestCase
+@pytest.mark.requirement("I-REVIEW", "I-CONTRADICTION", "I-REJECTION")
+class TestPromotion(Promotion.TestCase):  # type: ignore[name-defined,misc]
+    pass

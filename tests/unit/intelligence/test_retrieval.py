@@ -67,6 +67,7 @@ IDV = ("identity_verified", ["placed_by", "identity_verified"])
 AMOUNT = ("amount", ["amount"])
 
 
+@pytest.mark.requirement("I-PROVENANCE")
 def test_an_item_says_what_the_edge_says_and_where_it_is_found_again() -> None:
     first = retrieved(graph_of(*REFUND), query(AMOUNT))[0]
     assert first == EvidenceItem(
@@ -109,6 +110,7 @@ def test_a_seed_that_is_not_there_names_nothing() -> None:
     assert explained(graph_of(*REFUND), asked) == {"amount": "missing"}
 
 
+@pytest.mark.requirement("I-CONFLICT")
 def test_several_values_are_a_conflict_and_all_of_them_stay_visible_without_a_name() -> None:
     graph = graph_of(*REFUND, edge(ORDER, "amount", ORDER, value=9000))
     items = retrieved(graph, query(AMOUNT, IDV))
@@ -117,6 +119,7 @@ def test_several_values_are_a_conflict_and_all_of_them_stay_visible_without_a_na
     assert explained(graph, query(AMOUNT, IDV)) == {"amount": "conflict"}
 
 
+@pytest.mark.requirement("I-CONFLICT")
 def test_values_that_look_alike_and_are_not_equal_are_a_conflict() -> None:
     for one, other in [(1, True), (0, False), ("4200", 4200), (None, 0)]:
         graph = graph_of(edge(ORDER, "amount", ORDER, value=one), edge(ORDER, "amount", ORDER, value=other))
@@ -132,6 +135,7 @@ def test_two_sources_that_agree_are_no_conflict_and_the_newest_is_named() -> Non
     ]
 
 
+@pytest.mark.requirement("I-UNTRUSTED")
 @pytest.mark.parametrize("broken", [1, 2])
 def test_an_untrusted_edge_anywhere_on_the_path_gives_no_name(broken: int) -> None:
     edges = [dict(one) for one in REFUND]
@@ -140,6 +144,7 @@ def test_an_untrusted_edge_anywhere_on_the_path_gives_no_name(broken: int) -> No
     assert explained(graph_of(*edges), query(IDV)) == {"identity_verified": "untrusted"}
 
 
+@pytest.mark.requirement("I-UNTRUSTED")
 def test_an_untrusted_statement_can_neither_take_nor_spoil_a_name() -> None:
     graph = graph_of(*REFUND, edge(ORDER, "amount", ORDER, value=1, integrity="untrusted"))
     items = retrieved(graph, query(AMOUNT))
@@ -161,6 +166,7 @@ def test_one_name_asked_for_twice_must_be_answered_twice_and_alike() -> None:
         assert names(retrieved(graph, query(AMOUNT, ("amount", [other])))) == {}
 
 
+@pytest.mark.requirement("I-CONFLICT", "I-HOPS")
 def test_no_name_is_given_where_a_bound_may_hide_a_conflict() -> None:
     hidden = edge(ORDER, "amount", ORDER, value=9000)
     graph = graph_of(*REFUND, hidden)
@@ -171,6 +177,7 @@ def test_no_name_is_given_where_a_bound_may_hide_a_conflict() -> None:
         assert explained(graph, query(AMOUNT, **bounds)) == {"amount": "cut_off"}
 
 
+@pytest.mark.requirement("I-HOPS")
 def test_a_path_longer_than_the_hops_is_cut_off_although_an_edge_of_it_is_seen() -> None:
     round_trip = graph_of(edge(ORDER, "placed_by", CUSTOMER), edge(CUSTOMER, "last_order", ORDER))
     asked = query(("last", ["placed_by", "last_order"]), hops=1)
@@ -183,6 +190,7 @@ def test_without_hops_or_seeds_nothing_is_found() -> None:
     assert retrieved(graph_of(*REFUND), query(AMOUNT, seeds=())) == ()
 
 
+@pytest.mark.requirement("I-SNAPSHOT")
 def test_an_old_snapshot_answers_as_it_did_whatever_came_later() -> None:
     graph = graph_of(*REFUND)
     before = retrieved(graph, query(AMOUNT, IDV))
@@ -198,6 +206,7 @@ def test_an_old_snapshot_answers_as_it_did_whatever_came_later() -> None:
     assert now(GraphKnowledge(graph).snapshot()) == "kg_2"
 
 
+@pytest.mark.requirement("I-SNAPSHOT-KNOWN")
 @pytest.mark.parametrize(
     "snapshot", ["kg_2", "kg_01", "kg_-1", "kg_", "1", "kg_1 ", "kg_2026_05_03_T0930", "kg_" + "9" * 40]
 )
@@ -253,6 +262,7 @@ def naive(edges: list[dict[str, Any]], seed: str, path: list[str]) -> list[Any]:
     return values
 
 
+@pytest.mark.requirement("I-CONFLICT", "I-HOPS")
 @given(
     EDGES,
     st.lists(st.sampled_from("pq"), min_size=1, max_size=3),
@@ -288,6 +298,7 @@ def item(name: str | None = "amount", observed_at_us: int = OBSERVED_US) -> Evid
     )
 
 
+@pytest.mark.requirement("I-FRESH")
 def test_a_stale_item_loses_its_name_and_stays() -> None:
     limited = [EvidencePath(name="amount", path=("amount",), max_age_s=60)]
     second = 1_000_000
@@ -319,6 +330,7 @@ def edge_id(graph: MemoryGraph, predicate: str) -> str:
     return next(one["edge_id"] for one in found if one["predicate"] == predicate)
 
 
+@pytest.mark.requirement("I-SNAPSHOT")
 def test_a_withdrawn_item_is_gone_at_the_head_and_still_there_at_its_snapshot() -> None:
     graph = graph_of(*REFUND)
     before = {one.name for one in retrieved(graph, query(AMOUNT))}

@@ -53,6 +53,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+@pytest.mark.requirement("I-SNAPSHOT", "I-EDGE-EVIDENCE")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -79,6 +80,7 @@ def test_the_file_itself_refuses_to_change_the_history_of_a_graph(file: Path, st
         assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("edges", "nodes")] == before
 
 
+@pytest.mark.requirement("I-EDGE-EVIDENCE")
 def test_the_evidence_for_a_withdrawal_is_kept(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         row = connection.execute("SELECT valid_to, withdrawn_ref FROM edges WHERE edge_id = 'e1'").fetchone()

@@ -105,6 +105,7 @@ def lengths(stores: SqliteStores) -> list[int]:
     return [len(asyncio.run(store.read(one.run))) for one in BATCHES]
 
 
+@pytest.mark.requirement("J-ATOMIC", "J-GROUP")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_any_failing_operation_takes_down_its_whole_group_and_only_that(tmp_path: Path, after: bool) -> None:
     """The Nth operation fails, for every N until none is left to fail. A failed COMMIT is one of them."""
@@ -279,6 +280,7 @@ def test_more_waiting_commits_than_the_limit_are_refused_at_once(tmp_path: Path)
     stores.close()
 
 
+@pytest.mark.requirement("J-GROUP")
 def test_a_bug_in_one_act_reaches_its_caller_and_undoes_only_that_act(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
 

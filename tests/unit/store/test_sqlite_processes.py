@@ -10,6 +10,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.store.sqlite import SqliteStores
 from tests.suites.store_suite import draft, entries_after, verify
@@ -61,6 +63,7 @@ def commit_and_end(path: str, name: str, clients: str, rounds: str) -> None:
     stores.close()
 
 
+@pytest.mark.requirement("J-DURABLE")
 def test_whatever_was_acknowledged_survives_a_kill_and_the_chains_verify(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     acknowledged: defaultdict[str, int] = defaultdict(int)
@@ -87,6 +90,7 @@ def test_whatever_was_acknowledged_survives_a_kill_and_the_chains_verify(tmp_pat
     stores.close()
 
 
+@pytest.mark.requirement("J-SHARED")
 def test_processes_that_share_a_file_leave_no_gap(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     processes = [spawn("commit_and_end", path, name, 20, 5) for name in "abc"]

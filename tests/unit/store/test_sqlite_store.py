@@ -39,6 +39,7 @@ def filled(path: Path) -> None:
     stores.close()
 
 
+@pytest.mark.requirement("J-APPEND-ONLY")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -77,6 +78,7 @@ def test_the_file_itself_refuses_to_edit_or_delete_what_was_journalled(tmp_path:
 COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", '"by"', "body_digest", "prev_hash", "hash")
 
 
+@pytest.mark.requirement("J-APPEND-ONLY", "J-ERASE")
 @pytest.mark.parametrize("column", COLUMNS)
 def test_an_erasure_that_changes_any_other_column_is_refused(tmp_path: Path, column: str) -> None:
     filled(tmp_path / "store.db")
@@ -86,6 +88,7 @@ def test_an_erasure_that_changes_any_other_column_is_refused(tmp_path: Path, col
     connection.close()
 
 
+@pytest.mark.requirement("J-TENANT")
 def test_the_tenant_leads_every_unique_index(tmp_path: Path) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")
@@ -101,6 +104,7 @@ def test_the_tenant_leads_every_unique_index(tmp_path: Path) -> None:
     assert {column for _, column in found} == {"tenant"}
 
 
+@pytest.mark.requirement("J-ERASE")
 def test_erased_bytes_are_nowhere_in_the_files(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
     # Long enough to lie on pages of their own, which are free after the erasure and not used again.
@@ -134,6 +138,7 @@ def test_a_stream_longer_than_a_page_is_read_whole(tmp_path: Path) -> None:
     stores.close()
 
 
+@pytest.mark.requirement("J-DURABLE")
 def test_the_write_path_syncs_every_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
 
@@ -218,6 +223,7 @@ def test_a_closed_store_is_unavailable_and_closing_twice_is_harmless(tmp_path: P
         asyncio.run(stores.tenant("acme").read("run_a"))
 
 
+@pytest.mark.requirement("J-COMPARE-AND-SET", "J-GROUP")
 def test_of_many_who_claim_one_key_at_the_same_time_one_wins_and_the_rest_are_told(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
 
@@ -247,6 +253,7 @@ def test_of_many_who_claim_one_key_at_the_same_time_one_wins_and_the_rest_are_to
     stores.close()
 
 
+@pytest.mark.requirement("J-SHARED")
 def test_event_loops_on_many_threads_share_one_store(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
     faults: list[BaseException] = []

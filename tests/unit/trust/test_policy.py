@@ -39,6 +39,7 @@ from tests.policies import (
 EARLY = {root: value for root, value in FACTS.items() if root not in ("args", "evidence", "history", "provenance")}
 
 
+@pytest.mark.requirement("P-DEFAULT")
 def test_an_empty_set_allows_only_granted_reads():
     empty = policy()
     assert decide(empty, FACTS, LOOKUP).reason == "allowed_by_default"
@@ -85,6 +86,7 @@ def test_a_gate_is_only_missed_at_execute():
     assert decide(policies, FACTS, point="compile").reason == "allowed"
 
 
+@pytest.mark.requirement("P-LEVELS")
 @pytest.mark.parametrize("level", ["tenant", "pack"])
 def test_a_platform_deny_cannot_be_undone_below(level):
     deny = leveled(rule("R_NO", True, allow=False))
@@ -95,6 +97,7 @@ def test_a_platform_deny_cannot_be_undone_below(level):
     assert (decision.reason, decision.denying_rule_ids) == ("denied_by_rule", ("R_NO",))
 
 
+@pytest.mark.requirement("P-LEVELS")
 def test_an_equal_rule_at_a_lower_level_changes_nothing():
     deny = rule("R_NO", True, allow=False)
     below = leveled(deny, rule("R_YES", True), level="pack", bundle_id="POLICY_B", mode="observe")
@@ -103,6 +106,7 @@ def test_an_equal_rule_at_a_lower_level_changes_nothing():
         assert (decision.reason, decision.observed) == ("denied_by_rule", ("R_YES",))
 
 
+@pytest.mark.requirement("P-OBSERVE")
 def test_what_observes_is_reported_and_never_counts():
     watching = leveled(
         rule("R_YES", True), rule("R_NO", True, allow=False), rule("R_UNSURE", var("evidence.absent")),
@@ -125,6 +129,7 @@ def test_a_rule_that_is_not_enforced_is_passed_over_and_can_only_tighten():
     assert decide(policy(firm), facts(tenant__tier=1), NOTE).reason == "allowed"
 
 
+@pytest.mark.requirement("P-COMBINE")
 def test_gates_needs_prohibitions_and_bounds_are_united():
     one = rule("R_1", True, requires=["a", "b"], requires_approval_gate="GATE_LEGAL", arg_constraints={"x": {"max": 3}})
     two = rule("R_2", True, requires=["b", "c"], prohibits=["adp_x.y"], requires_approval_gate="GATE_FINANCE_APPROVAL",
@@ -143,6 +148,7 @@ def test_a_prohibited_capability_is_denied():
     assert decide(policies, FACTS, LOOKUP).reason == "allowed"
 
 
+@pytest.mark.requirement("P-COMBINE")
 def test_of_several_modes_the_strictest_counts():
     bound = {"x": {"max": 1}}
     low = rule("R_LOW", True, approval_mode="read_only", arg_constraints=bound)
@@ -230,6 +236,7 @@ def test_facts_that_are_no_facts_are_refused(bad):
         decide(policy(), bad)
 
 
+@pytest.mark.requirement("P-COMBINE")
 @given(bundle_sets(), st.sampled_from(POINTS), st.sampled_from(CAPABILITIES), st.randoms(use_true_random=False))
 def test_the_order_of_bundles_and_rules_changes_nothing(bundles, point, view, chance: random.Random):
     shuffled = []

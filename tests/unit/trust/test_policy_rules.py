@@ -200,6 +200,7 @@ def test_a_known_declaration_makes_lint_of_modes_exact():
     assert codes(leveled(equal), declared={REFUND.capability_id: "destructive"}) == ["mode_not_bounded"]
 
 
+@pytest.mark.requirement("P-OBSERVE")
 def test_observing_is_legal_only_below_a_level_that_enforces():
     watching = leveled(rule("R_1", True), level="tenant", mode="observe")
     assert codes(watching) == ["observe_not_covered"]
@@ -209,6 +210,7 @@ def test_observing_is_legal_only_below_a_level_that_enforces():
     policy(watching, leveled(rule("R_2", True), bundle_id="POLICY_B"))
 
 
+@pytest.mark.requirement("P-LEVELS")
 def test_a_rule_of_above_cannot_be_restated_below():
     above = leveled(rule("R_1", True, allow=False))
     passable = rule("R_1", True, allow=False, non_enforcing=True)

@@ -1,0 +1,59 @@
+"""What the registry shows to somebody: what the pack lists and permits, less what it prohibits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.action.registry import Registry, surface
+from contextos.contracts.codec import parse
+from contextos.contracts.tool import AdapterDefinition
+from tests.unit.control.example import adapters, pack, pack_json
+
+REFUND = "adp_payments.issue_refund"
+LAYER = "/tooling_layer"
+ALL = [f"{one['adapter_id']}.{one['capability']}" for one in pack_json()["tooling_layer"]["permissions"]]
+PLACE = ALL.index(REFUND)
+ROLES = frozenset({"support_agent"})
+SCOPES = frozenset({"orders.read", "payments.refund"})
+
+
+def shown(
+    changes: dict[str, Any], roles: frozenset[str] = ROLES, scopes: frozenset[str] = SCOPES, live: Any = None
+) -> dict[str, Any]:
+    """Why each capability that is not granted is withheld."""
+    capabilities = Registry().register(tuple((live or adapters()).values()))
+    found = surface(pack(changes), capabilities, roles, scopes)
+    assert [one.capability_id for one in found] == sorted(ALL), "every capability is listed"
+    return {one.capability_id: one.withheld for one in found if not one.granted}
+
+
+@pytest.mark.requirement("C-SURFACE")
+@pytest.mark.parametrize(("changes", "why"), [
+    ({f"{LAYER}/prohibitions/-": REFUND}, "prohibited"),
+    ({f"{LAYER}/permissions/{PLACE}/allow": False}, "no_permission"),
+    ({f"{LAYER}/permissions/{PLACE}/roles": ["support_lead"]}, "no_permission"),
+    ({f"{LAYER}/adapter_registry": [one for one in pack_json()["tooling_layer"]["adapter_registry"]
+                                    if one["adapter_id"] != "adp_payments"]}, "not_in_pack"),
+])  # fmt: skip
+def test_shown_is_what_is_listed_and_permitted_and_not_prohibited(changes: dict[str, Any], why: str) -> None:
+    assert shown({}) == {}
+    assert shown(changes) == {REFUND: why}
+
+
+@pytest.mark.requirement("C-SURFACE")
+def test_to_nobody_nothing_is_shown() -> None:
+    assert shown({}, roles=frozenset()) == dict.fromkeys(ALL, "no_permission")
+
+
+@pytest.mark.requirement("C-SURFACE")
+@pytest.mark.parametrize(("scopes", "withheld"), [
+    (SCOPES, {}), (frozenset({"orders.read"}), {REFUND: "scope_missing"}), (frozenset(), {REFUND: "scope_missing"}),
+])  # fmt: skip
+def test_a_capability_is_withheld_from_who_lacks_one_of_its_scopes(scopes: frozenset[str], withheld: Any) -> None:
+    live = adapters()
+    body = live["adp_payments"].to_json()
+    body["capabilities"][0]["required_scopes"] = ["payments.refund"]
+    live["adp_payments"] = parse(AdapterDefinition, body)
+    assert shown({}, scopes=scopes, live=live) == withheld

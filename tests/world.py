@@ -157,7 +157,7 @@ async def open_world(
             shutil.copy(EXAMPLE / name, path / name)
     clock = clock or ManualClock()
     keys = KeyRing.from_seed(b"k" * 32)
-    kept: Any = SqliteStores(path / "contextos.db", clock=clock) if stores == "sqlite" else MemoryStores(clock=clock)
+    kept = await _kept(stores, path, clock)
     with patch.dict(os.environ, SHOP_PAYMENTS=payments):
         loaded = load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
     adapters = {one.describe().adapter_id: one for one in loaded}
@@ -189,6 +189,17 @@ async def open_world(
             graph = example("graph.json")
             await kept.graph(TENANT).put(graph["nodes"], graph["edges"])
     return world
+
+
+async def _kept(stores: str, path: Path, clock: Any) -> Any:
+    """`memory`, `sqlite`, or the URL of a PostgreSQL database."""
+    if stores == "memory":
+        return MemoryStores(clock=clock)
+    if stores == "sqlite":
+        return SqliteStores(path / "contextos.db", clock=clock)
+    from contextos.store.postgres import PostgresStores
+
+    return await PostgresStores.open(stores, clock=clock)
 
 
 def _give_keys(tenant: dict[str, Any], seeds: Mapping[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from contextos import __version__
 from contextos.adapters.directory import FileDirectory
@@ -24,14 +24,17 @@ from contextos.contracts.ports import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports, due_now
 from contextos.engine.local import LocalEngine
-from contextos.engine.owner import Owner
-from contextos.errors import InvalidArtifact, Problem
-from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, refused
+from contextos.engine.owner import LeasedOwner, Owner
+from contextos.errors import InvalidArtifact, InvalidSettings, Problem
+from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_url, refused
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
 from contextos.store.witness import FileWitness
 from contextos.trust.seal import KeyRing, open_sealed
 from contextos.witnessing import Witnessing
+
+if TYPE_CHECKING:
+    from contextos.store.postgres import PostgresStores
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -49,8 +52,8 @@ class App:
 
     settings: Settings
     deployment: Deployment
-    stores: SqliteStores
-    owner: Owner
+    stores: SqliteStores | PostgresStores
+    owner: Owner | LeasedOwner
     engine: LocalEngine
     keys: KeyRing
     witnessing: Witnessing | None
@@ -87,8 +90,7 @@ async def open_app(settings: Settings) -> App:
     keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
     adapters = _adapters(settings)
     directory = FileDirectory(workspace / settings.directory)
-    stores = SqliteStores(workspace / settings.store, clock=clock)
-    owner = Owner(workspace / settings.store)
+    stores, owner = await _stores(settings)
 
     async def pause(duration_us: int) -> None:
         await asyncio.sleep(duration_us / 1e6)
@@ -114,6 +116,22 @@ async def open_app(settings: Settings) -> App:
     return app
 
 
+async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Owner | LeasedOwner]:
+    """The storage of a deployment, and who this process is to the leases in it."""
+    if not is_url(settings.store):
+        path = settings.workspace / settings.store
+        return SqliteStores(path, clock=SystemClock()), Owner(path)
+    try:
+        from contextos.store.postgres import PostgresStores
+    except ModuleNotFoundError as missing:
+        raise _no_postgres(missing) from None
+    return await PostgresStores.open(settings.store), LeasedOwner()
+
+
+def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
+    return refused("/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`")
+
+
 async def _tell(witnessing: Witnessing, deployment: Deployment) -> None:
     await witnessing.tell(deployment.tenants())
 
@@ -135,8 +153,7 @@ async def migrate(url: str) -> tuple[str | None, str]:
     try:
         from contextos.store import postgres_schema
     except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise refused("/store", "missing_extra", detail, "install `contextos[postgres]`") from None
+        raise _no_postgres(missing) from None
     return await postgres_schema.migrate(url)
 
 

@@ -49,6 +49,7 @@ class AdapterSetting:
 class Settings:
     """One deployment, fixed at start. Paths are relative to `workspace`.
 
+    `store` is a file of SQLite, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
     `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
     force; `unsafe` names the development stand-ins that are allowed; `witness` is a file outside the reach of who owns
     the store, told where each tenant's index and control streams stand (empty: a cut of them is not provable).
@@ -93,6 +94,11 @@ class Settings:
         return settings
 
 
+def is_url(store: str) -> bool:
+    """Whether `store` names a PostgreSQL database, and not a file of SQLite."""
+    return store.startswith(("postgresql://", "postgres://"))
+
+
 def check(settings: Settings) -> None:
     """Hold settings to their types and bounds, however they were made.
 
@@ -103,6 +109,9 @@ def check(settings: Settings) -> None:
         raise refused("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "directory", "keys", "profile"):
         _text(getattr(settings, name), f"/{name}")
+    if "://" in settings.store and not is_url(settings.store):
+        detail = "the URL in `/store` is not one of PostgreSQL"
+        raise refused("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
     if settings.witness != "":
         _text(settings.witness, "/witness")
     for name in ("packs", "unsafe"):

@@ -25,7 +25,8 @@ ENVIRONMENT: Final = {
 
 MEANING: Final = {
     "workspace": "the directory that holds everything below; it is the one with `contextos.toml`",
-    "store": "the file of journals, documents and the graph",
+    "store": "journals, documents and the graph: a file of SQLite, or the URL of a PostgreSQL database after "
+    "`contextos migrate` (extra `postgres`)",
     "directory": "who is who: users, agents and approvers by tenant (needs `unsafe_local_directory`)",
     "keys": "the directory of key files; `runtime.key` signs heads, claims, exports and packs",
     "profile": "pinned in every run: `embedded` or `service`",

@@ -81,6 +81,24 @@ class Owner:
             self.alive(path.stem)
 
 
+class LeasedOwner:
+    """This process, where others may be on other machines: nobody can ask them, so their leases tell.
+
+    Whoever holds a lease counts as alive until it runs out (`lease_ttl_s`), and is then taken over.
+    """
+
+    def __init__(self) -> None:
+        self.id = secrets.token_hex(8)
+        self._closed = False
+
+    def alive(self, owner_id: str) -> bool:
+        """Whether `owner_id` may still be driving."""
+        return owner_id != self.id or not self._closed
+
+    def close(self) -> None:
+        self._closed = True
+
+
 def _locked(path: Path) -> int:
     """A descriptor with the lock of `path`. Another process may have removed the file before it was locked."""
     while True:

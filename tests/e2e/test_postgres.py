@@ -20,6 +20,7 @@ from contextos.cli.workspace import Workspace, seed
 from contextos.contracts.journal import Batch, Write
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import ChainBroken
+from contextos.store.clock import SystemClock
 from contextos.store.witness import FileWitness
 from contextos.witnessing import Witnessing
 from tests.postgres import Database, Server, own_server
@@ -48,7 +49,7 @@ def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path:
 
 def test_a_hundred_callers_of_one_act_pay_it_once(tmp_path: Path, database: Database) -> None:
     async def go() -> None:
-        world = await open_world(tmp_path, stores=database.app)
+        world = await open_world(tmp_path, stores=database.app, clock=SystemClock())
         asked = [request(900, f"req_{number % 10}") for number in range(100)]
         views = await asyncio.gather(*(world.invoke(body) for body in asked))
         assert len({view.run_id for view in views}) == 10

@@ -16,7 +16,7 @@ from contextos.action.registry import Registry
 from contextos.audit import NOWHERE, Replayed, replay_tape
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.codec import canonical, digest, loads, parse
-from contextos.contracts.journal import ENTRY_FORMAT, Document, Entry
+from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, Batch, Document, Draft, Entry
 from contextos.contracts.model import Model, Name, Positive
 from contextos.contracts.ports import Keys
 from contextos.control.catalog import Catalog
@@ -33,8 +33,16 @@ EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
 MAX_LINE_BYTES: Final = 1 << 24
 
 
-async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> bytes:
-    """Runs as JSON lines: a signed manifest over every count and head, the entries, and the artifacts they pin."""
+async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str], *, by: str) -> bytes:
+    """Runs as JSON lines: a signed manifest over every count and head, the entries, and the artifacts they pin.
+
+    What leaves is on record before it does: an entry of the tenant's control stream says which runs, and who took
+    them (`by`, recorded and not checked).
+
+    Raises:
+        NotFound: no such run in this tenant.
+        ChainBroken: a run does not verify; nothing is exported.
+    """
     store = app.ports.stores.tenant(tenant_id)
     streams: list[dict[str, Any]] = []
     lines: list[bytes] = []
@@ -54,6 +62,9 @@ async def export(app: Deployment, tenant_id: str, run_ids: Sequence[str]) -> byt
             lines.append(canonical({"artifact": pin, "body": orjson.loads(document.body)}))
     manifest = {"tenant": tenant_id, "streams": streams, "lines": [digest(line) for line in lines[_entries(streams) :]]}
     sealed = seal(EXPORT_TYPE, canonical(manifest), app.ports.keys, "export")
+    body = canonical({"by": by, "runs": {stream["stream"]: stream["head"] for stream in streams}})
+    draft = Draft("runs.exported", "", app.ports.clock.now_us(), by, body, app.ports.entropy.take(16))
+    await store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),)))
     return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
 
 

@@ -37,7 +37,7 @@ def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path:
         assert [one["amount_inr"] for one in world.refunds()] == [900, 4200]
         verified = await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         assert {one.stream for one in verified} == {"index", "control", small.run_id, view.run_id}
-        raw = await exports.export(world.deployment, TENANT, [small.run_id, view.run_id])
+        raw = await exports.export(world.deployment, TENANT, [small.run_id, view.run_id], by="test")
         replayed = await exports.replay_export(exports.read_export(raw, world.keys))
         assert [one.record_hash for one in replayed] == [
             one.record["record_hash"] for one in (small, view) if one.record

@@ -42,7 +42,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
         waiting = await world.invoke(request(4200, "req_1"))
         await world.approve(waiting.run_id)
         other = await world.invoke(request(2500, "req_2"))
-        raw = await exports.export(world.deployment, TENANT, [waiting.run_id, other.run_id])
+        raw = await exports.export(world.deployment, TENANT, [waiting.run_id, other.run_id], by="test")
         world.close()
         return raw, world.keys, waiting.run_id
 
@@ -370,7 +370,8 @@ def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missi
             await audit.replay(world.deployment, TENANT, run_id)
         assert error.value.seq == message
         assert "erased" in str(error.value)
-        streams = exports.read_export(await exports.export(world.deployment, TENANT, [run_id]), world.keys).streams
+        raw = await exports.export(world.deployment, TENANT, [run_id], by="test")
+        streams = exports.read_export(raw, world.keys).streams
         assert [entry.seq for entry in streams[run_id] if entry.body is None] == sorted([*noted, message])
         world.close()
 
@@ -439,7 +440,7 @@ def test_a_database_taken_back_whole_is_only_found_by_a_witness_outside(tmp_path
             connection.execute("VACUUM INTO ?", (str(tmp_path / "yesterday.db"),))
         later = await world.invoke(request(4200, "req_2"))
         await world.approve(later.run_id)
-        witness = await exports.export(world.deployment, TENANT, [later.run_id])
+        witness = await exports.export(world.deployment, TENANT, [later.run_id], by="test")
         world.close()
         for name in ("contextos.db", "contextos.db-wal", "contextos.db-shm"):
             (tmp_path / name).unlink(missing_ok=True)
@@ -454,17 +455,21 @@ def test_a_database_taken_back_whole_is_only_found_by_a_witness_outside(tmp_path
     run(go())
 
 
-@pytest.mark.requirement("T-EXPORT-TENANT")
+@pytest.mark.requirement("T-EXPORT-TENANT", "P-ACTS-EXPORT")
 def test_an_export_holds_runs_of_its_tenant_only(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(Exception, match="there is no run"):
-            await exports.export(world.deployment, "tenant_other_prod", [view.run_id])
-        raw = await exports.export(world.deployment, TENANT, [view.run_id])
+            await exports.export(world.deployment, "tenant_other_prod", [view.run_id], by="test")
+        raw = await exports.export(world.deployment, TENANT, [view.run_id], by="test")
         manifest = orjson.loads(raw.split(b"\n")[0])["manifest"]
         assert orjson.loads(base64.b64decode(manifest["payload"]))["tenant"] == TENANT
         assert set(exports.read_export(raw, world.keys).streams) == {view.run_id}
+        control = await world.stores.tenant(TENANT).read("control")
+        assert (control[-1].kind, control[-1].by) == ("runs.exported", "test")
+        assert list(orjson.loads(control[-1].body or b"")["runs"]) == [view.run_id]
+        assert await world.stores.tenant("tenant_other_prod").read("control") == []
         world.close()
 
     run(go())

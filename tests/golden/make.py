@@ -107,9 +107,9 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await runs(world)
-        files = {"refunds": await exports.export(world.deployment, TENANT, list(made.values()))}
+        files = {"refunds": await exports.export(world.deployment, TENANT, list(made.values()), by="test")}
         export = exports.read_export(files["refunds"], world.keys)
-        alone = await exports.export(world.deployment, TENANT, [made["approved"]])
+        alone = await exports.export(world.deployment, TENANT, [made["approved"]], by="test")
         entries = list(export.streams[made["approved"]])
         artifacts = alone.split(b"\n")[1 + len(entries) : -1]
         for title, spoil in SPOILED.items():

@@ -97,6 +97,7 @@ def export(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where to; a file that is there is not replaced.")
     ],
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who exports; kept in the control ledger.")] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -104,10 +105,12 @@ def export(
     """Write runs to a file that others can verify and replay."""
 
     async def act(session: Session) -> Any:
+        from getpass import getuser
+
         from contextos.exports import export
 
         run_ids = [await session.run_id(run) for run in dict.fromkeys(runs)]
-        raw = await export(session.deployment, session.tenant_id, run_ids)
+        raw = await export(session.deployment, session.tenant_id, run_ids, by=by or getuser())
         kid = session.app.keys.kids("export")[0]
         public = session.app.keys.public_key("export", kid)
         assert public is not None, "the key that signs is trusted"

@@ -69,7 +69,7 @@ class App:
             await _tell(self.witnessing, self.deployment)
 
     def close(self) -> None:
-        """Finish what is queued and let go of leases and files."""
+        """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""
         self.deployment.close()
         self.stores.close()
         self.owner.close()

@@ -114,6 +114,8 @@ def check(settings: Settings) -> None:
         raise refused("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
     if settings.witness != "":
         _text(settings.witness, "/witness")
+        if "\0" in settings.witness:
+            raise refused("/witness", "bad_setting", "`/witness` is no path", "name a file")
     for name in ("packs", "unsafe"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from contextos import audit
-from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, WitnessedHead, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, WitnessedHead, genesis, link
 from contextos.errors import ChainBroken, Integrity, Unavailable
 from contextos.store.memory import MemoryStores
 from contextos.store.witness import FileWitness
@@ -143,13 +143,7 @@ def test_a_witness_that_is_out_of_reach_is_told_later(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     told = Witnessing(stores, FileWitness(folder / "witness.jsonl"), keys, clock)
 
-    async def publish() -> None:
-        from contextos.contracts.journal import Batch
-
-        draft = Draft("artifact.published", "x", 1, "me", b"{}", bytes(16))
-        await stores.tenant(TENANT).commit(Batch(run=CONTROL, shared=((CONTROL, draft),)))
-
-    asyncio.run(publish())
+    asyncio.run(published(stores, TENANT))
     with pytest.raises(Unavailable):
         asyncio.run(told.tell([TENANT]))
     folder.mkdir()
@@ -167,3 +161,68 @@ def test_lines_of_many_writers_never_mix(tmp_path: Path) -> None:
     found = asyncio.run(FileWitness(path).heads(TENANT))
     assert sorted(found) == sorted(heads * 8)
     assert os.stat(path).st_mode & 0o077 == 0
+
+
+def test_a_torn_line_is_passed_over_and_the_next_head_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "witness.jsonl"
+    heads = [WitnessedHead(TENANT, INDEX, seq, "h" * 64, "k", "s" * 128, 1) for seq in range(1, 4)]
+    asyncio.run(FileWitness(path).put(heads[:2]))
+    path.write_bytes(path.read_bytes()[:-100])
+    assert list(asyncio.run(FileWitness(path).heads(TENANT))) == heads[:1]
+    asyncio.run(FileWitness(path).put(heads[2:]))
+    assert list(asyncio.run(FileWitness(path).heads(TENANT))) == [heads[0], heads[2]]
+
+
+def test_readers_never_see_half_of_what_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "witness.jsonl"
+    heads = [WitnessedHead(TENANT, INDEX, seq, "h" * 200, "k", "s" * 128, 1) for seq in range(1, 60)]
+
+    async def writing_and_reading() -> None:
+        writer = asyncio.gather(*(FileWitness(path).put(heads) for _ in range(20)))
+        while not writer.done():
+            assert len(await FileWitness(path).heads(TENANT)) % len(heads) == 0
+        await writer
+
+    asyncio.run(writing_and_reading())
+
+
+async def published(stores: MemoryStores, tenant: str) -> None:
+    draft = Draft("artifact.published", "x", 1, "me", b"{}", bytes(16))
+    await stores.tenant(tenant).commit(Batch(run=CONTROL, shared=((CONTROL, draft),)))
+
+
+def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> None:
+    async def go() -> None:
+        stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        told = Witnessing(stores, witness, keys, clock)
+        for tenant in ("a", "b"):
+            await published(stores, tenant)
+        await told.tell(["a", "b"])
+        stores.tenant("a")._kept.streams.clear()
+        await published(stores, "b")
+        with pytest.raises(ChainBroken, match="of `a`"):
+            await told.tell(["a", "b"])
+        assert [one.seq for one in await witness.heads("b")] == [1, 2]
+
+    asyncio.run(go())
+
+
+def test_heads_that_were_put_out_of_order_hide_no_cut(tmp_path: Path) -> None:
+    async def go() -> None:
+        stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+        witness, early = FileWitness(tmp_path / "witness.jsonl"), FileWitness(tmp_path / "early.jsonl")
+        await published(stores, "a")
+        await Witnessing(stores, early, keys, clock).tell(["a"])
+        for _ in range(4):
+            await published(stores, "a")
+        await Witnessing(stores, witness, keys, clock).tell(["a"])
+        await witness.put(await early.heads("a"))
+        kept = stores.tenant("a")._kept.streams
+        kept[CONTROL] = kept[CONTROL][:1]
+        await published(stores, "a")
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await Witnessing(stores, witness, keys, clock).tell(["a"])
+        assert len(await witness.heads("a")) == 2, "no fork was signed"
+
+    asyncio.run(go())

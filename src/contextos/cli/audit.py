@@ -82,12 +82,12 @@ def verify(
     if witness and not witness.is_file():
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
     if file is not None:
-        streams, told = _covered(file, trusted_key or [], workspace, tenant), None
+        streams, told, there = _covered(file, trusted_key or [], workspace, tenant), None, False
     else:
-        streams, told = within(workspace, tenant, partial(_stored, witness))
+        streams, told, there = within(workspace, tenant, partial(_stored, witness))
     total = sum(one["entries"] for one in streams)
     lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
-    lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told)]
+    lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told, there)]
     give({"verified": streams} | ({} if told is None else {"witnessed": told}), lines, as_json=as_json)
     return 0
 
@@ -105,12 +105,10 @@ def export(
     """Write runs to a file that others can verify and replay."""
 
     async def act(session: Session) -> Any:
-        from getpass import getuser
-
         from contextos.exports import export
 
         run_ids = [await session.run_id(run) for run in dict.fromkeys(runs)]
-        raw = await export(session.deployment, session.tenant_id, run_ids, by=by or getuser())
+        raw = await export(session.deployment, session.tenant_id, run_ids, by=by or _user())
         kid = session.app.keys.kids("export")[0]
         public = session.app.keys.public_key("export", kid)
         assert public is not None, "the key that signs is trusted"
@@ -139,16 +137,27 @@ async def _stored(witness: Path | None, session: Session) -> Any:
     return [
         {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
         for one in verified
-    ], told
+    ], told, bool(known)
 
 
-def _truncation(told: dict[str, int] | None) -> list[str]:
+def _truncation(told: dict[str, int] | None, there: bool) -> list[str]:
     """What can be said about entries that somebody may have cut off."""
     if told is None:
         return []
     if not told:
-        return ["truncation of index and control: not provable, there is no witness"]
+        why = "the witness knows nothing of this tenant" if there else "there is no witness"
+        return [f"truncation of index and control: not provable, {why}"]
     return ["witnessed: " + ", ".join(f"{stream} up to entry {seq}" for stream, seq in sorted(told.items()))]
+
+
+def _user() -> str:
+    """Who runs this process, as the machine knows them."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid:{os.getuid()}"
 
 
 async def _replayed(run: str, session: Session) -> Any:

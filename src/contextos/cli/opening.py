@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from contextos.errors import ContextOSError, InvalidInput, NotFound, Problem, Unavailable
+from contextos.errors import ChainBroken, ContextOSError, InvalidInput, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -100,16 +100,30 @@ def within(workspace: Path, tenant: str | None, act: Callable[[Session], Awaitab
         tenant_id = only_tenant(workspace / settings.directory) if tenant == "" else tenant or ""
         app = await open_app(settings)
         try:
+            concerned = [tenant_id] if tenant_id else app.deployment.tenants()
+            if app.witnessing:
+                # What was cut is found before anything is done, so that an exit code of 3 means that nothing was.
+                with _warning(Unavailable):
+                    for one in concerned:
+                        await app.witnessing.check(one)
             done = await act(Session(app, tenant_id))
-            try:
-                await app.tell_witness()
-            except Unavailable as error:  # what was done is done; the next command tells it
-                typer.echo(f"warning: {error}", err=True)
+            if app.witnessing:
+                with _warning(Unavailable, ChainBroken):
+                    await app.witnessing.tell(concerned)
             return done
         finally:
             app.close()
 
     return asyncio.run(inside())
+
+
+@contextmanager
+def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
+    """What is done is done, and the next command looks again: say so and go on."""
+    try:
+        yield
+    except errors as error:
+        typer.echo(f"warning: {error}", err=True)
 
 
 def only_tenant(directory: Path) -> str:

@@ -27,7 +27,8 @@ SESSION: Final = {
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    "lock_timeout": "10s",
+    # One tenant's stopped worker holds up the group that it is in no longer than this.
+    "lock_timeout": "2s",
     # A process that is stopped inside a transaction keeps its locks no longer than this.
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
@@ -44,6 +45,7 @@ FAULTS: Final = (
 _DAMAGED: Final = frozenset({"XX001", "XX002"})
 _DATA: Final = frozenset({"22", "23"})
 _AGAIN: Final = frozenset({"40"})
+_LOCKED: Final = "55P03"
 SOON_MS: Final = 100
 
 
@@ -72,7 +74,7 @@ def fault_of(fault: BaseException) -> ContextOSError:
 def is_callers_own(fault: BaseException) -> bool:
     """Whether a fault comes of one caller's input or of its order with others, and not of server or connection."""
     state = getattr(fault, "sqlstate", None) or ""
-    return state[:2] in _DATA | _AGAIN or isinstance(fault, ValueError)
+    return state[:2] in _DATA | _AGAIN or state == _LOCKED or isinstance(fault, ValueError)
 
 
 def may_be_repeated(fault: BaseException) -> bool:

@@ -7,6 +7,7 @@ refused, because then one forgotten condition would show one tenant's rows to an
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,13 +31,15 @@ _IS_THERE: Final = (
     "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
 )
-# A role is above the policies if it may ignore them, or may act as the owner and take them away.
+# A role is above the policies if it may become one that ignores them, or the owner, who can take them away.
 _ABOVE: Final = (
-    "SELECT bool_or(role.rolsuper OR role.rolbypassrls) OR EXISTS ("
+    "SELECT EXISTS ("
+    "  SELECT FROM pg_roles AS role"
+    "  WHERE (role.rolsuper OR role.rolbypassrls) AND pg_has_role(session_user, role.oid, 'MEMBER')) OR EXISTS ("
     "  SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     "  WHERE space.nspname = 'contextos' AND pg_has_role(session_user, relation.relowner, 'MEMBER'))"
-    " FROM pg_roles AS role WHERE role.rolname IN (session_user, current_user)"
 )
+_READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 _MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
 _WRONG_ROLE: Final = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
@@ -60,6 +63,8 @@ async def check_schema(url: str) -> None:
         if not await connection.fetchval(_MAY_USE):
             raise _unusable(url, "its role may not use the schema", "run `GRANT contextos_app TO` that role")
         _check_version(await connection.fetchval(_VERSION), url)
+        if await connection.fetchval(_READ_ONLY):
+            raise _unusable(url, "it is a standby, or read only", "name the server that takes writes")
         if await connection.fetchval(_ABOVE):
             raise _unusable(
                 url,
@@ -164,6 +169,13 @@ def _refusal(url: str, fault: BaseException) -> ContextOSError:
         return _unusable(url, "there is no such database", "make it with `createdb`, or mend the URL")
     if isinstance(fault, asyncpg.InsufficientPrivilegeError):
         return _unusable(url, f"its role lacks a right ({fault})", "use a role that has it, or grant it")
+    if isinstance(fault, asyncpg.UndefinedObjectError | asyncpg.ClientConfigurationError):
+        return _unusable(url, f"an option is not known ({fault})", "mend the options of the URL")
+    if isinstance(fault, asyncpg.PostgresError) and (fault.sqlstate or "").startswith("42"):
+        detail = f"what is in it is not as `contextos migrate` made it ({fault})"
+        return _unusable(url, detail, "restore it, or name an empty database")
+    if isinstance(fault, socket.gaierror):
+        return _unusable(url, f"no server is where it points ({fault.strerror})", "mend host and options of the URL")
     if isinstance(fault, ValueError) and not isinstance(fault, asyncpg.PostgresError):
         return _unusable(url, f"it cannot be read ({fault})", "write `postgresql://role:password@host:port/database`")
     return fault_of(fault)

@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from contextos.contracts.journal import Batch, Entry, genesis, link
 from contextos.errors import Conflict, ContextOSError, Unavailable
 from contextos.store.batch import nothing_signed
 from contextos.store.postgres_connections import (
+    CONNECT_TIMEOUT_S,
     FAULTS,
     SOON_MS,
     Connection,
@@ -73,7 +75,7 @@ class GroupWriter:
         self._queue: deque[_Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
-        self._closed = False
+        self._closed = self._abandoned = False
 
     async def commit(self, tenant: str, batch: Batch) -> None:
         """Commit one batch. Raises: `Conflict`, `InvalidInput`, `Unavailable`, `Integrity`."""
@@ -94,21 +96,26 @@ class GroupWriter:
         if self._task is not None:
             await asyncio.wait([self._task])
         if self._connection is not None:
-            await self._connection.close()
+            with suppress(*FAULTS):
+                await self._connection.close(timeout=CONNECT_TIMEOUT_S)
 
     def abandon(self) -> None:
         """Let go at once; what is queued or under way is answered with `Unavailable`."""
-        self._closed = True
+        self._closed = self._abandoned = True
         self._drop()
 
     async def _drain(self) -> None:
         group: list[_Job] = []
+        done = False
         try:
             while self._queue:
                 group = self._gather()
                 await self._settle(group)
+            done = True
         finally:
-            # Also the way out if the loop ends or of a bug: nobody is left waiting.
+            # Also the way out if the loop ends or of a bug: nobody is left waiting, and no lock is left behind.
+            if not done:
+                self._drop()
             self._task = None
             for job in [*group, *self._queue]:
                 _fail(job, Unavailable("store", "its writer has stopped"))
@@ -127,7 +134,7 @@ class GroupWriter:
             outcomes = await self._attempt(group)
         except (*FAULTS, ContextOSError, *_BUGS) as fault:
             self._drop()
-            if self._closed or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
+            if self._abandoned or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
                 error = fault if isinstance(fault, ContextOSError) else fault_of(fault)
                 for job in group:
                     _fail(job, error)
@@ -176,7 +183,7 @@ class GroupWriter:
             raise Unavailable("store", "a shared stream was written past its lock", retry_after_ms=SOON_MS)
 
     async def _open(self) -> Connection:
-        if self._closed and self._connection is None:
+        if self._abandoned:
             raise Unavailable("store", "it is closed")
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connect()

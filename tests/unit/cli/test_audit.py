@@ -123,6 +123,17 @@ def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witn
     assert shop.say("verify", "--witness", str(tmp_path / "nothing.jsonl")).code == 2
 
 
+def test_after_a_witnessed_cut_a_command_ends_before_it_does_anything(shop, tmp_path: Path) -> None:
+    settings = shop.path / "contextos.toml"
+    settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
+    assert shop.say("runs").code == 0
+    tamper(shop.path, "DELETE FROM journal WHERE run = 'control'")
+    before = shop.refunds()
+    said = shop.say("invoke", shop.request("next"), "--json")
+    assert (said.code, said.json["error"]["code"]) == (3, "chain_broken")
+    assert shop.refunds() == before
+
+
 def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
     settings = shop.path / "contextos.toml"
     settings.write_text('witness = "no/such/folder/witness.jsonl"\n' + settings.read_text())

@@ -98,6 +98,35 @@ def test_a_role_that_may_pass_row_level_security_is_refused(database: Database) 
     assert "may pass row-level security" in str(refusal(database.app))
 
 
+def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Database) -> None:
+    server = database.server
+    server.execute("CREATE ROLE contextos_test_above SUPERUSER NOLOGIN")
+    server.execute(
+        f"CREATE ROLE contextos_test_member LOGIN PASSWORD '{PASSWORD}' IN ROLE contextos_test_above, contextos_app"
+    )
+    try:
+        refused = refusal(server.named(database.name, "contextos_test_member"))
+        assert isinstance(refused, InvalidSettings)
+        assert "row-level security" in str(refused)
+    finally:
+        server.execute("DROP ROLE contextos_test_member")
+        server.execute("DROP ROLE contextos_test_above")
+
+
+def test_a_database_that_takes_no_writes_is_refused(database: Database) -> None:
+    database.execute(f"ALTER DATABASE {database.name} SET default_transaction_read_only = on")
+    refused = refusal(database.app)
+    assert isinstance(refused, InvalidSettings)
+    assert "read only" in str(refused)
+
+
+@pytest.mark.parametrize("option", ["no_such_option=1", "command_timeout=1"])
+def test_an_unknown_option_of_the_url_is_a_setting_to_mend(database: Database, option: str) -> None:
+    refused = refusal(database.app + ("&" if "?" in database.app else "?") + option)
+    assert isinstance(refused, InvalidSettings)
+    assert "option" in str(refused)
+
+
 def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres: Server) -> None:
     postgres.execute("DROP ROLE IF EXISTS contextos_test_owner")
     postgres.execute(f"CREATE ROLE contextos_test_owner LOGIN PASSWORD '{PASSWORD}'")

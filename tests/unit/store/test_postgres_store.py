@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import asyncpg
@@ -166,7 +169,7 @@ def test_every_session_syncs_its_commits_and_gives_up_locks_when_it_hangs(databa
         await connection.close()
         return found
 
-    assert asyncio.run(settings()) == ["on", "10s", "10s", "read committed"]
+    assert asyncio.run(settings()) == ["on", "10s", "2s", "read committed"]
 
 
 def test_without_a_clock_of_ours_the_servers_clock_judges_deadlines(database: Database) -> None:
@@ -386,3 +389,62 @@ def test_a_caller_that_went_away_hinders_nobody(database: Database) -> None:
         return found
 
     assert {"run_0", "run_c"} <= asyncio.run(history())
+
+
+def test_what_is_queued_when_a_store_closes_is_finished_first(postgres: Server) -> None:
+    database = postgres.database()
+
+    async def go() -> list[object]:
+        stores = PostgresStores(database.app)
+        batches = [Batch(run, entries_after("acme", run, [], 2)) for run in ("run_a", "run_b", "run_c")]
+        commits = [asyncio.ensure_future(stores.tenant("acme").commit(batch)) for batch in batches]
+        await asyncio.sleep(0)
+        await stores.aclose()
+        return list(await asyncio.gather(*commits, return_exceptions=True))
+
+    assert asyncio.run(go()) == [None] * 3
+    assert database.execute("SELECT count(*) FROM contextos.journal")[0][0] == 6
+    database.drop()
+
+
+LEAVING = """
+import asyncio, sys, warnings
+warnings.simplefilter("ignore")  # the loop is closed under asyncpg, which then cannot say goodbye
+from contextos.contracts.journal import CONTROL, Batch, Draft
+from contextos.store.postgres import PostgresStores
+
+stores = PostgresStores(sys.argv[1])
+batch = Batch(CONTROL, shared=((CONTROL, Draft("note", "", 1, "me", b"{}", bytes(16))),))
+
+async def leave():
+    tasks = [asyncio.ensure_future(stores.tenant("acme").commit(batch)) for _ in range(200)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+asyncio.run(leave())
+print("left", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_event_loop_that_ends_in_the_middle_of_a_commit_leaves_no_lock_behind(postgres: Server) -> None:
+    database = postgres.database()
+    line = [sys.executable, "-c", LEAVING, database.app]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"left\n"
+        held = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' AND datname = current_database()"
+        # The server itself lets go after ten seconds; this looks for far less.
+        for _ in range(40):
+            if not database.execute(held):
+                break
+            time.sleep(0.05)
+        assert not database.execute(held), "a transaction is held open by nobody"
+
+        async def another() -> None:
+            others = PostgresStores(database.app)
+            await others.tenant("acme").commit(Batch(CONTROL, shared=((CONTROL, draft("note")),)))
+            await others.aclose()
+
+        asyncio.run(another())
+        left.communicate()
+    database.drop()

@@ -13,7 +13,7 @@ from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.store import postgres_writer
 from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_connections import Connections, connect, fault_of
+from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
 from contextos.store.postgres_writer import GroupWriter
 from tests.postgres import Database, Server, awaited, own_server
 from tests.suites.store_suite import draft, entries_after, verify
@@ -287,7 +287,7 @@ def test_a_process_that_hangs_inside_a_transaction_holds_up_nobody_for_long(data
         await held.execute("UPDATE contextos.documents SET body = 'held' WHERE key = 'run_a'")
         write = Write("keys", "run_a", 1, b"next")
         await asyncio.wait_for(stores.tenant("acme").commit(Batch("run_a", writes=(write,))), 5)
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
+        with pytest.raises(FAULTS):
             await held.execute("COMMIT")
         held.terminate()
         await stores.aclose()

@@ -29,7 +29,6 @@ USUAL: Final = 500
 _DECEIVING: Final = re.compile(
     "[<>\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-_FLOAT: Final = re.compile(rb"[0-9][.e]").search
 SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _MAX_STEM_CHARS: Final = 200
 
@@ -43,20 +42,7 @@ def one_line(value: Any) -> str:
     Raises:
         MalformedJson: `value` is not I-JSON.
     """
-    return undeceiving(_canonical(value).decode())
-
-
-def _canonical(value: Any) -> bytes:
-    """What `canonical` gives of a JSON value, found without a walk where the text shows that nothing needs one.
-
-    Sorted output is canonical where there is no float (a digit, then `.` or `e`), no null (which NaN becomes) and no
-    key beyond ASCII. A text that only looks so takes the walk, to the same end.
-    """
-    try:
-        raw = orjson.dumps(value, option=SORTED)
-    except TypeError:
-        return canonical(value)
-    return raw if raw.isascii() and b"null" not in raw and not _FLOAT(raw) else canonical(value)
+    return undeceiving(canonical(value).decode())
 
 
 def undeceiving(text: str) -> str:

@@ -58,16 +58,6 @@ class App:
     keys: KeyRing
     witnessing: Witnessing | None
 
-    async def tell_witness(self) -> None:
-        """Tell the witness, if there is one, how far the streams of this deployment's tenants have grown.
-
-        Raises:
-            ChainBroken: something that was witnessed is gone.
-            Unavailable: the witness did not answer.
-        """
-        if self.witnessing:
-            await _tell(self.witnessing, self.deployment)
-
     def close(self) -> None:
         """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""
         self.deployment.close()

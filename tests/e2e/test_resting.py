@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contextos import audit, deployment
+from contextos.action import delivery, tool_gateway
 from contextos.contracts.codec import canonical, parse
 from contextos.contracts.journal import Batch, Draft, Parked, link
 from contextos.contracts.run import InvokeRequest
@@ -191,6 +192,23 @@ def test_what_an_adapter_does_to_its_arguments_reaches_nobody_else(tmp_path: Pat
     view = run(world.approve(view.run_id))
     assert (view.state, pays.given, derived) == ("completed", [{"iban": "DE1"}], [view.run_id])
     assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+
+
+def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second line: as if the copies of the first one were missing."""
+    monkeypatch.setattr(tool_gateway, "own_copy", lambda value: value)
+    monkeypatch.setattr(delivery, "own_copy", lambda value: value)
+    world = run(open_world(tmp_path, pack=with_payee))
+    reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
+    world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
+    view = run(world.invoke(request(4200, "req_shared", payee={"iban": "DE1"})))
+    reads.given[0]["iban"] = "XX9"
+    view = run(world.approve(view.run_id))
+    failure = view.record["rationale"]["failures"][0]
+    assert (failure["code"], pays.given, world.refunds()) == ("approval_void", [], [])
+    assert "not those that were shown" in failure["detail"]
 
 
 def test_what_a_caller_does_to_a_view_reaches_no_other_caller(tmp_path: Path) -> None:

@@ -181,8 +181,7 @@ class Delivery:
 
     def _outcome(
         self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None,
-        began_us: int,
-        approval: Redeemed | None, why: str,
+        began_us: int, approval: Redeemed | None, why: str,
     ) -> dict[str, Any]:  # fmt: skip
         status, output, error, redacted = self._judge(capability, reply, outcome, why)
         effect = capability.definition.kind == "write"
@@ -218,13 +217,9 @@ class Delivery:
     ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
         """What the reply amounts to. Unsafe output is quarantined: only the reason is kept."""
         if reply is None:
+            status: ToolStatus = "paused" if outcome == "unknown" else "failed"
             code = "effect_uncertain" if outcome == "unknown" else "tool_failed"
-            return (
-                ("paused" if outcome == "unknown" else "failed"),
-                None,
-                ToolError(code=code, message=why, retryable=True),
-                (),
-            )
+            return status, None, ToolError(code=code, message=why, retryable=True), ()
         if reply.error is not None:
             said, applied, unsafe = self.outside.cleanse(reply.error.to_json())
             if unsafe:
@@ -243,12 +238,8 @@ class Delivery:
             return "failed", None, ToolError(code="unsafe_output", message=message), ()
         output, applied, unsafe = self.outside.cleanse(reply.output)
         if unsafe:
-            return (
-                "failed",
-                None,
-                ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer),
-                applied,
-            )
+            told = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
+            return "failed", None, told, applied
         return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:

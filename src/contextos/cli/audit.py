@@ -114,10 +114,12 @@ def export(
         assert public is not None, "the key that signs is trusted"
         return run_ids, raw, public.hex()
 
+    if out.exists():
+        raise _exists(out)
     run_ids, raw, key = within(workspace, tenant, act)
     _write_new(out, raw)
     lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes"]
-    lines += [f"next: contextos {act} {out} --trusted-key {key}" for act in ("verify", "replay")]
+    lines += [f"next: contextos {command} {out} --trusted-key {key}" for command in ("verify", "replay")]
     give({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
     return 0
 
@@ -206,6 +208,10 @@ def _ring(trusted: list[str]) -> Any:
         raise InvalidInput(problem) from None
 
 
+def _exists(path: Path) -> InvalidInput:
+    return InvalidInput(Problem("", "exists", f"`{path}` is there already", "name a new file"))
+
+
 def _write_new(path: Path, raw: bytes) -> None:
     """Make a file, whole or not at all. Refuses to replace one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -216,7 +222,7 @@ def _write_new(path: Path, raw: bytes) -> None:
         finally:
             part.unlink()
     except FileExistsError:
-        raise InvalidInput(Problem("", "exists", f"`{path}` is there already", "name a new file")) from None
+        raise _exists(path) from None
     except OSError as error:
         detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None

@@ -22,9 +22,10 @@ def migrate(
 
     from contextos.app import Settings
     from contextos.app import migrate as bring_up_to_date
+    from contextos.settings import is_url
 
     place = url or Settings.read(workspace).store
-    if not url and "://" not in place:
+    if not url and not is_url(place):
         give({"store": place, "before": None, "after": None}, [_FILE.format(place)], as_json=as_json)
         return 0
     before, after = asyncio.run(bring_up_to_date(place))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import Approver, Principals
-from contextos.contracts.journal import Batch, Document, Entry, Logged, Timeout, WitnessedHead, Write
+from contextos.contracts.journal import Batch, Document, Entry, Logged, SignedHead, Timeout, WitnessedHead, Write
 from contextos.contracts.policy import CapabilityView, Point, PolicyDecision
 from contextos.contracts.scope import Action, Redeemed, StepCall
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
@@ -65,7 +65,7 @@ class Store(Protocol):
         """Documents of a collection: the one with `key`, or those that begin with `prefix`, by key, after `after`."""
         ...
 
-    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
+    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
         ...
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Protocol
 
 from contextos.contracts.identity import Approver, Principals
-from contextos.contracts.journal import Batch, Document, Entry
+from contextos.contracts.journal import Batch, Document, Entry, SignedHead
 from contextos.contracts.ports import Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
@@ -128,7 +128,7 @@ class SimulatedStore:
         await _read(self.host, f"store.scan.{collection}")
         return await self.kept.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
 
-    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
+    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")
         return await self.kept.signed_heads(stream)
 

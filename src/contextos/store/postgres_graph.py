@@ -6,7 +6,6 @@ are never changed but for the commit that withdraws them. One query per hop, wha
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import orjson
 
 from contextos.store.edges import Change, Edge, Node, Stored, change, derived, judged_edges, judged_nodes
 from contextos.store.postgres_connections import Connection, Connections, is_text, named_tenant
+from contextos.store.walk import Walk
 
 _HEAD: Final = "SELECT head FROM contextos.graph_commits WHERE tenant = $1"
 # Also locks the row until the commit; 0 is the head of a graph that is empty.
@@ -76,47 +76,19 @@ class PostgresGraph:
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """A node leads to the first `fan_out` edges, by id, that no earlier hop has found."""
-        found: dict[str, tuple[int, bytes]] = {}
-        reached = {seed for seed in seeds if is_text(seed)}
-        frontier = set(reached)
-        touched: Counter[str] = Counter()
+        walk = Walk(filter(is_text, seeds), fan_out=fan_out, limit=limit)
         async with self._connections().transaction(self._tenant) as connection:
-            for hop in range(1, hops + 1):
-                if not frontier or len(found) >= limit:
+            for _ in range(hops):
+                if not (frontier := walk.frontier):
                     break
-                # As many more as a node has edges that were found before, so that those crowd out nobody.
-                wanted = max(fan_out, 0) + max((touched[node] for node in frontier), default=0)
-                rows = await connection.fetch(_HOP, self._tenant, at, wanted, sorted(frontier))
-                fresh = _fresh(rows, found, max(fan_out, 0))
-                for edge_id in sorted(fresh):
-                    src, dst, body = fresh[edge_id]
-                    found[edge_id] = (hop, body)
-                    touched.update({src, dst})
-                frontier = {end for src, dst, _ in fresh.values() for end in (src, dst)} - reached
-                reached |= frontier
-        first = list(found.items())[: max(limit, 0)]
-        return [{**orjson.loads(body), "edge_id": edge_id, "hop": hop} for edge_id, (hop, body) in first]
+                walk.take(await connection.fetch(_HOP, self._tenant, at, walk.wanted, frontier))
+        return walk.edges()
 
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
         """The things as they were at commit `at`, by ceid; those that were not there are left out."""
         async with self._connections().transaction(self._tenant) as connection:
             rows = await connection.fetch(_NODES, self._tenant, [ceid for ceid in ceids if is_text(ceid)], at)
         return [{"ceid": ceid, "type": kind, "properties": orjson.loads(body)} for ceid, kind, body in rows]
-
-
-_Ends = tuple[str, str, bytes]
-
-
-def _fresh(rows: Iterable[Any], found: Mapping[str, Any], fan_out: int) -> dict[str, _Ends]:
-    """The edges of one hop: of each node the first `fan_out` that no earlier hop has found."""
-    fresh: dict[str, _Ends] = {}
-    led: defaultdict[str, int] = defaultdict(int)
-    for node, edge_id, src, dst, body in rows:
-        if edge_id not in found and led[node] < fan_out:
-            led[node] += 1
-            fresh[edge_id] = (src, dst, body)
-    return fresh
 
 
 async def _put(connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> int:

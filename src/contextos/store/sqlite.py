@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import Batch, Document, Draft, Entry, Write, genesis, link
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem
 from contextos.store.batch import nothing_signed, refuse_misfit
 from contextos.store.bounds import past
@@ -164,7 +164,7 @@ class SqliteStore:
                 rows = connection.execute(_SCAN, bounds).fetchall()
         return [Document(*row) for row in rows]
 
-    async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
+    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""
         with self._readers.connection() as connection:
             return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()

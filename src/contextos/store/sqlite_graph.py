@@ -7,8 +7,7 @@ stays readable and pinning costs nothing. One query per hop, whatever the size o
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import orjson
 from contextos.errors import InvalidInput, Problem
 from contextos.store.database import Readers
 from contextos.store.edges import Edge, Node, Stored, change, judged_edges, judged_nodes
+from contextos.store.walk import Walk
 from contextos.store.writer import Writer
 
 _HEAD: Final = "SELECT head FROM graph_commits WHERE tenant = ?"
@@ -69,46 +69,20 @@ class SqliteGraph:
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """A node leads to the first `fan_out` edges, by id, that no earlier hop has found."""
-        found: dict[str, tuple[int, bytes]] = {}
-        reached, frontier = set(seeds), set(seeds)
-        touched: Counter[str] = Counter()
+        walk = Walk(seeds, fan_out=fan_out, limit=limit)
         with self._readers.connection() as connection:
-            for hop in range(1, hops + 1):
-                if not frontier or len(found) >= limit:
+            for _ in range(hops):
+                if not (frontier := walk.frontier):
                     break
-                # As many more as a node has edges that were found before, so that those crowd out nobody.
-                wanted = max(fan_out, 0) + max((touched[node] for node in frontier), default=0)
-                places = (self._tenant, at, wanted, orjson.dumps(sorted(frontier)).decode())
-                fresh = _fresh(connection.execute(_HOP, places), found, max(fan_out, 0))
-                for edge_id in sorted(fresh):
-                    src, dst, body = fresh[edge_id]
-                    found[edge_id] = (hop, body)
-                    touched.update({src, dst})
-                frontier = {end for src, dst, _ in fresh.values() for end in (src, dst)} - reached
-                reached |= frontier
-        first = list(found.items())[: max(limit, 0)]
-        return [{**orjson.loads(body), "edge_id": edge_id, "hop": hop} for edge_id, (hop, body) in first]
+                places = (self._tenant, at, walk.wanted, orjson.dumps(frontier).decode())
+                walk.take(connection.execute(_HOP, places))
+        return walk.edges()
 
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
         """The things as they were at commit `at`, by ceid; those that were not there are left out."""
         with self._readers.connection() as connection:
             rows = [connection.execute(_NODE, (self._tenant, ceid, at)).fetchone() for ceid in sorted(set(ceids))]
         return [{"ceid": row[0], "type": row[1], "properties": orjson.loads(row[2])} for row in rows if row is not None]
-
-
-_Ends = tuple[str, str, bytes]
-
-
-def _fresh(rows: Iterable[Any], found: Mapping[str, Any], fan_out: int) -> dict[str, _Ends]:
-    """The edges of one hop: of each node the first `fan_out` that no earlier hop has found."""
-    fresh: dict[str, _Ends] = {}
-    led: defaultdict[str, int] = defaultdict(int)
-    for node, edge_id, src, dst, body in rows:
-        if edge_id not in found and led[node] < fan_out:
-            led[node] += 1
-            fresh[edge_id] = (src, dst, body)
-    return fresh
 
 
 def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: sqlite3.Connection) -> int:

@@ -98,6 +98,8 @@ def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     out.write_text("mine")
     assert shop.say("export", "req_small", "--out", str(out)).code == 2
     assert out.read_text() == "mine"
+    verified = {one["stream"]: one["entries"] for one in shop.say("verify", "--json").json["verified"]}
+    assert verified["control"] == 1, "what did not leave is not on record as if it had"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contextos import audit, deployment
-from contextos.action import delivery, tool_gateway
+from contextos.action import delivery
 from contextos.contracts.codec import canonical, parse
 from contextos.contracts.journal import Batch, Draft, Parked, link
 from contextos.contracts.run import InvokeRequest
@@ -198,7 +198,6 @@ def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second line: as if the copies of the first one were missing."""
-    monkeypatch.setattr(tool_gateway, "own_copy", lambda value: value)
     monkeypatch.setattr(delivery, "own_copy", lambda value: value)
     world = run(open_world(tmp_path, pack=with_payee))
     reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])

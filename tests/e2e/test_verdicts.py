@@ -1023,6 +1023,34 @@ def test_a_lost_payment_is_sent_again_under_its_key_only_if_that_is_still_paid_f
     run(go())
 
 
+def test_what_an_adapter_does_to_its_arguments_is_not_sent_again(tmp_path: Path) -> None:
+    def with_note(body: Body) -> None:
+        body["decision_layer"]["task_templates"][0]["steps"][2]["params"]["note"] = {"text": "as agreed"}
+
+    async def go() -> None:
+        world, wrapped = await opened(tmp_path, Case("completed", "completed", pack=with_note))
+        payments, sent = wrapped["adp_payments"], []
+        definition = payments.inner.describe().to_json()
+        definition["capabilities"][0]["input_schema"]["properties"]["note"] = {"type": "object"}
+        payments.definition = AdapterDefinition.model_validate(definition)
+
+        async def spoiling(capability: str, args: Any, context: CallContext) -> AdapterReply:
+            sent.append(args["note"]["text"])
+            args["note"]["text"] = "something else"
+            reply = await payments.inner.call(capability, {k: v for k, v in args.items() if k != "note"}, context)
+            if len(sent) == 1:
+                raise LostReply("the reply was lost after the money moved")
+            return reply
+
+        payments.call = spoiling
+        view = await world.invoke(request(900, "req_1"))
+        assert (view.state, sent) == ("completed", ["as agreed"] * 2)
+        await audited(world, view)
+        world.close()
+
+    run(go())
+
+
 DIRECTORIES = {
     "empty": "", "no_json": "{", "a_list": "[]", "no_lists": json.dumps({TENANT: {}}), "null": "null",
     "users_are_a_text": json.dumps({TENANT: {"users": "all", "agents": [], "approvers": []}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -173,17 +174,25 @@ def test_a_torn_line_is_passed_over_and_the_next_head_stands_on_a_line_of_its_ow
     assert list(asyncio.run(FileWitness(path).heads(TENANT))) == [heads[0], heads[2]]
 
 
-def test_readers_never_see_half_of_what_is_being_written(tmp_path: Path) -> None:
-    path = tmp_path / "witness.jsonl"
-    heads = [WitnessedHead(TENANT, INDEX, seq, "h" * 200, "k", "s" * 128, 1) for seq in range(1, 60)]
+@pytest.mark.parametrize("what", ["reads", "writes"])
+def test_who_reads_or_writes_waits_for_who_is_writing(tmp_path: Path, what: str) -> None:
+    witness = FileWitness(tmp_path / "witness.jsonl")
+    head = WitnessedHead(TENANT, INDEX, 1, "h" * 64, "k", "s" * 128, 1)
 
-    async def writing_and_reading() -> None:
-        writer = asyncio.gather(*(FileWitness(path).put(heads) for _ in range(20)))
-        while not writer.done():
-            assert len(await FileWitness(path).heads(TENANT)) % len(heads) == 0
-        await writer
+    async def go() -> None:
+        await witness.put([head])
+        with witness.path.open("ab") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            other.write(b'{"at_us":1,')
+            other.flush()
+            waits = asyncio.ensure_future(witness.heads(TENANT) if what == "reads" else witness.put([head]))
+            done, _ = await asyncio.wait([waits], timeout=0.2)
+            assert not done
+            other.truncate(other.tell() - len(b'{"at_us":1,'))
+        await waits
+        assert await witness.heads(TENANT) == [head] * (1 if what == "reads" else 2)
 
-    asyncio.run(writing_and_reading())
+    asyncio.run(go())
 
 
 async def published(stores: MemoryStores, tenant: str) -> None:

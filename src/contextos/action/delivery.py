@@ -154,6 +154,7 @@ class Delivery:
         try:
             fresh = began - first_us <= rule.key_ttl_s * 1_000_000
             if mode == "send" or (rule.strategy == "keyed" and fresh):
+                # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"

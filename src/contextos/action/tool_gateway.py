@@ -14,7 +14,6 @@ from typing import Final
 from contextos.action import guards
 from contextos.action.delivery import Delivery
 from contextos.action.guards import Governed, Refusal, Station
-from contextos.contracts.codec import own_copy
 from contextos.contracts.ids import derive
 from contextos.contracts.policy import PolicyDecision
 from contextos.contracts.refs import policy_ref
@@ -52,8 +51,7 @@ class Gateway:
             return self._refused(
                 call, tool_call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call))
             )
-        # A tree of its own: what a plan binds is shared with the request, the pack and other steps.
-        governed = Governed(call, capability, tool_call_id, key, own_copy(call.args))
+        governed = Governed(call, capability, tool_call_id, key, dict(call.args))
         for guard in GUARDS:
             passed = await guard(self.at, governed)
             if isinstance(passed, Refusal):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos.engine.owner import Owner
+from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidSettings
 
 HOLD = """
 import sys
-from contextos.engine.owner import Owner
+from contextos.engine.owner import LeasedOwner, Owner
 
 owner = Owner(sys.argv[1])
 print(owner.id, flush=True)
@@ -136,3 +136,12 @@ def test_a_file_that_was_removed_before_it_was_locked_is_made_again(
     assert witness.alive(owner.id)
     owner.close()
     witness.close()
+
+
+def test_where_nobody_can_be_asked_every_other_owner_counts_as_alive() -> None:
+    owner = LeasedOwner()
+    assert owner.alive("0" * 16)
+    assert owner.alive(owner.id)
+    owner.close()
+    assert not owner.alive(owner.id)
+    assert owner.alive("0" * 16)

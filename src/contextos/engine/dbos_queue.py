@@ -1,0 +1,376 @@
+"""`DbosQueue`: all that this package asks of DBOS, and the only module that imports it.
+
+One queue for drives. Its partition is the tenant, so that concurrency and rate are bounded per tenant; its
+deduplication id is the run, so that at most one workflow of a run is queued, delayed or in progress in the whole
+deployment. Payloads are (tenant, run) in JSON. A worker that lives keeps pushing a delayed workflow ahead of itself:
+its watch. When it stops pushing, DBOS hands the watch to another worker, and that one recovers what the dead one held.
+
+Sources: DBOS `DBOSClient.enqueue`, `register_queue`, `set_workflow_delay`; version 3.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from contextos.engine.fair import Run
+from contextos.errors import InvalidSettings, Problem, Unavailable
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient, WorkflowStatus
+
+T = TypeVar("T")
+Drive = Callable[[str, str], Awaitable[str]]
+Bury = Callable[[str], Awaitable[str]]
+
+APPLICATION: Final = "contextos"
+VERSION: Final = "drive-1"
+"""What DBOS calls the application's version. Ours is one call, so every release that keeps the payload shares it."""
+RUNS: Final = "contextos-runs"
+WATCHES: Final = "contextos-watches"
+DRIVE: Final = "contextos.drive"
+BURY: Final = "contextos.bury"
+TICK_US: Final = 1_000_000
+"""DBOS looks at delayed workflows this often."""
+DEAD: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
+RETRY_MS: Final = 1000
+MAX_PLACINGS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of the queue, the same for every worker of a deployment: the last one to start says.
+
+    `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
+    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks.
+    `dead_after_ms` is how long a worker may be silent; `max_recoveries` how many workers a run may take with it.
+    """
+
+    max_drives: int = 32
+    max_drives_per_tenant: int = 32
+    max_drives_per_tenant_in_all: int | None = None
+    rate_per_tenant: int | None = None
+    rate_period_ms: int = 1000
+    polling_interval_ms: int = 50
+    dead_after_ms: int = 10_000
+    max_recoveries: int = 3
+    threads: int = 4
+    connect_timeout_s: int = 5
+    keep_finished_ms: int = 3_600_000
+    max_listed: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A workflow that will drive its run or does: `status` is `ENQUEUED`, `DELAYED` (until `until_us`) or `PENDING`."""
+
+    workflow_id: str
+    status: str
+    until_us: int
+
+    @property
+    def is_retry(self) -> bool:
+        return self.workflow_id.endswith("/retry")
+
+    @property
+    def is_timer(self) -> bool:
+        return self.status == "DELAYED" and not self.is_retry
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A drive that failed for good: of what, why (`code` is stable), and when (Unix time in microseconds)."""
+
+    tenant_id: str
+    run_id: str
+    code: str
+    detail: str
+    failed_at_us: int
+    workflow_id: str
+
+
+class Poisoned(Exception):
+    """Tells DBOS that a drive failed for good: a code and a sentence, no object that would have to be pickled."""
+
+    def __init__(self, fault: BaseException) -> None:
+        self.code = str(getattr(fault, "code", type(fault).__name__))
+        super().__init__(str(fault) or type(fault).__name__)
+
+
+class DbosQueue:
+    """The queue of a deployment on the PostgreSQL database at `url`, in a schema of its own.
+
+    One per process at a time, because DBOS is. All coroutines belong to the event loop that ran `open`.
+
+    Raises: `Unavailable` from every method when the database does not answer.
+    """
+
+    def __init__(self, url: str, limits: QueueLimits, *, schema: str = "dbos") -> None:
+        self.worker_id = secrets.token_hex(8)
+        self._url, self._limits, self._schema = url, limits, schema
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="contextos-queue")
+        self._client: DBOSClient
+        self._faults: tuple[type[Exception], ...] = ()
+        self._watch: str | None = None
+
+    async def open(self, drive: Drive, bury: Bury) -> None:
+        """Reach the database, bring DBOS's tables up to date, and start to dispatch.
+
+        Raises:
+            InvalidSettings: this URL, database or role cannot serve; nothing was started.
+            Unavailable: the server does not answer; nothing was started.
+        """
+        loop = asyncio.get_running_loop()
+        self._url = await loop.run_in_executor(self._threads, reach, self._url, self._limits.connect_timeout_s)
+        await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
+
+    def _launch(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
+        import sqlalchemy as sa
+        from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, error
+
+        json = DBOSPortableJSONSerializer()
+        self._faults = (sa.exc.SQLAlchemyError, error.DBOSException)
+        try:
+            DBOS.migrate(self._url, schema=self._schema)
+            self._client = DBOSClient(
+                system_database_url=self._url, dbos_system_schema=self._schema, serializer=json,
+                system_database_pool_size=self._limits.threads, application_name=APPLICATION,
+                retry_connection_errors=False,
+            )  # fmt: skip
+            self._register_queues()
+            DBOS(config={
+                "name": APPLICATION, "application_version": VERSION, "executor_id": self.worker_id,
+                "system_database_url": self._url, "dbos_system_schema": self._schema, "serializer": json,
+                "log_level": "WARNING", "run_migrations": False,
+            })  # fmt: skip
+            self._register_workflows(loop, drive, bury)
+            DBOS.launch()
+        except self._faults as fault:
+            DBOS.destroy(destroy_registry=True)
+            raise refusal(fault, self._url) from fault
+
+    def _register_queues(self) -> None:
+        limits, poll_s = self._limits, self._limits.polling_interval_ms / 1000
+        rate = limits.rate_per_tenant
+        self._client.register_queue(
+            RUNS, worker_concurrency=limits.max_drives, partition_worker_concurrency=limits.max_drives_per_tenant,
+            partition_concurrency=limits.max_drives_per_tenant_in_all, polling_interval_sec=poll_s,
+            partition_limiter={"limit": rate, "period": limits.rate_period_ms / 1000} if rate is not None else None,
+        )  # fmt: skip
+        self._client.register_queue(WATCHES, polling_interval_sec=poll_s)
+
+    def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
+        """The bodies run on the engine's own loop: ports belong to it, and DBOS keeps to its threads."""
+        from dbos import DBOS
+
+        def here(call: Callable[..., Awaitable[str]], *args: str) -> Awaitable[str]:
+            async def called() -> str:
+                return await call(*args)
+
+            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+
+        async def contextos_drive(tenant_id: str, run_id: str) -> str:
+            return await here(drive, tenant_id, run_id)
+
+        async def contextos_bury(worker_id: str) -> str:
+            return await here(bury, worker_id)
+
+        DBOS.workflow(name=DRIVE, max_recovery_attempts=self._limits.max_recoveries)(contextos_drive)
+        DBOS.workflow(name=BURY, max_recovery_attempts=None)(contextos_bury)
+
+    async def close(self, *, grace_s: int, hand_back: set[Run]) -> None:
+        """Dispatch nothing more, let what is in progress be written down for `grace_s`, and let go of everything.
+
+        `hand_back` may grow meanwhile: runs that others shall drive on.
+        """
+        from dbos import DBOS
+
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=grace_s)
+        try:
+            for run in hand_back:
+                await self.place(run)
+            await self._ask(self._lay_down_watch)
+        except Unavailable:
+            pass  # the watch runs out by itself
+        self._client.destroy()
+        self._threads.shutdown(wait=False)
+
+    async def _ask(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **named))
+        try:
+            return await asked
+        except self._faults as fault:
+            raise Unavailable("queue", said(fault), retry_after_ms=RETRY_MS) from fault
+
+    async def place(self, run: Run, *, delay_us: int = 0, retry: bool = False) -> Live | None:
+        """Queue a drive of `run`. None if it is queued now, else the workflow that stands in its way."""
+        return await self._ask(self._place, run, delay_us, retry)
+
+    def _place(self, run: Run, delay_us: int, retry: bool) -> Live | None:
+        tenant_id, run_id = run
+        own = f"{tenant_id}/{run_id}/{secrets.token_hex(8)}" + ("/retry" if retry else "")
+        options: Any = {
+            "workflow_name": DRIVE, "queue_name": RUNS, "workflow_id": own, "queue_partition_key": tenant_id,
+            "deduplication_id": f"{tenant_id}/{run_id}", "duplication_policy": "return-existing",
+        }  # fmt: skip
+        if delay_us > 0:
+            options["delay_seconds"] = delay_us / 1e6
+        for _ in range(MAX_PLACINGS):
+            found = self._client.enqueue(options, tenant_id, run_id).workflow_id
+            if found == own:
+                return None
+            for workflow in self._list(workflow_ids=[found], status=LIVE):
+                return live(workflow)
+            # It ended between the two questions.
+        raise Unavailable("queue", "others keep queueing this run", retry_after_ms=RETRY_MS)
+
+    async def bring_forward(self, standing: Live, *, delay_us: int) -> None:
+        """Let a delayed workflow run in `delay_us`, or give it up if that is at once: DBOS looks only every tick."""
+        if delay_us > TICK_US:
+            await self._ask(self._client.set_workflow_delay, standing.workflow_id, delay_seconds=delay_us / 1e6)
+        else:
+            await self._ask(self._client.cancel_workflow, standing.workflow_id)
+
+    def _list(self, **which: Any) -> list[WorkflowStatus]:
+        return self._client.list_workflows(load_output=False, load_input=False, limit=self._limits.max_listed, **which)
+
+    async def live(self) -> dict[Run, Live]:
+        """Every run with a workflow, as far as `max_listed` goes."""
+        listed = await self._ask(self._list, name=DRIVE, status=LIVE)
+        return {run_of(workflow): live(workflow) for workflow in listed}
+
+    async def dead_letters(self, *, limit: int) -> list[DeadLetter]:
+        """Drives that failed for good, the newest first."""
+        listed = await self._ask(
+            self._client.list_workflows, name=DRIVE, status=DEAD, sort_desc=True, limit=limit, load_input=False
+        )
+        return [dead_letter(workflow) for workflow in listed]
+
+    async def forget(self, workflow_ids: Sequence[str]) -> None:
+        """Delete finished workflows."""
+        await self._ask(self._client.delete_workflows, list(workflow_ids))
+
+    async def tidy(self, now_us: int) -> int:
+        """Delete a page of what ended well longer than `keep_finished_ms` ago, and say how many."""
+        before = datetime.fromtimestamp(now_us / 1e6 - self._limits.keep_finished_ms / 1000, UTC).isoformat()
+        ended = await self._ask(
+            self._list, name=[DRIVE, BURY], status=["SUCCESS", "CANCELLED"], completed_before=before
+        )
+        if ended:
+            await self.forget([workflow.workflow_id for workflow in ended])
+        return len(ended)
+
+    async def watch(self) -> None:
+        """Say that this worker lives. Called more often than `dead_after_ms`."""
+        await self._ask(self._push_watch)
+
+    def _push_watch(self) -> None:
+        seconds = self._limits.dead_after_ms / 1000
+        if self._watch is not None:
+            self._client.set_workflow_delay(self._watch, delay_seconds=seconds)
+            if self._list(workflow_ids=[self._watch], status="DELAYED"):
+                return
+        # The first one, or it ran out while this worker or the database slept.
+        watch = f"{self.worker_id}/{secrets.token_hex(8)}"
+        self._client.enqueue(
+            {"workflow_name": BURY, "queue_name": WATCHES, "workflow_id": watch, "delay_seconds": seconds},
+            self.worker_id,
+        )
+        self._watch = watch
+
+    def _lay_down_watch(self) -> None:
+        if self._watch is None:
+            return
+        if self._list(executor_id=self.worker_id, status="PENDING"):
+            self._client.set_workflow_delay(self._watch, delay_seconds=0)
+        else:
+            self._client.cancel_workflow(self._watch)
+
+    async def recover(self, worker_id: str) -> int:
+        """Queue again what a dead worker held, unless it has set up a new watch; how many.
+
+        Only rows that still name the dead worker are taken, so recovering twice is recovering once.
+        """
+        return await self._ask(self._recover, worker_id)
+
+    def _recover(self, worker_id: str) -> int:
+        from dbos import DBOS
+
+        watches = self._list(name=BURY, status="DELAYED", workflow_id_prefix=f"{worker_id}/")
+        return 0 if watches else len(DBOS._recover_pending_workflows([worker_id]))
+
+
+def live(workflow: WorkflowStatus) -> Live:
+    return Live(workflow.workflow_id, workflow.status, (workflow.delay_until_epoch_ms or 0) * 1000)
+
+
+def run_of(workflow: WorkflowStatus) -> Run:
+    tenant_id, run_id, *_ = workflow.workflow_id.split("/")
+    return tenant_id, run_id
+
+
+def dead_letter(workflow: WorkflowStatus) -> DeadLetter:
+    tenant_id, run_id = run_of(workflow)
+    failed_at_us = (workflow.completed_at or workflow.updated_at or 0) * 1000
+    if workflow.error is None:
+        code, detail = "worker_lost", "every worker that drove it died; find out why before it is submitted again"
+    else:
+        code, detail = str(getattr(workflow.error, "code", None) or "unknown"), str(workflow.error)
+    return DeadLetter(tenant_id, run_id, code, detail, failed_at_us, workflow.workflow_id)
+
+
+def said(fault: BaseException) -> str:
+    """The first line of what a driver says, without statement and parameters."""
+    return str(getattr(fault, "orig", None) or fault).partition("\n")[0]
+
+
+def refusal(fault: Exception, url: str) -> InvalidSettings | Unavailable:
+    """The one sentence for a database that DBOS cannot start on. A URL's password is never repeated."""
+    import sqlalchemy as sa
+
+    shown = sa.make_url(url).render_as_string(hide_password=True)
+    state = getattr(getattr(fault, "orig", fault), "sqlstate", None) or ""
+    detail = f"`{shown}`: {said(fault)}"
+    if state == "42501":
+        return InvalidSettings(
+            Problem("/engine", "no_rights", detail, "give its role CREATE on the database, or let the owner start once")
+        )
+    if state.startswith(("28", "3D")) or "does not exist" in detail or "authentication failed" in detail:
+        return InvalidSettings(Problem("/engine", "no_access", detail, "mend the URL, or make the role and database"))
+    return Unavailable("queue", detail, retry_after_ms=RETRY_MS)
+
+
+def reach(url: str, timeout_s: int) -> str:
+    """The URL as DBOS takes it, after a first connection. Raises `InvalidSettings`, `Unavailable`."""
+    try:
+        import dbos  # noqa: F401 - is it there
+        import psycopg
+        import sqlalchemy as sa
+    except ImportError as fault:
+        lacks = Problem("/engine", "not_installed", f"`{fault.name}` is missing", "pip install contextos[durable]")
+        raise InvalidSettings(lacks) from fault
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as fault:
+        lacks = Problem("/engine", "no_url", "the database URL cannot be read", "write postgresql://user@host/database")
+        raise InvalidSettings(lacks) from fault
+    if parsed.get_backend_name() != "postgresql" or not parsed.database:
+        lacks = Problem("/engine", "no_url", f"`{parsed.render_as_string()}` names no PostgreSQL database",
+                        "write postgresql://user@host/database")  # fmt: skip
+        raise InvalidSettings(lacks)
+    parsed = parsed.set(drivername="postgresql")
+    if "connect_timeout" not in parsed.query:
+        parsed = parsed.update_query_dict({"connect_timeout": str(timeout_s)})
+    reached = parsed.render_as_string(hide_password=False)
+    try:
+        psycopg.connect(reached).close()
+    except psycopg.Error as fault:
+        raise refusal(fault, reached) from fault
+    return reached

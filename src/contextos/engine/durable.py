@@ -1,0 +1,328 @@
+"""`DurableEngine`: drives runs as DBOS workflows on PostgreSQL, in any number of worker processes.
+
+DBOS owns the queue, its bounds, timers and the recovery of what a killed worker held; a workflow is one call of
+`advance` and nothing else, for the journal is the truth about steps. Submitting is a hint; the sweep of `due`, which
+every worker makes, is the truth. A run that waits for a person is no workflow at all: an answer submits it.
+In the whole deployment at most one workflow of a run exists, so no run is driven twice at once by the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.journal import Advance
+from contextos.engine.dbos_queue import TICK_US, DbosQueue, DeadLetter, Live, Poisoned, QueueLimits
+from contextos.engine.fair import Run
+from contextos.engine.hints import Hint, Hints
+from contextos.engine.local import SWEEP, OnFailure, Orphans
+from contextos.errors import Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports import Clock, Stores
+
+FIRST_TRY_US: Final = 10_000
+LAST_TRY_US: Final = 1_000_000
+"""A hint that meets a drive elsewhere is placed again after so long, twice as long each time, at most this."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurableLimits:
+    """Bounds of a durable engine. Past `max_waiting` a hint is dropped, and the sweep finds the run later.
+
+    A wake beyond `timer_horizon_ms` is left to the sweep, so that runs which wait long are no workflows.
+    `confirm_dead_ms` is how long a silent worker may still set up a new watch before others take what it held.
+    """
+
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    max_waiting: int = 10_000
+    max_conflicts: int = 8
+    conflict_backoff_ms: int = 5
+    sweep_interval_ms: int = 1000
+    orphans_interval_ms: int = 30_000
+    tidy_interval_ms: int = 60_000
+    sweep_page: int = 1000
+    timer_horizon_ms: int = 60_000
+    wake_floor_ms: int = 1
+    confirm_dead_ms: int = 5000
+    stop_grace_ms: int = 5000
+
+
+class DurableEngine:
+    """The `Engine` port over several processes. All methods belong to the event loop that ran `start`.
+
+    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
+    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list of
+    the deployment; the run then rests in every worker until it is submitted again. A run that kills its worker
+    `max_recoveries` times ends on that list too. One engine per process, because DBOS is one per process.
+    """
+
+    def __init__(
+        self,
+        advance: Callable[[str, str], Awaitable[Advance]],
+        stores: Stores,
+        clock: Clock,
+        *,
+        url: str,
+        schema: str = "dbos",
+        orphans: Orphans | None = None,
+        limits: DurableLimits | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self.failures: dict[Run, BaseException] = {}
+        self._advance, self._stores, self._clock = advance, stores, clock
+        self._limits = limits if limits is not None else DurableLimits()
+        self._queue = DbosQueue(url, self._limits.queue, schema=schema)
+        self._orphans, self._next_orphans_us, self._next_tidy_us = orphans, 0, 0
+        self._on_failure = on_failure
+        self._hints = Hints(bound=self._limits.max_waiting)
+        self._hinted = asyncio.Event()
+        self._placing: set[Run] = set()
+        self._driving: dict[Run, asyncio.Task[Advance]] = {}
+        self._again: set[Run] = set()
+        self._left: set[Run] = set()
+        self._dead: dict[Run, list[str]] = {}
+        self._ended_well: set[Run] = set()
+        self._sweeping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._running = False
+
+    async def start(self) -> None:
+        """Start driving, first of all whatever is due. It starts whole or not at all.
+
+        Raises:
+            InvalidSettings: the URL, the database or the rights of its role do not do; the mend is in the message.
+            Unavailable: the server does not answer.
+        """
+        assert not self._running, "an engine is started once"
+        await self._queue.open(self._drive, self._bury)
+        await self._queue.watch()
+        self._running = True
+        self._tasks = [asyncio.ensure_future(self._place_hints()), asyncio.ensure_future(self._sweep_for_ever())]
+
+    async def stop(self) -> None:
+        """Start nothing new, give drives `stop_grace_ms` to end, then cancel them; others drive on what is left."""
+        if not self._running:
+            return
+        self._running = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        grace_s = self._limits.stop_grace_ms / 1000
+        closing = asyncio.ensure_future(self._queue.close(grace_s=int(grace_s) + 2, hand_back=self._left))
+        if self._driving:
+            _, late = await asyncio.wait(list(self._driving.values()), timeout=grace_s)
+            for task_late in late:
+                task_late.cancel()
+        await closing
+
+    async def idle(self) -> None:
+        """Return when no run of the deployment is driven, queued or about to be tried again; timers may be set."""
+        while not await self._is_idle():  # noqa: ASYNC110 - other processes end drives too
+            await asyncio.sleep(FIRST_TRY_US / 1e6)
+
+    async def _is_idle(self) -> bool:
+        if self._driving or self._sweeping or self._placing or len(self._hints):
+            return False
+        if not self._running:
+            return True
+        return all(one.is_timer for one in (await self._queue.live()).values())
+
+    def submit(self, tenant_id: str, run_id: str) -> None:
+        """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
+        run = (tenant_id, run_id)
+        self.failures.pop(run, None)
+        if run in self._driving:
+            self._again.add(run)
+        else:
+            self._hint(run, Hint())
+
+    def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
+        """Drive this run at `when_us`, at most DBOS's tick of 1 s later. Beyond the horizon the sweep does it."""
+        now_us = self._clock.now_us()
+        if when_us - now_us <= self._limits.timer_horizon_ms * 1000:
+            self._hint((tenant_id, run_id), Hint(wake_us=max(when_us, now_us)))
+
+    async def dead_letters(self, *, limit: int = 1000) -> list[DeadLetter]:
+        """What failed for good, in the whole deployment: the newest failure of each run. `submit` replays one.
+
+        Raises: `Unavailable`.
+        """
+        newest: dict[Run, DeadLetter] = {}
+        for letter in await self._queue.dead_letters(limit=limit):
+            newest.setdefault((letter.tenant_id, letter.run_id), letter)
+        return [letter for run, letter in newest.items() if run not in self._ended_well]
+
+    def _hint(self, run: Run, hint: Hint) -> None:
+        near = hint.wake_us - self._clock.now_us() <= TICK_US
+        self._hints.put(run, replace(hint, post_us=max(hint.post_us, hint.wake_us if near else 0)))
+        self._hinted.set()
+
+    async def _place_hints(self) -> None:
+        """Place hints as their time comes, as many at once as the queue has threads."""
+        while True:
+            self._hinted.clear()
+            taken = self._hints.take(self._clock.now_us(), limit=self._limits.queue.threads)
+            if taken:
+                self._placing.update(run for run, _ in taken)
+                await asyncio.gather(*(self._place(run, hint) for run, hint in taken))
+                continue
+            next_us = self._hints.next_us()
+            wait_s = None if next_us is None else max(next_us - self._clock.now_us(), 1000) / 1e6
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._hinted.wait()
+            except TimeoutError:
+                continue
+
+    async def _place(self, run: Run, hint: Hint) -> None:
+        try:
+            delay_us = max(hint.wake_us - self._clock.now_us(), 0)
+            delay_us = delay_us if delay_us > 1000 else 0
+            standing = await self._queue.place(run, delay_us=delay_us, retry=hint.retry)
+            if standing is not None:
+                await self._give_way(run, hint, standing, delay_us)
+        except Unavailable as fault:
+            self._place_later(run, hint, fault.retry_after_ms * 1000)
+        finally:
+            self._placing.discard(run)
+
+    async def _give_way(self, run: Run, hint: Hint, standing: Live, delay_us: int) -> None:
+        """What becomes of a hint whose run has a workflow already."""
+        if standing.status == "DELAYED":
+            if (hint.weak and standing.is_retry) or standing.until_us <= self._clock.now_us() + delay_us:
+                return
+            await self._queue.bring_forward(standing, delay_us=delay_us)
+            if delay_us <= TICK_US:
+                self._place_later(run, hint, 0)
+        elif standing.status == "PENDING" and not hint.weak:
+            # It may have looked already: this wake is for another drive after it.
+            self._place_later(run, hint, min(FIRST_TRY_US << min(hint.tries, 10), LAST_TRY_US))
+
+    def _place_later(self, run: Run, hint: Hint, delay_us: int) -> None:
+        self._hint(run, replace(hint, tries=hint.tries + 1, post_us=self._clock.now_us() + delay_us))
+
+    async def _drive(self, tenant_id: str, run_id: str) -> str:
+        """The body of a workflow: `advance`, again after a wake or a lost race. Raises `Poisoned`."""
+        run = (tenant_id, run_id)
+        if run in self._driving:
+            # Recovered from this very worker, which was silent too long but lives.
+            self._again.add(run)
+            return "driven_here"
+        for conflicts in range(self._limits.max_conflicts + 1):
+            result = await self._advanced(run)
+            while self._running and run in self._again and isinstance(result, Advance):
+                result = await self._advanced(run)
+            if not self._running and isinstance(result, asyncio.CancelledError | None):
+                self._left.add(run)
+                return "left"
+            if not isinstance(result, Conflict):
+                break
+            if conflicts < self._limits.max_conflicts:
+                await asyncio.sleep(self._limits.conflict_backoff_ms * (conflicts + 1) / 1000)
+        assert result is not None, "only an engine that stops does not advance"
+        return self._rest(run, result)
+
+    async def _advanced(self, run: Run) -> Advance | BaseException | None:
+        """What one `advance` gave or raised; None if the engine stops."""
+        if not self._running:
+            return None
+        self._again.discard(run)
+        task = asyncio.ensure_future(self._advance(*run))
+        self._driving[run] = task
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+            del self._driving[run]
+        if task.cancelled():
+            return asyncio.CancelledError("its drive was cancelled")
+        return task.exception() or task.result()
+
+    def _rest(self, run: Run, result: Advance | BaseException) -> str:
+        """What follows a drive. Returns what the finished workflow says of it."""
+        now_us, again = self._clock.now_us(), run in self._again
+        self._again.discard(run)
+        if isinstance(result, Unavailable):
+            self._hint(run, Hint(wake_us=0 if again else now_us + result.retry_after_ms * 1000, retry=not again))
+            return "unavailable"
+        if again:
+            self._hint(run, Hint())
+        if isinstance(result, Advance):
+            self.failures.pop(run, None)
+            self._ended_well.add(run)
+            if result.wake_at_us:
+                # A wake that is past already must not turn the queue into a treadmill.
+                self.at(*run, max(result.wake_at_us, now_us + self._limits.wake_floor_ms * 1000))
+            return result.state
+        if not again:
+            self.failures[run] = result
+        if self._on_failure is not None:
+            self._on_failure(*run, result)
+        if isinstance(result, Conflict):
+            return "conflict"
+        self._ended_well.discard(run)
+        raise Poisoned(result) from result
+
+    async def _bury(self, worker_id: str) -> str:
+        """The body of a watch that ran out: recover what its worker held, if it is dead."""
+        await asyncio.sleep(self._limits.confirm_dead_ms / 1000)
+        return str(await self._queue.recover(worker_id))
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            delay_ms = self._limits.sweep_interval_ms
+            sweep = asyncio.ensure_future(self._sweep())
+            self._sweeping = True
+            try:
+                await asyncio.wait([sweep])
+            finally:
+                self._sweeping = False
+                sweep.cancel()
+            fault = sweep.exception()
+            if fault is None:
+                self.failures.pop(SWEEP, None)
+            elif isinstance(fault, Unavailable):
+                delay_ms = max(delay_ms, fault.retry_after_ms)
+            else:
+                self.failures[SWEEP] = fault
+                if self._on_failure is not None:
+                    self._on_failure(*SWEEP, fault)
+            await asyncio.sleep(delay_ms / 1000)
+
+    async def _sweep(self) -> None:
+        """Say that this worker lives, and hint at whatever is due and not queued."""
+        now_us = self._clock.now_us()
+        await self._queue.watch()
+        # Runs at rest are due too; they must not fill the page and hide the others.
+        found = [run async for run in self._stores.due(now_us, limit=self._limits.sweep_page + len(self._dead))]
+        if self._orphans is not None and now_us >= self._next_orphans_us:
+            found += [run async for run in self._orphans()]
+            self._next_orphans_us = now_us + self._limits.orphans_interval_ms * 1000
+        queued = await self._queue.live() if found else {}
+        # After what is queued: a drive that failed meanwhile is on one of the two lists.
+        await self._look_at_dead_letters()
+        for run in found:
+            standing = queued.get(run)
+            if not self._is_known(run) and (standing is None or standing.is_timer):
+                self._hint(run, Hint(weak=True))
+        if now_us >= self._next_tidy_us:
+            await self._queue.tidy(now_us)
+            self._next_tidy_us = now_us + self._limits.tidy_interval_ms * 1000
+
+    def _is_known(self, run: Run) -> bool:
+        hint = self._hints.get(run)
+        return run in self._dead or run in self._driving or run in self._placing or (hint is not None and hint.retry)
+
+    async def _look_at_dead_letters(self) -> None:
+        """Learn what rests, and forget the failures of runs that ended a drive well since."""
+        ended_well, self._ended_well = self._ended_well, set()
+        dead: dict[Run, list[str]] = {}
+        for letter in await self._queue.dead_letters(limit=self._limits.queue.max_listed):
+            dead.setdefault((letter.tenant_id, letter.run_id), []).append(letter.workflow_id)
+        mended = [workflow_id for run in ended_well & dead.keys() for workflow_id in dead.pop(run)]
+        if mended:
+            await self._queue.forget(mended)
+        self._dead = dead

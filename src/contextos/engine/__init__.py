@@ -4,6 +4,8 @@ Owns when a run is driven, and that this process drives it once at a time. Does 
 does (runtime), nor who may commit: the lease and the stream's sequence decide that in the store.
 
 - `local.LocalEngine`: asyncio tasks in this process; a submit is a hint, the sweep of `due` is the truth.
+- `durable.DurableEngine`: DBOS workflows on PostgreSQL, in any number of processes; the same hint and the same truth.
+  What it asks of DBOS stands in `dbos_queue`, and `hints` keeps what is not placed there yet.
 - `owner.Owner`: who this process is to the leases, and whether another owner on this machine still lives.
 
 Tests: `tests/unit/engine`.

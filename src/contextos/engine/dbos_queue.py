@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -119,52 +119,75 @@ class DbosQueue:
         self._client: DBOSClient
         self._faults: tuple[type[Exception], ...] = ()
         self._watch: str | None = None
+        self._dispatches = False
+
+    async def connect(self) -> None:
+        """Reach the queue without dispatching from it: to queue runs, and to see what failed.
+
+        Raises:
+            InvalidSettings: this URL, database or role cannot serve.
+            Unavailable: the server does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        self._url = await loop.run_in_executor(self._threads, reach, self._url, self._limits.connect_timeout_s)
+        await loop.run_in_executor(self._threads, self._connect)
+
+    def _connect(self) -> None:
+        import sqlalchemy as sa
+        from dbos import DBOSClient, DBOSPortableJSONSerializer, error
+
+        self._faults = (sa.exc.SQLAlchemyError, error.DBOSException)
+        try:
+            self._client = DBOSClient(
+                system_database_url=self._url, dbos_system_schema=self._schema,
+                serializer=DBOSPortableJSONSerializer(), system_database_pool_size=self._limits.threads,
+                application_name=APPLICATION, retry_connection_errors=False,
+            )  # fmt: skip
+        except self._faults as fault:
+            raise refusal(fault, self._url) from fault
 
     async def open(self, drive: Drive, bury: Bury) -> None:
-        """Reach the database, bring DBOS's tables up to date, and start to dispatch.
+        """Connect, bring DBOS's tables up to date, say that this worker lives, and start to dispatch.
 
         Raises:
             InvalidSettings: this URL, database or role cannot serve; nothing was started.
             Unavailable: the server does not answer; nothing was started.
         """
+        await self.connect()
         loop = asyncio.get_running_loop()
-        self._url = await loop.run_in_executor(self._threads, reach, self._url, self._limits.connect_timeout_s)
         await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
 
     def _launch(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
-        import sqlalchemy as sa
-        from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, error
+        from dbos import DBOS, DBOSPortableJSONSerializer
 
-        json = DBOSPortableJSONSerializer()
-        self._faults = (sa.exc.SQLAlchemyError, error.DBOSException)
         try:
             DBOS.migrate(self._url, schema=self._schema)
-            self._client = DBOSClient(
-                system_database_url=self._url, dbos_system_schema=self._schema, serializer=json,
-                system_database_pool_size=self._limits.threads, application_name=APPLICATION,
-                retry_connection_errors=False,
-            )  # fmt: skip
             self._register_queues()
             DBOS(config={
                 "name": APPLICATION, "application_version": VERSION, "executor_id": self.worker_id,
-                "system_database_url": self._url, "dbos_system_schema": self._schema, "serializer": json,
-                "log_level": "WARNING", "run_migrations": False,
+                "system_database_url": self._url, "dbos_system_schema": self._schema, "log_level": "ERROR",
+                "serializer": DBOSPortableJSONSerializer(), "run_migrations": False,
             })  # fmt: skip
             self._register_workflows(loop, drive, bury)
+            self._push_watch()
             DBOS.launch()
         except self._faults as fault:
             DBOS.destroy(destroy_registry=True)
+            self._client.destroy()
             raise refusal(fault, self._url) from fault
+        self._dispatches = True
 
     def _register_queues(self) -> None:
         limits, poll_s = self._limits, self._limits.polling_interval_ms / 1000
-        rate = limits.rate_per_tenant
+        rate, in_all = limits.rate_per_tenant, limits.max_drives_per_tenant_in_all
+        # DBOS refuses a share that is larger than the whole.
+        share = min(limits.max_drives_per_tenant, limits.max_drives, in_all or limits.max_drives)
         self._client.register_queue(
-            RUNS, worker_concurrency=limits.max_drives, partition_worker_concurrency=limits.max_drives_per_tenant,
-            partition_concurrency=limits.max_drives_per_tenant_in_all, polling_interval_sec=poll_s,
+            RUNS, worker_concurrency=limits.max_drives, partition_worker_concurrency=share,
+            partition_concurrency=in_all, polling_interval_sec=poll_s,
             partition_limiter={"limit": rate, "period": limits.rate_period_ms / 1000} if rate is not None else None,
         )  # fmt: skip
-        self._client.register_queue(WATCHES, polling_interval_sec=poll_s)
+        self._client.register_queue(WATCHES, polling_interval_sec=TICK_US / 1e6)
 
     def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
         """The bodies run on the engine's own loop: ports belong to it, and DBOS keeps to its threads."""
@@ -185,20 +208,21 @@ class DbosQueue:
         DBOS.workflow(name=DRIVE, max_recovery_attempts=self._limits.max_recoveries)(contextos_drive)
         DBOS.workflow(name=BURY, max_recovery_attempts=None)(contextos_bury)
 
-    async def close(self, *, grace_s: int, hand_back: set[Run]) -> None:
+    async def close(self, *, grace_s: int = 0, hand_back: Iterable[Run] = ()) -> None:
         """Dispatch nothing more, let what is in progress be written down for `grace_s`, and let go of everything.
 
         `hand_back` may grow meanwhile: runs that others shall drive on.
         """
-        from dbos import DBOS
+        if self._dispatches:
+            from dbos import DBOS
 
-        await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=grace_s)
-        try:
-            for run in hand_back:
-                await self.place(run)
-            await self._ask(self._lay_down_watch)
-        except Unavailable:
-            pass  # the watch runs out by itself
+            await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=grace_s)
+            try:
+                for run in hand_back:
+                    await self.place(run)
+                await self._ask(self._lay_down_watch)
+            except Unavailable:
+                pass  # the watch runs out by itself, and the sweep finds the runs
         self._client.destroy()
         self._threads.shutdown(wait=False)
 

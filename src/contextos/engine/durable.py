@@ -18,7 +18,7 @@ from contextos.engine.dbos_queue import TICK_US, DbosQueue, DeadLetter, Live, Po
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint, Hints
 from contextos.engine.local import SWEEP, OnFailure, Orphans
-from contextos.errors import Conflict, Unavailable
+from contextos.errors import Conflict, InvalidSettings, Unavailable
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
@@ -97,9 +97,12 @@ class DurableEngine:
             Unavailable: the server does not answer.
         """
         assert not self._running, "an engine is started once"
-        await self._queue.open(self._drive, self._bury)
-        await self._queue.watch()
         self._running = True
+        try:
+            await self._queue.open(self._drive, self._bury)
+        except (InvalidSettings, Unavailable):
+            self._running = False
+            raise
         self._tasks = [asyncio.ensure_future(self._place_hints()), asyncio.ensure_future(self._sweep_for_ever())]
 
     async def stop(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from contextos.contracts.journal import Advance, Batch
 from contextos.engine.dbos_queue import QueueLimits
@@ -93,9 +94,15 @@ async def a_while() -> None:
 
 def statuses(server: Server, url: str) -> Counter[str]:
     rows = server.run(
-        "SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'", database=url.split("?")[0].rsplit("/")[-1]
+        "SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'", database=named(url)
     )
     return Counter(str(row[0]) for row in rows)
+
+
+def named(url: str) -> str:
+    database = sa.make_url(url).database
+    assert database is not None
+    return database
 
 
 def test_a_start_recovers_every_run_that_was_left_due_and_leaves_the_others(url: str) -> None:
@@ -140,3 +147,419 @@ def test_a_submit_is_driven_without_a_sweep_and_a_wake_during_a_drive_leads_to_o
         await engine.stop()
 
     play(url, scenario)
+
+
+def test_a_sweep_during_a_drive_does_not_drive_again(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine, release = world.engine(), asyncio.Event()
+
+        async def slow() -> Advance:
+            await release.wait()
+            return ENDED
+
+        world.script["run_a"] = [slow]
+        await world.wake("run_a")
+        await engine.start()
+        await until(lambda: world.drives)
+        await a_while()
+        release.set()
+        await engine.idle()
+        assert world.drives == ["run_a"]
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_run_that_names_its_wake_is_driven_then(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        soon, later = (world.clock.now_us() + ms * 1000 for ms in (300, 2500))
+        world.script["run_a"] = [Advance("waiting", soon), Advance("waiting", later), Advance("waiting", 1), ENDED]
+        await engine.start()
+        engine.submit("acme", "run_a")
+        for number, not_before_us in ((2, soon), (3, later)):
+            await until(lambda number=number: len(world.drives) >= number)
+            assert world.clock.now_us() >= not_before_us
+        await until(lambda: len(world.drives) == 4)
+        await engine.idle()
+        await a_while()
+        await engine.stop()
+        assert len(world.drives) == 4, "the end names no wake"
+        assert engine.failures == {}
+
+    play(url, scenario)
+
+
+def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: str, server: Server) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        await engine.start()
+        soon = world.clock.now_us() + 2_000_000
+        for when_us in (soon + 20_000_000, soon, soon + 10_000_000):
+            engine.at("acme", "run_a", when_us)
+            await until(lambda: not len(engine._hints) and not engine._placing)
+        engine.at("acme", "run_far", soon + HOUR_US)
+        engine.at("acme", "run_b", soon + 20_000_000)
+        await engine.idle()
+        assert statuses(server, url) == {"DELAYED": 2}, "one timer a run, and none beyond the horizon"
+        engine.submit("acme", "run_b")
+        await until(lambda: world.drives == ["run_b"])
+        await until(lambda: world.drives == ["run_b", "run_a"])
+        assert world.clock.now_us() >= soon
+        await engine.idle()
+        await engine.stop()
+        assert world.drives == ["run_b", "run_a"]
+
+    play(url, scenario)
+
+
+def test_drives_are_bounded_in_all_and_per_tenant(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(NO_SWEEP, queue=replace(NO_SWEEP.queue, max_drives=3, max_drives_per_tenant=2)))
+        release = asyncio.Event()
+
+        async def held() -> Advance:
+            await release.wait()
+            return ENDED
+
+        for number in range(6):
+            world.script[f"run_g{number}"] = [held]
+            engine.submit("greedy", f"run_g{number}")
+        await engine.start()
+        await until(lambda: len(world.drives) == 2)
+        await a_while()
+        assert len(world.drives) == 2
+        engine.submit("modest", "run_m")
+        await until(lambda: "run_m" in world.drives)
+        release.set()
+        await engine.idle()
+        assert len(world.drives) == 7
+        assert world.most["greedy"] == 2
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_tenant_starts_no_more_drives_than_its_rate(url: str) -> None:
+    async def scenario(world: World) -> None:
+        rate = replace(NO_SWEEP.queue, rate_per_tenant=2, rate_period_ms=3_600_000)
+        engine = world.engine(replace(NO_SWEEP, queue=rate))
+        for number in range(5):
+            engine.submit("greedy", f"run_g{number}")
+        await engine.start()
+        engine.submit("modest", "run_m")
+        await until(lambda: len(world.drives) == 3)
+        await a_while()
+        assert len(world.drives) == 3
+        assert world.most["modest"] == 1
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_hint_past_the_bound_is_dropped_and_the_sweep_finds_the_run(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, max_waiting=2))
+        for run in ("run_a", "run_b", "run_c"):
+            await world.wake(run)
+            engine.submit("acme", run)
+        assert len(engine._hints) == 2
+        await engine.start()
+        await until(lambda: sorted(world.drives) == ["run_a", "run_b", "run_c"])
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_conflict_is_driven_again_and_without_end_it_is_reported_and_left_to_the_sweep(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, max_conflicts=2))
+        lost = Conflict("run_a")
+        world.script = {"run_a": [lost, lost, ENDED], "run_b": [lost] * 4}
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await engine.idle()
+        assert world.drives == ["run_a"] * 3
+        assert not world.reported
+        await world.wake("run_b")
+        await until(lambda: world.drives.count("run_b") == 5)
+        await engine.idle()
+        assert [(tenant, run) for tenant, run, _ in world.reported] == [("acme", "run_b")]
+        assert not engine.failures
+        assert await engine.dead_letters() == []
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_an_unavailable_dependency_is_tried_again_as_often_as_it_takes(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        world.script["run_a"] = [Unavailable("store", "gone", retry_after_ms=0)] * 10
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: len(world.drives) == 11)
+        await engine.idle()
+        assert not engine.failures
+        assert not world.reported
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_at_once(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        world.script["run_a"] = [Unavailable("store", "gone", retry_after_ms=3_600_000)]
+        await world.wake("run_a")
+        await engine.start()
+        await until(lambda: world.drives)
+        await a_while()
+        assert world.drives == ["run_a"]
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives == ["run_a", "run_a"])
+        await engine.idle()
+        await engine.stop()
+
+    play(url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(Integrity("the chain is broken"), "integrity"), (KeyError("a bug"), "KeyError")],
+    ids=["typed", "bug"],
+)
+def test_poison_work_rests_on_the_dead_letter_list_until_it_is_submitted(url: str, fault: Exception, code: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, sweep_page=1))
+        world.script["run_a"] = [fault, fault]
+        await world.wake("run_a", 1)
+        await engine.start()
+        await until(lambda: world.drives)
+        await world.wake("run_b", 2)
+        await until(lambda: "run_b" in world.drives)
+        await a_while()
+        assert world.drives == ["run_a", "run_b"], "it is not swept, and does not hide the next one from a full page"
+        assert engine.failures == {("acme", "run_a"): fault}
+        assert world.reported == [("acme", "run_a", fault)]
+        await engine.stop()
+
+        engine = world.engine()
+        before_us = world.clock.now_us()
+        await engine.start()
+        await a_while()
+        assert len(world.drives) == 2, "it rests in other workers too"
+        [letter] = await engine.dead_letters()
+        assert (letter.tenant_id, letter.run_id, letter.code) == ("acme", "run_a", code)
+        assert str(fault) in letter.detail
+        assert 0 < letter.failed_at_us < before_us
+        engine.submit("acme", "run_a")
+        await until(lambda: len(world.drives) == 3)
+        await engine.idle()
+        [letter] = await engine.dead_letters()
+        assert letter.failed_at_us > before_us, "the newest failure of a run is shown"
+        engine.submit("acme", "run_a")
+        await until(lambda: len(world.drives) == 4)
+        await engine.idle()
+        assert await engine.dead_letters() == []
+        assert not engine.failures
+        await a_while()
+        await engine.stop()
+        assert len(world.drives) == 4
+
+    play(url, scenario)
+
+
+def test_a_wake_during_a_drive_that_fails_is_not_lost(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+
+        async def woken() -> BaseException:
+            engine.submit("acme", "run_a")
+            return Integrity("the chain is broken")
+
+        world.script["run_a"] = [woken]
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives == ["run_a", "run_a"])
+        await engine.idle()
+        assert len(world.reported) == 1
+        assert not engine.failures
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_drive_that_somebody_cancels_is_a_failure_and_not_forgotten(url: str) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        world.script["run_a"] = [asyncio.Event().wait]
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives)
+        engine._driving["acme", "run_a"].cancel()
+        await engine.idle()
+        assert isinstance(engine.failures["acme", "run_a"], asyncio.CancelledError)
+        assert [letter.code for letter in await engine.dead_letters()] == ["CancelledError"]
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made(url: str) -> None:
+    async def scenario(world: World) -> None:
+        faults: list[BaseException] = [Unavailable("store", "gone", retry_after_ms=0), Integrity("damaged")]
+        due = world.stores.due
+
+        async def failing(before_us: int, *, limit: int = 1000) -> Any:
+            if faults:
+                raise faults.pop(0)
+            async for run in due(before_us, limit=limit):
+                yield run
+
+        world.stores.due = failing
+        engine = world.engine()
+        await world.wake("run_a")
+        await engine.start()
+        await until(lambda: world.drives)
+        assert [(tenant, run) for tenant, run, _ in world.reported] == [SWEEP]
+        await until(lambda: SWEEP not in engine.failures)
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_stopping_lets_drives_end_cancels_the_late_ones_and_another_start_drives_those_on(
+    url: str, server: Server
+) -> None:
+    async def scenario(world: World) -> None:
+        engine, started = world.engine(NO_SWEEP), asyncio.Event()
+
+        async def quick() -> Advance:
+            await started.wait()
+            await asyncio.sleep(0.001)
+            return ENDED
+
+        async def endless() -> Advance:
+            started.set()
+            await asyncio.Event().wait()
+            return ENDED
+
+        world.script |= {"run_quick": [quick], "run_endless": [endless]}
+        await engine.start()
+        for run in world.script:
+            engine.submit("acme", run)
+        await started.wait()
+        await until(lambda: len(world.drives) == 2)
+        await engine.stop()
+        await engine.stop()
+        assert world.now.total() == 0
+        engine.submit("acme", "run_after")
+        await a_while()
+        assert sorted(world.drives) == ["run_endless", "run_quick"]
+        assert not engine.failures
+        assert len(asyncio.all_tasks()) == 1, "nothing is left behind"
+        assert statuses(server, url) == {"SUCCESS": 2, "ENQUEUED": 1}
+
+        engine = world.engine(NO_SWEEP)
+        await engine.start()
+        await until(lambda: world.drives.count("run_endless") == 2)
+        await engine.idle()
+        await engine.stop()
+        assert len(world.drives) == 3
+
+    play(url, scenario)
+
+
+def test_payloads_and_errors_are_stored_as_json_and_never_as_pickle(url: str, server: Server) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        world.script["run_b"] = [Integrity("the chain is broken")]
+        await engine.start()
+        for run in ("run_a", "run_b"):
+            engine.submit("acme", run)
+        await until(lambda: len(world.drives) == 2)
+        await engine.idle()
+        await engine.stop()
+
+    play(url, scenario)
+    serializers = server.run("SELECT DISTINCT serialization FROM dbos.workflow_status", database=named(url))
+    assert serializers == [("portable_json",)]
+    inputs = server.run("SELECT inputs::json -> 'positionalArgs' FROM dbos.workflow_input", database=named(url))
+    assert (["acme", "run_a"],) in inputs
+    outputs = server.run("SELECT output::json, error::json FROM dbos.workflow_output", database=named(url))
+    assert ("completed", None) in outputs
+    [error] = [error for _, error in outputs if error]
+    assert (error["code"], error["message"]) == ("integrity", "the chain is broken")
+
+
+def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer_drives_one(
+    url: str, server: Server
+) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, sweep_interval_ms=500))
+        expiry = Advance("waiting", world.clock.now_us() + 24 * HOUR_US)
+        world.script = {f"run_{number}": [expiry] for number in range(2000)}
+        await engine.start()
+        for run in world.script:
+            engine.submit("acme", run)
+        await until(lambda: len(world.drives) == 2000)
+        await engine.idle()
+        tasks = len(asyncio.all_tasks())
+        assert statuses(server, url) == {"SUCCESS": 2000}
+        assert not len(engine._hints)
+        engine.submit("acme", "run_7")
+        await until(lambda: world.drives[2000:] == ["run_7"])
+        await engine.idle()
+        assert len(asyncio.all_tasks()) <= tasks
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_what_ended_well_long_ago_is_deleted(url: str, server: Server) -> None:
+    async def scenario(world: World) -> None:
+        tidy = replace(LIMITS, tidy_interval_ms=1, queue=replace(QUEUE, keep_finished_ms=0))
+        engine = world.engine(tidy)
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives)
+        await until(lambda: not statuses(server, url))
+        await engine.stop()
+
+    play(url, scenario)
+
+
+REFUSED = [
+    ("not a url", {}, InvalidSettings, "cannot be read"),
+    ("mysql://me@host/x", {}, InvalidSettings, "names no PostgreSQL database"),
+    ("postgresql://me:hush@host", {}, InvalidSettings, "names no PostgreSQL database"),
+    ("postgresql://me:hush@127.0.0.1:1/x", {}, Unavailable, "refused"),
+    ("", {"database": "no_such"}, InvalidSettings, "does not exist"),
+    ("", {"username": "nobody_here"}, InvalidSettings, "does not exist"),
+    ("", {"database": "bare", "username": "weak"}, InvalidSettings, "permission denied"),
+]
+
+
+def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_started(
+    url: str, server: Server
+) -> None:
+    server.run("CREATE DATABASE bare", "CREATE ROLE weak LOGIN")
+
+    async def scenario(world: World) -> None:
+        for wrong, parts, kind, words in REFUSED:
+            engine = world.engine(url=wrong or server.url_of(**{"database": named(url), **parts}))
+            with pytest.raises(kind, match=words) as refused:
+                await engine.start()
+            assert "hush" not in str(refused.value)
+            assert "\n" not in str(refused.value)
+            await engine.stop()
+            assert len(asyncio.all_tasks()) == 1
+        engine = world.engine()
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives)
+        await engine.stop()
+
+    play(url, scenario)
+    server.run("DROP DATABASE bare", "DROP ROLE weak")

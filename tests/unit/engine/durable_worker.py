@@ -1,0 +1,103 @@
+"""A worker process for the tests: a durable engine over runs in an SQLite file that several processes share.
+
+`python durable_worker.py URL FILE`. Each drive takes a moment and one of the run's drives; what the file's table
+`violations` holds is a run that two living processes drove at once. A run named `run_endless...` does not end while
+its file row says so, and one named `run_deadly...` kills its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from contextos.contracts.journal import Advance
+from contextos.engine.dbos_queue import QueueLimits
+from contextos.engine.durable import DurableEngine, DurableLimits
+from contextos.store.clock import SystemClock
+
+SCHEMA = """
+CREATE TABLE runs (tenant TEXT, run TEXT PRIMARY KEY, wake_us INT, left INT, endless INT DEFAULT 0);
+CREATE TABLE driving (run TEXT, pid INT);
+CREATE TABLE drives (run TEXT, pid INT);
+CREATE TABLE violations (run TEXT);
+CREATE TABLE workers (pid INT);
+CREATE TABLE failures (run TEXT, said TEXT);
+"""
+
+
+def opened(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=OFF")
+    return connection
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class FileStores:
+    """As much of `Stores` as an engine asks."""
+
+    def __init__(self, path: str) -> None:
+        self.file = opened(path)
+
+    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+        for tenant, run in self.file.execute(
+            "SELECT tenant, run FROM runs WHERE wake_us BETWEEN 1 AND ? ORDER BY wake_us LIMIT ?", (before_us, limit)
+        ).fetchall():
+            yield tenant, run
+
+    async def advance(self, tenant: str, run: str) -> Advance:
+        pid = os.getpid()
+        self.file.execute("BEGIN IMMEDIATE")
+        others = [other for (other,) in self.file.execute("SELECT pid FROM driving WHERE run = ?", (run,))]
+        if any(alive(other) for other in others):
+            self.file.execute("INSERT INTO violations VALUES (?)", (run,))
+        self.file.execute("INSERT INTO driving VALUES (?, ?)", (run, pid))
+        self.file.execute("INSERT INTO drives VALUES (?, ?)", (run, pid))
+        self.file.execute("COMMIT")
+        if run.startswith("run_deadly"):
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.02)
+        while self.file.execute("SELECT endless FROM runs WHERE run = ?", (run,)).fetchone() == (1,):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.execute("DELETE FROM driving WHERE run = ? AND pid = ?", (run, pid))
+        self.file.execute(
+            "UPDATE runs SET left = max(left - 1, 0), wake_us = iif(left > 1, 1, 0) WHERE run = ?", (run,)
+        )
+        [left] = self.file.execute("SELECT left FROM runs WHERE run = ?", (run,)).fetchone()
+        self.file.execute("COMMIT")
+        return Advance("waiting", 1) if left else Advance("completed", None)
+
+
+async def work(url: str, path: str) -> None:
+    stores: Any = FileStores(path)
+    engine = DurableEngine(
+        stores.advance, stores, SystemClock(), url=url,
+        limits=DurableLimits(
+            queue=QueueLimits(max_drives=4, polling_interval_ms=10, dead_after_ms=2000, max_recoveries=1),
+            sweep_interval_ms=50, confirm_dead_ms=1500, stop_grace_ms=1000,
+        ),
+        on_failure=lambda _, run, fault: stores.file.execute("INSERT INTO failures VALUES (?, ?)", (run, repr(fault))),
+    )  # fmt: skip
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await engine.start()
+    stores.file.execute("INSERT INTO workers VALUES (?)", (os.getpid(),))
+    await stop.wait()
+    await engine.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], sys.argv[2]))

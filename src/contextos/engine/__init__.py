@@ -5,7 +5,7 @@ does (runtime), nor who may commit: the lease and the stream's sequence decide t
 
 - `local.LocalEngine`: asyncio tasks in this process; a submit is a hint, the sweep of `due` is the truth.
 - `durable.DurableEngine`: DBOS workflows on PostgreSQL, in any number of processes; the same hint and the same truth.
-  What it asks of DBOS stands in `dbos_queue`, and `hints` keeps what is not placed there yet.
+  What it asks of DBOS stands in `dbos_queue`; `placing` brings hints there, and `hints` keeps those whose time is not.
 - `owner.Owner`: who this process is to the leases, and whether another owner on this machine still lives.
 
 Tests: `tests/unit/engine`.

@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from contextos.engine.fair import Run
+from contextos.engine.reach import RETRY_MS, reach, refusal, said
 from contextos.errors import InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ TICK_US: Final = 1_000_000
 """DBOS looks at delayed workflows this often."""
 DEAD: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
-RETRY_MS: Final = 1000
 MAX_PLACINGS: Final = 8
 
 
@@ -112,6 +112,8 @@ class DbosQueue:
     Raises: `Unavailable` from every method when the database does not answer.
     """
 
+    _opened: ClassVar[DbosQueue | None] = None
+
     def __init__(self, url: str, limits: QueueLimits, *, schema: str = "dbos") -> None:
         self.worker_id = secrets.token_hex(8)
         self._url, self._limits, self._schema = url, limits, schema
@@ -153,6 +155,17 @@ class DbosQueue:
             InvalidSettings: this URL, database or role cannot serve; nothing was started.
             Unavailable: the server does not answer; nothing was started.
         """
+        if DbosQueue._opened is not None:
+            twice = Problem("/engine", "second_engine", "this process runs a durable engine", "start another process")
+            raise InvalidSettings(twice)
+        DbosQueue._opened = self
+        try:
+            await self._open(drive, bury)
+        finally:
+            if not self._dispatches:
+                DbosQueue._opened = None
+
+    async def _open(self, drive: Drive, bury: Bury) -> None:
         await self.connect()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
@@ -217,6 +230,7 @@ class DbosQueue:
             from dbos import DBOS
 
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=grace_s)
+            DbosQueue._opened = None
             try:
                 for run in hand_back:
                     await self.place(run)
@@ -348,53 +362,3 @@ def dead_letter(workflow: WorkflowStatus) -> DeadLetter:
     else:
         code, detail = str(getattr(workflow.error, "code", None) or "unknown"), str(workflow.error)
     return DeadLetter(tenant_id, run_id, code, detail, failed_at_us, workflow.workflow_id)
-
-
-def said(fault: BaseException) -> str:
-    """The first line of what a driver says, without statement and parameters."""
-    return str(getattr(fault, "orig", None) or fault).partition("\n")[0]
-
-
-def refusal(fault: Exception, url: str) -> InvalidSettings | Unavailable:
-    """The one sentence for a database that DBOS cannot start on. A URL's password is never repeated."""
-    import sqlalchemy as sa
-
-    shown = sa.make_url(url).render_as_string(hide_password=True)
-    state = getattr(getattr(fault, "orig", fault), "sqlstate", None) or ""
-    detail = f"`{shown}`: {said(fault)}"
-    if state == "42501":
-        return InvalidSettings(
-            Problem("/engine", "no_rights", detail, "give its role CREATE on the database, or let the owner start once")
-        )
-    if state.startswith(("28", "3D")) or "does not exist" in detail or "authentication failed" in detail:
-        return InvalidSettings(Problem("/engine", "no_access", detail, "mend the URL, or make the role and database"))
-    return Unavailable("queue", detail, retry_after_ms=RETRY_MS)
-
-
-def reach(url: str, timeout_s: int) -> str:
-    """The URL as DBOS takes it, after a first connection. Raises `InvalidSettings`, `Unavailable`."""
-    try:
-        import dbos  # noqa: F401 - is it there
-        import psycopg
-        import sqlalchemy as sa
-    except ImportError as fault:
-        lacks = Problem("/engine", "not_installed", f"`{fault.name}` is missing", "pip install contextos[durable]")
-        raise InvalidSettings(lacks) from fault
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as fault:
-        lacks = Problem("/engine", "no_url", "the database URL cannot be read", "write postgresql://user@host/database")
-        raise InvalidSettings(lacks) from fault
-    if parsed.get_backend_name() != "postgresql" or not parsed.database:
-        lacks = Problem("/engine", "no_url", f"`{parsed.render_as_string()}` names no PostgreSQL database",
-                        "write postgresql://user@host/database")  # fmt: skip
-        raise InvalidSettings(lacks)
-    parsed = parsed.set(drivername="postgresql")
-    if "connect_timeout" not in parsed.query:
-        parsed = parsed.update_query_dict({"connect_timeout": str(timeout_s)})
-    reached = parsed.render_as_string(hide_password=False)
-    try:
-        psycopg.connect(reached).close()
-    except psycopg.Error as fault:
-        raise refusal(fault, reached) from fault
-    return reached

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Advance
-from contextos.engine.dbos_queue import TICK_US, DbosQueue, DeadLetter, Live, Poisoned, QueueLimits
+from contextos.engine.dbos_queue import DbosQueue, DeadLetter, Poisoned, QueueLimits
 from contextos.engine.fair import Run
-from contextos.engine.hints import Hint, Hints
+from contextos.engine.hints import Hint
 from contextos.engine.local import SWEEP, OnFailure, Orphans
+from contextos.engine.placing import Placing
 from contextos.errors import Conflict, InvalidSettings, Unavailable
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
 
-FIRST_TRY_US: Final = 10_000
-LAST_TRY_US: Final = 1_000_000
-"""A hint that meets a drive elsewhere is placed again after so long, twice as long each time, at most this."""
+LOOK_S: Final = 0.01
+"""How often `idle` looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,15 @@ class DurableEngine:
         self._queue = DbosQueue(url, self._limits.queue, schema=schema)
         self._orphans, self._next_orphans_us, self._next_tidy_us = orphans, 0, 0
         self._on_failure = on_failure
-        self._hints = Hints(bound=self._limits.max_waiting)
-        self._hinted = asyncio.Event()
-        self._placing: set[Run] = set()
+        self._placing = Placing(
+            self._queue, clock, max_waiting=self._limits.max_waiting, at_once=self._limits.queue.threads
+        )
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
         self._again: set[Run] = set()
         self._left: set[Run] = set()
         self._dead: dict[Run, list[str]] = {}
         self._ended_well: set[Run] = set()
+        self._driven_since_sweep: set[Run] = set()
         self._sweeping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
@@ -103,7 +104,7 @@ class DurableEngine:
         except (InvalidSettings, Unavailable):
             self._running = False
             raise
-        self._tasks = [asyncio.ensure_future(self._place_hints()), asyncio.ensure_future(self._sweep_for_ever())]
+        self._tasks = [asyncio.ensure_future(self._placing.for_ever()), asyncio.ensure_future(self._sweep_for_ever())]
 
     async def stop(self) -> None:
         """Start nothing new, give drives `stop_grace_ms` to end, then cancel them; others drive on what is left."""
@@ -124,10 +125,10 @@ class DurableEngine:
     async def idle(self) -> None:
         """Return when no run of the deployment is driven, queued or about to be tried again; timers may be set."""
         while not await self._is_idle():  # noqa: ASYNC110 - other processes end drives too
-            await asyncio.sleep(FIRST_TRY_US / 1e6)
+            await asyncio.sleep(LOOK_S)
 
     async def _is_idle(self) -> bool:
-        if self._driving or self._sweeping or self._placing or len(self._hints):
+        if self._driving or self._sweeping or len(self._placing):
             return False
         if not self._running:
             return True
@@ -140,13 +141,13 @@ class DurableEngine:
         if run in self._driving:
             self._again.add(run)
         else:
-            self._hint(run, Hint())
+            self._placing.put(run, Hint())
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
         """Drive this run at `when_us`, at most DBOS's tick of 1 s later. Beyond the horizon the sweep does it."""
         now_us = self._clock.now_us()
         if when_us - now_us <= self._limits.timer_horizon_ms * 1000:
-            self._hint((tenant_id, run_id), Hint(wake_us=max(when_us, now_us)))
+            self._placing.put((tenant_id, run_id), Hint(wake_us=max(when_us, now_us)))
 
     async def dead_letters(self, *, limit: int = 1000) -> list[DeadLetter]:
         """What failed for good, in the whole deployment: the newest failure of each run. `submit` replays one.
@@ -157,55 +158,6 @@ class DurableEngine:
         for letter in await self._queue.dead_letters(limit=limit):
             newest.setdefault((letter.tenant_id, letter.run_id), letter)
         return [letter for run, letter in newest.items() if run not in self._ended_well]
-
-    def _hint(self, run: Run, hint: Hint) -> None:
-        near = hint.wake_us - self._clock.now_us() <= TICK_US
-        self._hints.put(run, replace(hint, post_us=max(hint.post_us, hint.wake_us if near else 0)))
-        self._hinted.set()
-
-    async def _place_hints(self) -> None:
-        """Place hints as their time comes, as many at once as the queue has threads."""
-        while True:
-            self._hinted.clear()
-            taken = self._hints.take(self._clock.now_us(), limit=self._limits.queue.threads)
-            if taken:
-                self._placing.update(run for run, _ in taken)
-                await asyncio.gather(*(self._place(run, hint) for run, hint in taken))
-                continue
-            next_us = self._hints.next_us()
-            wait_s = None if next_us is None else max(next_us - self._clock.now_us(), 1000) / 1e6
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._hinted.wait()
-            except TimeoutError:
-                continue
-
-    async def _place(self, run: Run, hint: Hint) -> None:
-        try:
-            delay_us = max(hint.wake_us - self._clock.now_us(), 0)
-            delay_us = delay_us if delay_us > 1000 else 0
-            standing = await self._queue.place(run, delay_us=delay_us, retry=hint.retry)
-            if standing is not None:
-                await self._give_way(run, hint, standing, delay_us)
-        except Unavailable as fault:
-            self._place_later(run, hint, fault.retry_after_ms * 1000)
-        finally:
-            self._placing.discard(run)
-
-    async def _give_way(self, run: Run, hint: Hint, standing: Live, delay_us: int) -> None:
-        """What becomes of a hint whose run has a workflow already."""
-        if standing.status == "DELAYED":
-            if (hint.weak and standing.is_retry) or standing.until_us <= self._clock.now_us() + delay_us:
-                return
-            await self._queue.bring_forward(standing, delay_us=delay_us)
-            if delay_us <= TICK_US:
-                self._place_later(run, hint, 0)
-        elif standing.status == "PENDING" and not hint.weak:
-            # It may have looked already: this wake is for another drive after it.
-            self._place_later(run, hint, min(FIRST_TRY_US << min(hint.tries, 10), LAST_TRY_US))
-
-    def _place_later(self, run: Run, hint: Hint, delay_us: int) -> None:
-        self._hint(run, replace(hint, tries=hint.tries + 1, post_us=self._clock.now_us() + delay_us))
 
     async def _drive(self, tenant_id: str, run_id: str) -> str:
         """The body of a workflow: `advance`, again after a wake or a lost race. Raises `Poisoned`."""
@@ -248,11 +200,12 @@ class DurableEngine:
         """What follows a drive. Returns what the finished workflow says of it."""
         now_us, again = self._clock.now_us(), run in self._again
         self._again.discard(run)
+        self._driven_since_sweep.add(run)
         if isinstance(result, Unavailable):
-            self._hint(run, Hint(wake_us=0 if again else now_us + result.retry_after_ms * 1000, retry=not again))
+            self._placing.put(run, Hint(wake_us=0 if again else now_us + result.retry_after_ms * 1000, retry=not again))
             return "unavailable"
         if again:
-            self._hint(run, Hint())
+            self._placing.put(run, Hint())
         if isinstance(result, Advance):
             self.failures.pop(run, None)
             self._ended_well.add(run)
@@ -298,6 +251,7 @@ class DurableEngine:
     async def _sweep(self) -> None:
         """Say that this worker lives, and hint at whatever is due and not queued."""
         now_us = self._clock.now_us()
+        self._driven_since_sweep.clear()
         await self._queue.watch()
         # Runs at rest are due too; they must not fill the page and hide the others.
         found = [run async for run in self._stores.due(now_us, limit=self._limits.sweep_page + len(self._dead))]
@@ -310,14 +264,15 @@ class DurableEngine:
         for run in found:
             standing = queued.get(run)
             if not self._is_known(run) and (standing is None or standing.is_timer):
-                self._hint(run, Hint(weak=True))
+                self._placing.put(run, Hint(weak=True))
         if now_us >= self._next_tidy_us:
             await self._queue.tidy(now_us)
             self._next_tidy_us = now_us + self._limits.tidy_interval_ms * 1000
 
     def _is_known(self, run: Run) -> bool:
-        hint = self._hints.get(run)
-        return run in self._dead or run in self._driving or run in self._placing or (hint is not None and hint.retry)
+        # What was due when a sweep asked may have been driven since; the next sweep sees.
+        driven = run in self._driving or run in self._driven_since_sweep
+        return driven or run in self._dead or self._placing.holds_back(run)
 
     async def _look_at_dead_letters(self) -> None:
         """Learn what rests, and forget the failures of runs that ended a drive well since."""

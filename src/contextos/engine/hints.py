@@ -6,7 +6,6 @@ Losing one costs time and never a run: the sweep of `due` finds what a lost hint
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -40,9 +39,6 @@ class Hints:
     def __len__(self) -> int:
         return len(self._hints)
 
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self._hints)
-
     def get(self, run: Run) -> Hint | None:
         return self._hints.get(run)
 
@@ -73,7 +69,3 @@ class Hints:
     def next_us(self) -> int | None:
         """When the next one is to be placed."""
         return self._order[0][0] if self._order else None
-
-    def clear(self) -> None:
-        self._hints.clear()
-        self._order.clear()

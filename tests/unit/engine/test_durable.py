@@ -41,6 +41,7 @@ class World:
         self.now: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         self.reported: list[tuple[str, str, BaseException]] = []
+        self.engines: list[DurableEngine] = []
 
     async def wake(self, run: str, when_us: int = 1, tenant: str = "acme") -> None:
         await self.stores.tenant(tenant).commit(Batch(run, wake_at_us=when_us))
@@ -66,17 +67,23 @@ class World:
 
     def engine(self, limits: DurableLimits = LIMITS, **more: Any) -> DurableEngine:
         report = lambda tenant, run, fault: self.reported.append((tenant, run, fault))  # noqa: E731
-        return DurableEngine(
+        engine = DurableEngine(
             self.advance, self.stores, self.clock, limits=limits, on_failure=report, **{"url": self.url, **more}
         )
+        self.engines.append(engine)
+        return engine
 
 
 def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> World:
     world = World(url)
 
     async def bounded() -> None:
-        async with asyncio.timeout(120):
-            await scenario(world)
+        try:
+            async with asyncio.timeout(120):
+                await scenario(world)
+        finally:
+            for engine in world.engines:
+                await engine.stop()
 
     asyncio.run(bounded())
     return world
@@ -93,9 +100,7 @@ async def a_while() -> None:
 
 
 def statuses(server: Server, url: str) -> Counter[str]:
-    rows = server.run(
-        "SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'", database=named(url)
-    )
+    rows = server.run("SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'", database=named(url))
     return Counter(str(row[0]) for row in rows)
 
 
@@ -197,7 +202,7 @@ def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: s
         soon = world.clock.now_us() + 2_000_000
         for when_us in (soon + 20_000_000, soon, soon + 10_000_000):
             engine.at("acme", "run_a", when_us)
-            await until(lambda: not len(engine._hints) and not engine._placing)
+            await until(lambda: not len(engine._placing))
         engine.at("acme", "run_far", soon + HOUR_US)
         engine.at("acme", "run_b", soon + 20_000_000)
         await engine.idle()
@@ -263,7 +268,7 @@ def test_a_hint_past_the_bound_is_dropped_and_the_sweep_finds_the_run(url: str) 
         for run in ("run_a", "run_b", "run_c"):
             await world.wake(run)
             engine.submit("acme", run)
-        assert len(engine._hints) == 2
+        assert len(engine._placing) == 2
         await engine.start()
         await until(lambda: sorted(world.drives) == ["run_a", "run_b", "run_c"])
         await engine.stop()
@@ -507,7 +512,7 @@ def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer
         await engine.idle()
         tasks = len(asyncio.all_tasks())
         assert statuses(server, url) == {"SUCCESS": 2000}
-        assert not len(engine._hints)
+        assert not len(engine._placing)
         engine.submit("acme", "run_7")
         await until(lambda: world.drives[2000:] == ["run_7"])
         await engine.idle()
@@ -557,6 +562,8 @@ def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_
             assert len(asyncio.all_tasks()) == 1
         engine = world.engine()
         await engine.start()
+        with pytest.raises(InvalidSettings, match="start another process"):
+            await world.engine().start()
         engine.submit("acme", "run_a")
         await until(lambda: world.drives)
         await engine.stop()

@@ -1,4 +1,4 @@
-"""`DbosQueue`: all that this package asks of DBOS, and the only module that imports it.
+"""`DbosQueue`: all that this package asks of DBOS, and the only module that calls it.
 
 One queue for drives. Its partition is the tenant, so that concurrency and rate are bounded per tenant; its
 deduplication id is the run, so that at most one workflow of a run is queued, delayed or in progress in the whole
@@ -12,15 +12,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from contextos.engine.fair import Run
 from contextos.engine.reach import RETRY_MS, reach, refusal, said
+from contextos.engine.workflows import (
+    BURY,
+    DEAD,
+    DRIVE,
+    LIVE,
+    RUNS,
+    TICK_US,
+    WATCHES,
+    DeadLetter,
+    Live,
+    QueueLimits,
+    dead_letter,
+    live,
+    run_of,
+)
 from contextos.errors import InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
@@ -33,75 +48,7 @@ Bury = Callable[[str], Awaitable[str]]
 APPLICATION: Final = "contextos"
 VERSION: Final = "drive-1"
 """What DBOS calls the application's version. Ours is one call, so every release that keeps the payload shares it."""
-RUNS: Final = "contextos-runs"
-WATCHES: Final = "contextos-watches"
-DRIVE: Final = "contextos.drive"
-BURY: Final = "contextos.bury"
-TICK_US: Final = 1_000_000
-"""DBOS looks at delayed workflows this often."""
-DEAD: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
-LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 MAX_PLACINGS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Bounds of the queue, the same for every worker of a deployment: the last one to start says.
-
-    `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
-    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks.
-    `dead_after_ms` is how long a worker may be silent; `max_recoveries` how many workers a run may take with it.
-    """
-
-    max_drives: int = 32
-    max_drives_per_tenant: int = 32
-    max_drives_per_tenant_in_all: int | None = None
-    rate_per_tenant: int | None = None
-    rate_period_ms: int = 1000
-    polling_interval_ms: int = 50
-    dead_after_ms: int = 10_000
-    max_recoveries: int = 3
-    threads: int = 4
-    connect_timeout_s: int = 5
-    keep_finished_ms: int = 3_600_000
-    max_listed: int = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A workflow that will drive its run or does: `status` is `ENQUEUED`, `DELAYED` (until `until_us`) or `PENDING`."""
-
-    workflow_id: str
-    status: str
-    until_us: int
-
-    @property
-    def is_retry(self) -> bool:
-        return self.workflow_id.endswith("/retry")
-
-    @property
-    def is_timer(self) -> bool:
-        return self.status == "DELAYED" and not self.is_retry
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A drive that failed for good: of what, why (`code` is stable), and when (Unix time in microseconds)."""
-
-    tenant_id: str
-    run_id: str
-    code: str
-    detail: str
-    failed_at_us: int
-    workflow_id: str
-
-
-class Poisoned(Exception):
-    """Tells DBOS that a drive failed for good: a code and a sentence, no object that would have to be pickled."""
-
-    def __init__(self, fault: BaseException) -> None:
-        self.code = str(getattr(fault, "code", type(fault).__name__))
-        super().__init__(str(fault) or type(fault).__name__)
 
 
 class DbosQueue:
@@ -122,6 +69,9 @@ class DbosQueue:
         self._faults: tuple[type[Exception], ...] = ()
         self._watch: str | None = None
         self._dispatches = False
+        self._busy: set[str] = set()
+        self._missed: set[str] = set()
+        self._next_look_s = 0.0
 
     async def connect(self) -> None:
         """Reach the queue without dispatching from it: to queue runs, and to see what failed.
@@ -206,11 +156,16 @@ class DbosQueue:
         """The bodies run on the engine's own loop: ports belong to it, and DBOS keeps to its threads."""
         from dbos import DBOS
 
-        def here(call: Callable[..., Awaitable[str]], *args: str) -> Awaitable[str]:
+        async def here(call: Callable[..., Awaitable[str]], *args: str) -> str:
             async def called() -> str:
                 return await call(*args)
 
-            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+            workflow_id = DBOS.workflow_id or ""
+            self._busy.add(workflow_id)
+            try:
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+            finally:
+                self._busy.discard(workflow_id)
 
         async def contextos_drive(tenant_id: str, run_id: str) -> str:
             return await here(drive, tenant_id, run_id)
@@ -306,8 +261,14 @@ class DbosQueue:
         return len(ended)
 
     async def watch(self) -> None:
-        """Say that this worker lives. Called more often than `dead_after_ms`."""
+        """Say that this worker lives, and queue again what it took and never began.
+
+        Called more often than `dead_after_ms`.
+        """
         await self._ask(self._push_watch)
+        if time.monotonic() >= self._next_look_s:
+            await self._ask(self._queue_missed_again)
+            self._next_look_s = time.monotonic() + self._limits.dead_after_ms / 2000
 
     def _push_watch(self) -> None:
         seconds = self._limits.dead_after_ms / 1000
@@ -316,12 +277,29 @@ class DbosQueue:
             if self._list(workflow_ids=[self._watch], status="DELAYED"):
                 return
         # The first one, or it ran out while this worker or the database slept.
-        watch = f"{self.worker_id}/{secrets.token_hex(8)}"
+        self._watch = self._enqueue_watch(self.worker_id, seconds)
+
+    def _enqueue_watch(self, worker_id: str, delay_s: float) -> str:
+        watch = f"{worker_id}/{secrets.token_hex(8)}"
         self._client.enqueue(
-            {"workflow_name": BURY, "queue_name": WATCHES, "workflow_id": watch, "delay_seconds": seconds},
-            self.worker_id,
+            {"workflow_name": BURY, "queue_name": WATCHES, "workflow_id": watch, "delay_seconds": delay_s}, worker_id
         )
-        self._watch = watch
+        return watch
+
+    def _queue_missed_again(self) -> None:
+        """A connection that breaks while DBOS takes workflows leaves them taken by us, and nobody runs them.
+
+        Seen in two looks, so that an end that is being written down is not taken for one.
+        """
+        taken = {one.workflow_id: one for one in self._list(executor_id=self.worker_id, status="PENDING")}
+        missed = taken.keys() - self._busy
+        for workflow_id in missed & self._missed:
+            self._client.cancel_workflow(workflow_id)
+            if taken[workflow_id].name == BURY:
+                self._enqueue_watch(workflow_id.partition("/")[0], 0)
+            else:
+                self._place(run_of(taken[workflow_id]), 0, False)
+        self._missed = missed
 
     def _lay_down_watch(self) -> None:
         if self._watch is None:
@@ -343,22 +321,3 @@ class DbosQueue:
 
         watches = self._list(name=BURY, status="DELAYED", workflow_id_prefix=f"{worker_id}/")
         return 0 if watches else len(DBOS._recover_pending_workflows([worker_id]))
-
-
-def live(workflow: WorkflowStatus) -> Live:
-    return Live(workflow.workflow_id, workflow.status, (workflow.delay_until_epoch_ms or 0) * 1000)
-
-
-def run_of(workflow: WorkflowStatus) -> Run:
-    tenant_id, run_id, *_ = workflow.workflow_id.split("/")
-    return tenant_id, run_id
-
-
-def dead_letter(workflow: WorkflowStatus) -> DeadLetter:
-    tenant_id, run_id = run_of(workflow)
-    failed_at_us = (workflow.completed_at or workflow.updated_at or 0) * 1000
-    if workflow.error is None:
-        code, detail = "worker_lost", "every worker that drove it died; find out why before it is submitted again"
-    else:
-        code, detail = str(getattr(workflow.error, "code", None) or "unknown"), str(workflow.error)
-    return DeadLetter(tenant_id, run_id, code, detail, failed_at_us, workflow.workflow_id)

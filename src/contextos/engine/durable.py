@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Advance
-from contextos.engine.dbos_queue import DbosQueue, DeadLetter, Poisoned, QueueLimits
+from contextos.engine.dbos_queue import DbosQueue
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
 from contextos.engine.local import SWEEP, OnFailure, Orphans
 from contextos.engine.placing import Placing
+from contextos.engine.workflows import DeadLetter, Poisoned, QueueLimits
 from contextos.errors import Conflict, InvalidSettings, Unavailable
 
 if TYPE_CHECKING:

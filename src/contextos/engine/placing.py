@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from contextos.engine.dbos_queue import TICK_US, DbosQueue, Live
+from contextos.engine.dbos_queue import DbosQueue
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint, Hints
+from contextos.engine.workflows import TICK_US, Live
 from contextos.errors import Unavailable
 
 if TYPE_CHECKING:

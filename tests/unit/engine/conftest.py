@@ -55,7 +55,10 @@ def server() -> Iterator[Server]:
                 bin_path=started.bin_path, user=started.system_user,
             )  # fmt: skip
 
-        yield Server(started.get_uri(), restart)
+        server = Server(started.get_uri(), restart)
+        # It dies with its data; and no test shall depend on how busy a disk is.
+        server.run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield server
 
 
 @pytest.fixture(scope="session")

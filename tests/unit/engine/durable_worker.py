@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from contextos.contracts.journal import Advance
-from contextos.engine.dbos_queue import QueueLimits
 from contextos.engine.durable import DurableEngine, DurableLimits
+from contextos.engine.workflows import QueueLimits
 from contextos.store.clock import SystemClock
 
 SCHEMA = """

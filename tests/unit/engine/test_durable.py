@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from contextos.contracts.journal import Advance, Batch
-from contextos.engine.dbos_queue import QueueLimits
 from contextos.engine.durable import DurableEngine, DurableLimits
 from contextos.engine.local import SWEEP
+from contextos.engine.workflows import QueueLimits
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
 from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStores

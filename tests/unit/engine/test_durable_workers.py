@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.dbos_queue import DbosQueue, QueueLimits
+from contextos.engine.dbos_queue import DbosQueue
+from contextos.engine.workflows import QueueLimits
 from tests.unit.engine import durable_worker
 from tests.unit.engine.conftest import Server
 

@@ -54,6 +54,7 @@ def server() -> Iterator[Server]:
                 "pg_ctl", ("-w", "-D", str(started.pgdata), "-m", "fast", "restart"),
                 bin_path=started.bin_path, user=started.system_user,
             )  # fmt: skip
+            started.ensure_postgres_running()  # learns the new process, or it would not be stopped at the end
 
         server = Server(started.get_uri(), restart)
         # It dies with its data; and no test shall depend on how busy a disk is.

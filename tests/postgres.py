@@ -27,7 +27,7 @@ from contextos.store.postgres_schema import migrate
 ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
 LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
 TEMPLATE = "contextos_test_template"
-START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB"
+START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB -c fsync=off"
 _databases = count()
 
 
@@ -68,6 +68,11 @@ class Server:
         log, options = self.files / "log", START_OPTIONS.format(self.files)
         _run("pg_ctl", "-w", "-D", str(self.files / "pg"), "-l", str(log), "-o", options, "start")
 
+    def restart(self) -> None:
+        """Stop and start again, as an upgrade does: clients lose their connections."""
+        self.crash()
+        self.start()
+
     def crash(self) -> None:
         """Stop at once, as a crash does: nothing is said to clients, and the next start recovers from the log."""
         assert self.files is not None
@@ -94,7 +99,11 @@ class Database:
 
     def execute(self, statement: str, url: str | None = None) -> Any:
         """Run one statement, as the owner unless another URL is given, and return its rows."""
-        return awaited(_execute(url or self.owner, statement))
+        return awaited(self.fetch(statement, url))
+
+    async def fetch(self, statement: str, url: str | None = None) -> Any:
+        """As `execute`, from within an event loop."""
+        return await _execute(url or self.owner, statement)
 
 
 @contextmanager

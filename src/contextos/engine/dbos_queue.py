@@ -23,16 +23,14 @@ from contextos.engine.fair import Run
 from contextos.engine.reach import RETRY_MS, reach, refusal, said
 from contextos.engine.workflows import (
     BURY,
-    DEAD,
     DRIVE,
     LIVE,
+    LOST,
     RUNS,
     TICK_US,
     WATCHES,
-    DeadLetter,
     Live,
     QueueLimits,
-    dead_letter,
     live,
     run_of,
 )
@@ -124,7 +122,6 @@ class DbosQueue:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
         try:
-            DBOS.migrate(self._url, schema=self._schema)
             self._register_queues()
             DBOS(config={
                 "name": APPLICATION, "application_version": VERSION, "executor_id": self.worker_id,
@@ -239,12 +236,10 @@ class DbosQueue:
         listed = await self._ask(self._list, name=DRIVE, status=LIVE)
         return {run_of(workflow): live(workflow) for workflow in listed}
 
-    async def dead_letters(self, *, limit: int) -> list[DeadLetter]:
-        """Drives that failed for good, the newest first."""
-        listed = await self._ask(
-            self._client.list_workflows, name=DRIVE, status=DEAD, sort_desc=True, limit=limit, load_input=False
-        )
-        return [dead_letter(workflow) for workflow in listed]
+    async def lost(self) -> dict[str, Run]:
+        """Workflows that will never come to their end, and their runs; as far as `max_listed` goes."""
+        listed = await self._ask(self._list, name=DRIVE, status=LOST)
+        return {workflow.workflow_id: run_of(workflow) for workflow in listed}
 
     async def forget(self, workflow_ids: Sequence[str]) -> None:
         """Delete finished workflows."""

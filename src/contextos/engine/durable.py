@@ -17,10 +17,12 @@ from contextos.contracts.journal import Advance
 from contextos.engine.dbos_queue import DbosQueue
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
-from contextos.engine.local import SWEEP, OnFailure, Orphans
+from contextos.engine.local import SWEEP, OnFailure
 from contextos.engine.placing import Placing
-from contextos.engine.workflows import DeadLetter, Poisoned, QueueLimits
+from contextos.engine.rounds import Orphans, Rounds, Witness
+from contextos.engine.workflows import WORKER_LOST, QueueLimits
 from contextos.errors import Conflict, InvalidSettings, Unavailable
+from contextos.letters import bury, why
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
@@ -43,6 +45,7 @@ class DurableLimits:
     conflict_backoff_ms: int = 5
     sweep_interval_ms: int = 1000
     orphans_interval_ms: int = 30_000
+    witness_interval_ms: int = 30_000
     tidy_interval_ms: int = 60_000
     sweep_page: int = 1000
     timer_horizon_ms: int = 60_000
@@ -55,9 +58,9 @@ class DurableEngine:
     """The `Engine` port over several processes. All methods belong to the event loop that ran `start`.
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list of
-    the deployment; the run then rests in every worker until it is submitted again. A run that kills its worker
-    `max_recoveries` times ends on that list too. One engine per process, because DBOS is one per process.
+    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list,
+    where the run rests in every worker until it is submitted or retried. A run that kills its worker `max_recoveries`
+    times ends on that list too. One engine per process, because DBOS is one per process.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class DurableEngine:
         url: str,
         schema: str = "dbos",
         orphans: Orphans | None = None,
+        witness: Witness | None = None,
         limits: DurableLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
@@ -76,7 +80,12 @@ class DurableEngine:
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else DurableLimits()
         self._queue = DbosQueue(url, self._limits.queue, schema=schema)
-        self._orphans, self._next_orphans_us, self._next_tidy_us = orphans, 0, 0
+        self._rounds = Rounds(
+            stores, clock, page=self._limits.sweep_page, orphans=orphans,
+            orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
+            witness_interval_ms=self._limits.witness_interval_ms,
+        )  # fmt: skip
+        self._next_tidy_us = 0
         self._on_failure = on_failure
         self._placing = Placing(
             self._queue, clock, max_waiting=self._limits.max_waiting, at_once=self._limits.queue.threads
@@ -84,8 +93,6 @@ class DurableEngine:
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
         self._again: set[Run] = set()
         self._left: set[Run] = set()
-        self._dead: dict[Run, list[str]] = {}
-        self._ended_well: set[Run] = set()
         self._driven_since_sweep: set[Run] = set()
         self._sweeping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -150,18 +157,8 @@ class DurableEngine:
         if when_us - now_us <= self._limits.timer_horizon_ms * 1000:
             self._placing.put((tenant_id, run_id), Hint(wake_us=max(when_us, now_us)))
 
-    async def dead_letters(self, *, limit: int = 1000) -> list[DeadLetter]:
-        """What failed for good, in the whole deployment: the newest failure of each run. `submit` replays one.
-
-        Raises: `Unavailable`.
-        """
-        newest: dict[Run, DeadLetter] = {}
-        for letter in await self._queue.dead_letters(limit=limit):
-            newest.setdefault((letter.tenant_id, letter.run_id), letter)
-        return [letter for run, letter in newest.items() if run not in self._ended_well]
-
     async def _drive(self, tenant_id: str, run_id: str) -> str:
-        """The body of a workflow: `advance`, again after a wake or a lost race. Raises `Poisoned`."""
+        """The body of a workflow: `advance`, again after a wake or a lost race. Says what came of it."""
         run = (tenant_id, run_id)
         if run in self._driving:
             # Recovered from this very worker, which was silent too long but lives.
@@ -179,7 +176,7 @@ class DurableEngine:
             if conflicts < self._limits.max_conflicts:
                 await asyncio.sleep(self._limits.conflict_backoff_ms * (conflicts + 1) / 1000)
         assert result is not None, "only an engine that stops does not advance"
-        return self._rest(run, result)
+        return await self._rest(run, result)
 
     async def _advanced(self, run: Run) -> Advance | BaseException | None:
         """What one `advance` gave or raised; None if the engine stops."""
@@ -197,7 +194,7 @@ class DurableEngine:
             return asyncio.CancelledError("its drive was cancelled")
         return task.exception() or task.result()
 
-    def _rest(self, run: Run, result: Advance | BaseException) -> str:
+    async def _rest(self, run: Run, result: Advance | BaseException) -> str:
         """What follows a drive. Returns what the finished workflow says of it."""
         now_us, again = self._clock.now_us(), run in self._again
         self._again.discard(run)
@@ -209,19 +206,25 @@ class DurableEngine:
             self._placing.put(run, Hint())
         if isinstance(result, Advance):
             self.failures.pop(run, None)
-            self._ended_well.add(run)
             if result.wake_at_us:
                 # A wake that is past already must not turn the queue into a treadmill.
                 self.at(*run, max(result.wake_at_us, now_us + self._limits.wake_floor_ms * 1000))
             return result.state
-        if not again:
-            self.failures[run] = result
-        if self._on_failure is not None:
-            self._on_failure(*run, result)
+        self._report(run, result, kept=not again)
         if isinstance(result, Conflict):
             return "conflict"
-        self._ended_well.discard(run)
-        raise Poisoned(result) from result
+        if not again:
+            try:
+                await bury(self._stores.tenant(run[0]), run[1], why(result), now_us)
+            except Unavailable:
+                return "unavailable"  # it is due all the same: it is driven and buried again
+        return why(result)[0]
+
+    def _report(self, run: Run, fault: BaseException, *, kept: bool = True) -> None:
+        if kept:
+            self.failures[run] = fault
+        if self._on_failure is not None:
+            self._on_failure(*run, fault)
 
     async def _bury(self, worker_id: str) -> str:
         """The body of a watch that ran out: recover what its worker held, if it is dead."""
@@ -244,9 +247,7 @@ class DurableEngine:
             elif isinstance(fault, Unavailable):
                 delay_ms = max(delay_ms, fault.retry_after_ms)
             else:
-                self.failures[SWEEP] = fault
-                if self._on_failure is not None:
-                    self._on_failure(*SWEEP, fault)
+                self._report(SWEEP, fault)
             await asyncio.sleep(delay_ms / 1000)
 
     async def _sweep(self) -> None:
@@ -254,34 +255,29 @@ class DurableEngine:
         now_us = self._clock.now_us()
         self._driven_since_sweep.clear()
         await self._queue.watch()
-        # Runs at rest are due too; they must not fill the page and hide the others.
-        found = [run async for run in self._stores.due(now_us, limit=self._limits.sweep_page + len(self._dead))]
-        if self._orphans is not None and now_us >= self._next_orphans_us:
-            found += [run async for run in self._orphans()]
-            self._next_orphans_us = now_us + self._limits.orphans_interval_ms * 1000
+        found = await self._rounds.found()
         queued = await self._queue.live() if found else {}
-        # After what is queued: a drive that failed meanwhile is on one of the two lists.
-        await self._look_at_dead_letters()
+        # After what is queued: a run that took its last worker with it meanwhile is in one of the two.
+        lost = await self._bury_lost(now_us)
         for run in found:
             standing = queued.get(run)
-            if not self._is_known(run) and (standing is None or standing.is_timer):
+            if not self._is_known(run) and run not in lost and (standing is None or standing.is_timer):
                 self._placing.put(run, Hint(weak=True))
         if now_us >= self._next_tidy_us:
             await self._queue.tidy(now_us)
             self._next_tidy_us = now_us + self._limits.tidy_interval_ms * 1000
+        await self._rounds.tell()
 
     def _is_known(self, run: Run) -> bool:
         # What was due when a sweep asked may have been driven since; the next sweep sees.
         driven = run in self._driving or run in self._driven_since_sweep
-        return driven or run in self._dead or self._placing.holds_back(run)
+        return driven or self._placing.holds_back(run)
 
-    async def _look_at_dead_letters(self) -> None:
-        """Learn what rests, and forget the failures of runs that ended a drive well since."""
-        ended_well, self._ended_well = self._ended_well, set()
-        dead: dict[Run, list[str]] = {}
-        for letter in await self._queue.dead_letters(limit=self._limits.queue.max_listed):
-            dead.setdefault((letter.tenant_id, letter.run_id), []).append(letter.workflow_id)
-        mended = [workflow_id for run in ended_well & dead.keys() for workflow_id in dead.pop(run)]
-        if mended:
-            await self._queue.forget(mended)
-        self._dead = dead
+    async def _bury_lost(self, now_us: int) -> set[Run]:
+        """Put on the list what took too many workers with it."""
+        lost = await self._queue.lost()
+        for run in set(lost.values()):
+            await bury(self._stores.tenant(run[0]), run[1], WORKER_LOST, now_us)
+        if lost:
+            await self._queue.forget(list(lost))
+        return set(lost.values())

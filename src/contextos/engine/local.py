@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Advance
 from contextos.engine.fair import FairQueue, Run
+from contextos.engine.rounds import Orphans, Rounds, Witness
 from contextos.errors import Conflict, Unavailable
+from contextos.letters import bury, why
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
@@ -25,8 +27,6 @@ SWEEP: Final[Run] = ("", "due")
 """Under this name `failures` keeps what stopped a sweep."""
 
 OnFailure = Callable[[str, str, BaseException], None]
-Orphans = Callable[[], AsyncIterator[Run]]
-"""Runs whose driver is dead although they are not due yet. Asking costs a look at each that comes due soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class LocalEngine:
     """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures` and handed to `on_failure`; the run then rests until it
-    is submitted again, so that a broken run is not driven for ever.
+    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list,
+    where the run rests until it is submitted or retried, so that a broken run is not driven for ever.
     """
 
     def __init__(
@@ -62,21 +62,25 @@ class LocalEngine:
         clock: Clock,
         *,
         orphans: Orphans | None = None,
-        witness: Callable[[], Awaitable[None]] | None = None,
+        witness: Witness | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
         self.failures: dict[Run, BaseException] = {}
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
-        self._orphans, self._next_orphans_us = orphans, 0
-        self._witness, self._next_witness_us = witness, 0
+        self._rounds = Rounds(
+            stores, clock, page=self._limits.sweep_page, orphans=orphans,
+            orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
+            witness_interval_ms=self._limits.witness_interval_ms,
+        )  # fmt: skip
         self._on_failure = on_failure
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
         self._again: set[Run] = set()
         self._timers: dict[Run, tuple[int, asyncio.TimerHandle]] = {}
         self._retries: dict[Run, asyncio.TimerHandle] = {}
+        self._burying: dict[Run, asyncio.Task[None]] = {}
         self._conflicts: Counter[Run] = Counter()
         self._sweeping: asyncio.Task[None] | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
@@ -99,7 +103,7 @@ class LocalEngine:
         self._timers.clear()
         if self._next_sweep is not None:
             self._next_sweep.cancel()
-        tasks: list[asyncio.Task[Advance] | asyncio.Task[None]] = [*self._driving.values()]
+        tasks: list[asyncio.Task[Advance] | asyncio.Task[None]] = [*self._driving.values(), *self._burying.values()]
         if self._sweeping is not None:
             tasks.append(self._sweeping)
         if tasks:
@@ -201,6 +205,23 @@ class LocalEngine:
             self._report(run, fault)
             if again:
                 self.submit(*run)
+            elif not isinstance(fault, Conflict):
+                self._bury(run, fault)
+
+    def _bury(self, run: Run, fault: BaseException) -> None:
+        tenant_id, run_id = run
+        buried = bury(self._stores.tenant(tenant_id), run_id, why(fault), self._clock.now_us())
+        self._burying[run] = asyncio.ensure_future(buried)
+        self._burying[run].add_done_callback(partial(self._buried, run))
+
+    def _buried(self, run: Run, task: asyncio.Task[None]) -> None:
+        del self._burying[run]
+        fault = None if task.cancelled() else task.exception()
+        # It is due all the same then: it is driven and buried again.
+        if fault is not None and not isinstance(fault, Unavailable):
+            self._report(run, fault)
+        if self._is_idle():
+            self._idle.set()
 
     def _retry(self, run: Run, delay_ms: int) -> None:
         self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
@@ -215,7 +236,8 @@ class LocalEngine:
             self._on_failure(*run, fault)
 
     def _is_idle(self) -> bool:
-        return not (self._driving or self._retries or self._sweeping or (self._running and len(self._waiting)))
+        busy = self._driving or self._retries or self._burying or self._sweeping
+        return not (busy or (self._running and len(self._waiting)))
 
     def _sweep(self) -> None:
         self._next_sweep = None
@@ -223,23 +245,10 @@ class LocalEngine:
         self._sweeping.add_done_callback(self._swept)
 
     async def _enqueue_due(self) -> None:
-        # Runs at rest are due too; they must not fill the page and hide the others.
-        page = self._limits.sweep_page + len(self.failures)
-        now_us = self._clock.now_us()
-        async for run in self._stores.due(now_us, limit=page):
-            self._found(run)
-        if self._orphans is not None and now_us >= self._next_orphans_us:
-            async for run in self._orphans():
-                self._found(run)
-            self._next_orphans_us = now_us + self._limits.orphans_interval_ms * 1000
-        if self._witness is not None and now_us >= self._next_witness_us:
-            self._next_witness_us = now_us + self._limits.witness_interval_ms * 1000
-            await self._witness()
-
-    def _found(self, run: Run) -> None:
-        resting = run in self.failures and not isinstance(self.failures[run], Conflict)
-        if not (resting or run in self._driving or run in self._retries):
-            self._enqueue(run)
+        for run in await self._rounds.found():
+            if not (run in self._driving or run in self._retries or run in self._burying):
+                self._enqueue(run)
+        await self._rounds.tell()
 
     def _swept(self, task: asyncio.Task[None]) -> None:
         self._sweeping = None

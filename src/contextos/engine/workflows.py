@@ -16,7 +16,9 @@ DRIVE: Final = "contextos.drive"
 BURY: Final = "contextos.bury"
 TICK_US: Final = 1_000_000
 """DBOS looks at delayed workflows this often."""
-DEAD: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+LOST: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+"""Ours end well whatever a drive came to; these did not come to an end, or their worker's body broke."""
+WORKER_LOST: Final = ("worker_lost", "every worker that drove it died; find out why before it is retried")
 LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 
 
@@ -60,26 +62,6 @@ class Live:
         return self.status == "DELAYED" and not self.is_retry
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A drive that failed for good: of what, why (`code` is stable), and when (Unix time in microseconds)."""
-
-    tenant_id: str
-    run_id: str
-    code: str
-    detail: str
-    failed_at_us: int
-    workflow_id: str
-
-
-class Poisoned(Exception):
-    """Tells DBOS that a drive failed for good: a code and a sentence, no object that would have to be pickled."""
-
-    def __init__(self, fault: BaseException) -> None:
-        self.code = str(getattr(fault, "code", type(fault).__name__))
-        super().__init__(str(fault) or type(fault).__name__)
-
-
 def live(workflow: WorkflowStatus) -> Live:
     return Live(workflow.workflow_id, workflow.status, (workflow.delay_until_epoch_ms or 0) * 1000)
 
@@ -87,13 +69,3 @@ def live(workflow: WorkflowStatus) -> Live:
 def run_of(workflow: WorkflowStatus) -> Run:
     tenant_id, run_id, *_ = workflow.workflow_id.split("/")
     return tenant_id, run_id
-
-
-def dead_letter(workflow: WorkflowStatus) -> DeadLetter:
-    tenant_id, run_id = run_of(workflow)
-    failed_at_us = (workflow.completed_at or workflow.updated_at or 0) * 1000
-    if workflow.error is None:
-        code, detail = "worker_lost", "every worker that drove it died; find out why before it is submitted again"
-    else:
-        code, detail = str(getattr(workflow.error, "code", None) or "unknown"), str(workflow.error)
-    return DeadLetter(tenant_id, run_id, code, detail, failed_at_us, workflow.workflow_id)

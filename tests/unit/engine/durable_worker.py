@@ -8,6 +8,7 @@ its file row says so, and one named `run_deadly...` kills its worker.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -15,7 +16,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from contextos.contracts.journal import Advance
+from contextos.contracts.journal import Advance, Batch
 from contextos.engine.durable import DurableEngine, DurableLimits
 from contextos.engine.workflows import QueueLimits
 from contextos.store.clock import SystemClock
@@ -27,6 +28,7 @@ CREATE TABLE drives (run TEXT, pid INT);
 CREATE TABLE violations (run TEXT);
 CREATE TABLE workers (pid INT);
 CREATE TABLE failures (run TEXT, said TEXT);
+CREATE TABLE letters (run TEXT, code TEXT);
 """
 
 
@@ -56,6 +58,21 @@ class FileStores:
             "SELECT tenant, run FROM runs WHERE wake_us BETWEEN 1 AND ? ORDER BY wake_us LIMIT ?", (before_us, limit)
         ).fetchall():
             yield tenant, run
+
+    def tenant(self, _: str) -> FileStores:
+        return self
+
+    async def scan(self, *_: str, **__: str) -> list[Any]:
+        return []
+
+    async def read(self, *_: str, **__: int) -> list[Any]:
+        return []
+
+    async def commit(self, batch: Batch) -> None:
+        """A letter of a run that is not to be driven on."""
+        code = json.loads(batch.writes[0].body or b"")["code"]
+        self.file.execute("INSERT INTO letters VALUES (?, ?)", (batch.run, code))
+        self.file.execute("UPDATE runs SET wake_us = ? WHERE run = ?", (batch.wake_at_us, batch.run))
 
     async def advance(self, tenant: str, run: str) -> Advance:
         pid = os.getpid()

@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from contextos.contracts.journal import Advance, Batch
 from contextos.engine.durable import DurableEngine, DurableLimits
 from contextos.engine.local import SWEEP
+from contextos.engine.reach import migrate
 from contextos.engine.workflows import QueueLimits
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
+from contextos.letters import DeadLetter, dead_letters, retry
 from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStores
-from tests.unit.engine.conftest import Server
+from tests.postgres import LOGIN, Database, Server
 
 ENDED = Advance("completed", None)
 QUEUE = QueueLimits(polling_interval_ms=5, dead_after_ms=2000)
@@ -99,15 +100,13 @@ async def a_while() -> None:
     await asyncio.sleep(0.3)
 
 
-def statuses(server: Server, url: str) -> Counter[str]:
-    rows = server.run("SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'", database=named(url))
-    return Counter(str(row[0]) for row in rows)
+async def statuses(queue: Database) -> Counter[str]:
+    rows = await queue.fetch("SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'")
+    return Counter(row[0] for row in rows)
 
 
-def named(url: str) -> str:
-    database = sa.make_url(url).database
-    assert database is not None
-    return database
+async def resting(world: World, tenant: str = "acme") -> list[DeadLetter]:
+    return list(await dead_letters(world.stores.tenant(tenant)))
 
 
 def test_a_start_recovers_every_run_that_was_left_due_and_leaves_the_others(url: str) -> None:
@@ -195,7 +194,7 @@ def test_a_run_that_names_its_wake_is_driven_then(url: str) -> None:
     play(url, scenario)
 
 
-def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: str, server: Server) -> None:
+def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(NO_SWEEP)
         await engine.start()
@@ -206,7 +205,7 @@ def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: s
         engine.at("acme", "run_far", soon + HOUR_US)
         engine.at("acme", "run_b", soon + 20_000_000)
         await engine.idle()
-        assert statuses(server, url) == {"DELAYED": 2}, "one timer a run, and none beyond the horizon"
+        assert await statuses(queue) == {"DELAYED": 2}, "one timer a run, and none beyond the horizon"
         engine.submit("acme", "run_b")
         await until(lambda: world.drives == ["run_b"])
         await until(lambda: world.drives == ["run_b", "run_a"])
@@ -291,7 +290,7 @@ def test_a_conflict_is_driven_again_and_without_end_it_is_reported_and_left_to_t
         await engine.idle()
         assert [(tenant, run) for tenant, run, _ in world.reported] == [("acme", "run_b")]
         assert not engine.failures
-        assert await engine.dead_letters() == []
+        assert await resting(world) == []
         await engine.stop()
 
     play(url, scenario)
@@ -334,7 +333,7 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
     [(Integrity("the chain is broken"), "integrity"), (KeyError("a bug"), "KeyError")],
     ids=["typed", "bug"],
 )
-def test_poison_work_rests_on_the_dead_letter_list_until_it_is_submitted(url: str, fault: Exception, code: str) -> None:
+def test_poison_work_rests_on_the_dead_letter_list_until_it_is_retried(url: str, fault: Exception, code: str) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, sweep_page=1))
         world.script["run_a"] = [fault, fault]
@@ -354,19 +353,21 @@ def test_poison_work_rests_on_the_dead_letter_list_until_it_is_submitted(url: st
         await engine.start()
         await a_while()
         assert len(world.drives) == 2, "it rests in other workers too"
-        [letter] = await engine.dead_letters()
-        assert (letter.tenant_id, letter.run_id, letter.code) == ("acme", "run_a", code)
+        [letter] = await resting(world)
+        assert (letter.run_id, letter.code, letter.failures) == ("run_a", code, 1)
         assert str(fault) in letter.detail
         assert 0 < letter.failed_at_us < before_us
-        engine.submit("acme", "run_a")
+        await retry(world.stores.tenant("acme"), "run_a", 1)
+        assert await resting(world) == []
         await until(lambda: len(world.drives) == 3)
         await engine.idle()
-        [letter] = await engine.dead_letters()
+        [letter] = await resting(world)
+        assert letter.failures == 2
         assert letter.failed_at_us > before_us, "the newest failure of a run is shown"
-        engine.submit("acme", "run_a")
+        await retry(world.stores.tenant("acme"), "run_a", 1)
         await until(lambda: len(world.drives) == 4)
         await engine.idle()
-        assert await engine.dead_letters() == []
+        assert await resting(world) == []
         assert not engine.failures
         await a_while()
         await engine.stop()
@@ -405,7 +406,7 @@ def test_a_drive_that_somebody_cancels_is_a_failure_and_not_forgotten(url: str) 
         engine._driving["acme", "run_a"].cancel()
         await engine.idle()
         assert isinstance(engine.failures["acme", "run_a"], asyncio.CancelledError)
-        assert [letter.code for letter in await engine.dead_letters()] == ["CancelledError"]
+        assert [letter.code for letter in await resting(world)] == ["CancelledError"]
         await engine.stop()
 
     play(url, scenario)
@@ -435,7 +436,7 @@ def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made(url: str) -> No
 
 
 def test_stopping_lets_drives_end_cancels_the_late_ones_and_another_start_drives_those_on(
-    url: str, server: Server
+    url: str, queue: Database
 ) -> None:
     async def scenario(world: World) -> None:
         engine, started = world.engine(NO_SWEEP), asyncio.Event()
@@ -464,7 +465,7 @@ def test_stopping_lets_drives_end_cancels_the_late_ones_and_another_start_drives
         assert sorted(world.drives) == ["run_endless", "run_quick"]
         assert not engine.failures
         assert len(asyncio.all_tasks()) == 1, "nothing is left behind"
-        assert statuses(server, url) == {"SUCCESS": 2, "ENQUEUED": 1}
+        assert await statuses(queue) == {"SUCCESS": 2, "ENQUEUED": 1}
 
         engine = world.engine(NO_SWEEP)
         await engine.start()
@@ -476,7 +477,7 @@ def test_stopping_lets_drives_end_cancels_the_late_ones_and_another_start_drives
     play(url, scenario)
 
 
-def test_payloads_and_errors_are_stored_as_json_and_never_as_pickle(url: str, server: Server) -> None:
+def test_payloads_and_results_are_stored_as_json_and_never_as_pickle(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(NO_SWEEP)
         world.script["run_b"] = [Integrity("the chain is broken")]
@@ -488,18 +489,16 @@ def test_payloads_and_errors_are_stored_as_json_and_never_as_pickle(url: str, se
         await engine.stop()
 
     play(url, scenario)
-    serializers = server.run("SELECT DISTINCT serialization FROM dbos.workflow_status", database=named(url))
+    serializers = queue.execute("SELECT DISTINCT serialization FROM dbos.workflow_status")
     assert serializers == [("portable_json",)]
-    inputs = server.run("SELECT inputs::json -> 'positionalArgs' FROM dbos.workflow_input", database=named(url))
-    assert (["acme", "run_a"],) in inputs
-    outputs = server.run("SELECT output::json, error::json FROM dbos.workflow_output", database=named(url))
-    assert ("completed", None) in outputs
-    [error] = [error for _, error in outputs if error]
-    assert (error["code"], error["message"]) == ("integrity", "the chain is broken")
+    inputs = queue.execute("SELECT (inputs::json -> 'positionalArgs')::text FROM dbos.workflow_input")
+    assert ('["acme","run_a"]',) in [(text.replace(" ", ""),) for (text,) in inputs]
+    outputs = queue.execute("SELECT output, error FROM dbos.workflow_output")
+    assert {tuple(row) for row in outputs} == {('"completed"', None), ('"integrity"', None)}
 
 
 def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer_drives_one(
-    url: str, server: Server
+    url: str, queue: Database
 ) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, sweep_interval_ms=500))
@@ -511,7 +510,7 @@ def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer
         await until(lambda: len(world.drives) == 2000)
         await engine.idle()
         tasks = len(asyncio.all_tasks())
-        assert statuses(server, url) == {"SUCCESS": 2000}
+        assert await statuses(queue) == {"SUCCESS": 2000}
         assert not len(engine._placing)
         engine.submit("acme", "run_7")
         await until(lambda: world.drives[2000:] == ["run_7"])
@@ -522,42 +521,49 @@ def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer
     play(url, scenario)
 
 
-def test_what_ended_well_long_ago_is_deleted(url: str, server: Server) -> None:
+def test_what_ended_well_long_ago_is_deleted(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:
         tidy = replace(LIMITS, tidy_interval_ms=1, queue=replace(QUEUE, keep_finished_ms=0))
         engine = world.engine(tidy)
         await engine.start()
         engine.submit("acme", "run_a")
         await until(lambda: world.drives)
-        await until(lambda: not statuses(server, url))
+        while await statuses(queue):  # noqa: ASYNC110 - DBOS deletes them
+            await asyncio.sleep(0.005)
         await engine.stop()
 
     play(url, scenario)
 
 
 REFUSED = [
-    ("not a url", {}, InvalidSettings, "cannot be read"),
-    ("mysql://me@host/x", {}, InvalidSettings, "names no PostgreSQL database"),
-    ("postgresql://me:hush@host", {}, InvalidSettings, "names no PostgreSQL database"),
-    ("postgresql://me:hush@127.0.0.1:1/x", {}, Unavailable, "refused"),
-    ("", {"database": "no_such"}, InvalidSettings, "does not exist"),
-    ("", {"username": "nobody_here"}, InvalidSettings, "does not exist"),
-    ("", {"database": "bare", "username": "weak"}, InvalidSettings, "permission denied"),
+    ("not a url", InvalidSettings, "cannot be read"),
+    ("mysql://me@host/x", InvalidSettings, "names no PostgreSQL database"),
+    ("postgresql://me:hush@host", InvalidSettings, "names no PostgreSQL database"),
+    ("postgresql://me:hush@127.0.0.1:1/x", Unavailable, "refused"),
 ]
 
 
 def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_started(
-    url: str, server: Server
+    url: str, queue: Database
 ) -> None:
-    server.run("CREATE DATABASE bare", "CREATE ROLE weak LOGIN")
+    server = queue.server
+    server.execute("CREATE DATABASE contextos_test_bare")
+    mine = "postgresql://{}@" + url.partition("@")[2]
+    refused = [
+        *REFUSED,
+        (server.named("contextos_no_such"), InvalidSettings, "does not exist"),
+        (mine.format("nobody_here"), InvalidSettings, "does not exist"),
+        (server.named("contextos_test_bare"), InvalidSettings, "contextos migrate"),
+        (server.named(queue.name, LOGIN), InvalidSettings, "contextos migrate"),
+    ]
 
     async def scenario(world: World) -> None:
-        for wrong, parts, kind, words in REFUSED:
-            engine = world.engine(url=wrong or server.url_of(**{"database": named(url), **parts}))
-            with pytest.raises(kind, match=words) as refused:
+        for wrong, kind, words in refused:
+            engine = world.engine(url=wrong)
+            with pytest.raises(kind, match=words) as said:
                 await engine.start()
-            assert "hush" not in str(refused.value)
-            assert "\n" not in str(refused.value)
+            assert "hush" not in str(said.value)
+            assert "\n" not in str(said.value)
             await engine.stop()
             assert len(asyncio.all_tasks()) == 1
         engine = world.engine()
@@ -569,4 +575,25 @@ def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_
         await engine.stop()
 
     play(url, scenario)
-    server.run("DROP DATABASE bare", "DROP ROLE weak")
+    server.execute("DROP DATABASE contextos_test_bare")
+
+
+def test_a_role_without_rights_works_once_the_owner_migrated_for_it(queue: Database) -> None:
+    migrate(queue.owner, LOGIN)
+
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        await engine.start()
+        engine.submit("acme", "run_a")
+        await until(lambda: world.drives)
+        await engine.stop()
+
+    play(queue.app, scenario)
+
+
+def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None:
+    bare = Database(postgres, "contextos_test_bare")
+    postgres.execute(f"CREATE DATABASE {bare.name}")
+    with pytest.raises(InvalidSettings, match="permission denied"):
+        migrate(bare.app, None)
+    bare.drop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sqlite3
@@ -15,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.dbos_queue import DbosQueue
-from contextos.engine.workflows import QueueLimits
+from tests.postgres import Database
 from tests.unit.engine import durable_worker
-from tests.unit.engine.conftest import Server
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 180
@@ -90,17 +87,16 @@ def fleet(url: str, tmp_path: Path) -> Iterator[Fleet]:
     fleet.close()
 
 
-def live(server: Server, url: str) -> int:
-    [[number]] = server.run(
+def live(queue: Database) -> int:
+    [[number]] = queue.execute(
         "SELECT count(*) FROM dbos.workflow_status WHERE name = 'contextos.drive'"
-        " AND status IN ('ENQUEUED', 'PENDING', 'DELAYED')",
-        database=url.partition("?")[0].rpartition("/")[2],
+        " AND status IN ('ENQUEUED', 'PENDING', 'DELAYED')"
     )
     assert isinstance(number, int)
     return number
 
 
-def test_a_run_whose_worker_is_killed_is_finished_by_another(fleet: Fleet, server: Server) -> None:
+def test_a_run_whose_worker_is_killed_is_finished_by_another(fleet: Fleet, queue: Database) -> None:
     first = fleet.start()
     fleet.add("run_endless", endless=1)
     until(lambda: fleet.count("driving") == 1)
@@ -109,12 +105,12 @@ def test_a_run_whose_worker_is_killed_is_finished_by_another(fleet: Fleet, serve
     until(lambda: fleet.count("driving", f"pid = {second.pid}") == 1)
     fleet.file.execute("UPDATE runs SET endless = 0")
     fleet.until_all_ended()
-    until(lambda: live(server, fleet.url) == 0)
+    until(lambda: live(queue) == 0)
     assert fleet.count("drives") == 2
     assert fleet.count("violations") == 0
 
 
-def test_a_run_whose_only_worker_is_killed_is_finished_by_the_next_one(fleet: Fleet, server: Server) -> None:
+def test_a_run_whose_only_worker_is_killed_is_finished_by_the_next_one(fleet: Fleet, queue: Database) -> None:
     first = fleet.start()
     fleet.add("run_endless", endless=1)
     until(lambda: fleet.count("driving") == 1)
@@ -122,11 +118,11 @@ def test_a_run_whose_only_worker_is_killed_is_finished_by_the_next_one(fleet: Fl
     fleet.file.execute("UPDATE runs SET endless = 0")
     fleet.start()
     fleet.until_all_ended()
-    until(lambda: live(server, fleet.url) == 0)
+    until(lambda: live(queue) == 0)
     assert fleet.count("drives") == 2
 
 
-def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(fleet: Fleet, server: Server) -> None:
+def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(fleet: Fleet, queue: Database) -> None:
     first = fleet.start()
     fleet.add("run_endless", endless=1)
     until(lambda: fleet.count("driving") == 1)
@@ -139,68 +135,50 @@ def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(f
     fleet.kill(second)
     fleet.add(*(f"run_{number}" for number in range(10)))
     fleet.until_all_ended()
-    until(lambda: live(server, fleet.url) == 0)
+    until(lambda: live(queue) == 0)
 
 
-def test_two_workers_drive_each_of_a_hundred_runs_to_its_end_once_at_a_time(fleet: Fleet, server: Server) -> None:
+def test_two_workers_drive_each_of_a_hundred_runs_to_its_end_once_at_a_time(fleet: Fleet, queue: Database) -> None:
     for _ in range(2):
         fleet.start()
     fleet.add(*(f"run_{number}" for number in range(100)), left=3)
     fleet.until_all_ended()
-    until(lambda: live(server, fleet.url) == 0)
+    until(lambda: live(queue) == 0)
     assert fleet.count("violations") == 0
     assert fleet.count("failures") == 0
     assert fleet.count("drives") >= 300
     assert len(fleet.file.execute("SELECT DISTINCT pid FROM drives").fetchall()) == 2
 
 
-def test_a_database_that_is_restarted_in_the_middle_costs_no_run(fleet: Fleet, server: Server) -> None:
-    if server.restart is None:
+def test_a_database_that_is_restarted_in_the_middle_costs_no_run(fleet: Fleet, queue: Database) -> None:
+    if queue.server.files is None:
         pytest.skip("the server is not ours to restart")
     for _ in range(2):
         fleet.start()
     fleet.add(*(f"run_{number}" for number in range(100)), left=3)
     for part in (75, 150, 225):
         until(lambda part=part: fleet.count("drives") > part)
-        server.restart()
+        queue.server.restart()
     fleet.until_all_ended()
-    until(lambda: live(server, fleet.url) == 0)
+    until(lambda: live(queue) == 0)
     assert fleet.count("violations") == 0
     assert fleet.count("runs", "left > 0 OR wake_us > 0") == 0
 
 
-def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_replayed(fleet: Fleet) -> None:
+def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_retried(
+    fleet: Fleet, queue: Database
+) -> None:
     worker = fleet.start()
     fleet.add("run_deadly")
     worker.wait()
     fleet.start().wait()
     worker = fleet.start()
-    until(lambda: dead(fleet.url) == [("acme", "run_deadly", "worker_lost")])
+    until(lambda: fleet.count("letters", "run = 'run_deadly' AND code = 'worker_lost'") == 1)
     fleet.add("run_fine")
     until(lambda: fleet.count("runs", "left > 0") == 1)
     assert fleet.count("drives", "run = 'run_deadly'") == 2
     assert worker.poll() is None
-    replay(fleet.url, "run_deadly")
+    assert queue.execute("SELECT FROM dbos.workflow_status WHERE status LIKE 'MAX%'") == []
+    fleet.file.execute("UPDATE runs SET wake_us = 1 WHERE run = 'run_deadly'")
     worker.wait()
     assert fleet.count("drives", "run = 'run_deadly'") == 3
-
-
-def dead(url: str) -> list[tuple[str, str, str]]:
-    async def listed() -> list[tuple[str, str, str]]:
-        queue = DbosQueue(url, QueueLimits())
-        await queue.connect()
-        letters = await queue.dead_letters(limit=10)
-        await queue.close()
-        return [(letter.tenant_id, letter.run_id, letter.code) for letter in letters]
-
-    return asyncio.run(listed())
-
-
-def replay(url: str, run: str) -> None:
-    async def placed() -> None:
-        queue = DbosQueue(url, QueueLimits())
-        await queue.connect()
-        assert await queue.place(("acme", run)) is None
-        await queue.close()
-
-    asyncio.run(placed())

@@ -23,7 +23,7 @@ from contextos.contracts.codec import loads
 from contextos.contracts.ports import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports, due_now
-from contextos.engine.local import LocalEngine
+from contextos.engine.local import EngineLimits, LocalEngine, OnFailure
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
 from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_url, refused
@@ -34,6 +34,7 @@ from contextos.trust.seal import KeyRing, open_sealed
 from contextos.witnessing import Witnessing
 
 if TYPE_CHECKING:
+    from contextos.engine.durable import DurableEngine
     from contextos.store.postgres import PostgresStores
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
@@ -57,6 +58,30 @@ class App:
     engine: LocalEngine
     keys: KeyRing
     witnessing: Witnessing | None
+
+    def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
+        """The engine of a process that drives whatever is due: over the deployment's queue, if it has one.
+
+        Raises: `InvalidSettings` where the extra `durable` is not installed.
+        """
+        tell = partial(_tell, self.witnessing, self.deployment) if self.witnessing else None
+        orphans, asked = partial(due_now, self.deployment), self.settings.driving
+        if not self.settings.queue:
+            limits = EngineLimits(max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant)
+            return LocalEngine(self.deployment.advance, self.stores, SystemClock(), orphans=orphans, witness=tell,
+                               limits=limits, on_failure=on_failure)  # fmt: skip
+        from contextos.engine.durable import DurableEngine, DurableLimits
+        from contextos.engine.workflows import QueueLimits
+
+        bounds = QueueLimits(
+            max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant,
+            max_drives_per_tenant_in_all=asked.max_drives_per_tenant_in_all or None,
+            rate_per_tenant=asked.rate_per_tenant or None, rate_period_ms=asked.rate_period_ms,
+        )  # fmt: skip
+        return DurableEngine(
+            self.deployment.advance, self.stores, SystemClock(), url=self.settings.queue, orphans=orphans,
+            witness=tell, limits=DurableLimits(queue=bounds), on_failure=on_failure,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""
@@ -147,6 +172,16 @@ async def migrate(url: str) -> tuple[str | None, str]:
     return await postgres_schema.migrate(url)
 
 
+def migrate_queue(url: str, role: str | None) -> None:
+    """Bring the tables of the queue in the database at `url` up to date, and let `role` use them. May be repeated.
+
+    Raises: as `migrate`.
+    """
+    from contextos.engine import reach
+
+    reach.migrate(url, role)
+
+
 async def publish_all(app: App) -> None:
     """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force.
 
@@ -224,6 +259,6 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
 
 
 __all__ = [
-    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "migrate", "open_app",
-    "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
+    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "migrate", "migrate_queue",
+    "open_app", "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
 ]  # fmt: skip

@@ -35,6 +35,13 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "claim_ttl_s": (1, MAX_TTL_S),
 }
 """The least and the most of each limit; 0 where a deployment may allow none at all."""
+DRIVING: Final[Mapping[str, tuple[int, int]]] = {
+    "max_drives": (1, 1000),
+    "max_drives_per_tenant": (1, 1000),
+    "max_drives_per_tenant_in_all": (0, MAX_COUNT),
+    "rate_per_tenant": (0, MAX_COUNT),
+    "rate_period_ms": (1, MAX_COUNT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +53,27 @@ class AdapterSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class Driving:
+    """How much a worker drives at once, in all and of one tenant.
+
+    The other three need a `queue`: how many drives of a tenant there may be over all workers, and how many may start
+    within a period; 0 is no bound.
+    """
+
+    max_drives: int = 32
+    max_drives_per_tenant: int = 32
+    max_drives_per_tenant_in_all: int = 0
+    rate_per_tenant: int = 0
+    rate_period_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One deployment, fixed at start. Paths are relative to `workspace`.
 
     `store` is a file of SQLite, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
+    `queue` is the URL of a PostgreSQL database of its own in which workers on any number of machines share what is due
+    (empty: each worker finds it in the store by itself).
     `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
     force; `unsafe` names the development stand-ins that are allowed; `witness` is a file outside the reach of who owns
     the store, told where each tenant's index and control streams stand (empty: a cut of them is not provable).
@@ -66,6 +90,8 @@ class Settings:
     unsafe: tuple[str, ...] = ()
     lease_ttl_s: int = 180
     witness: str = ""
+    queue: str = ""
+    driving: Driving = field(default_factory=Driving)
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
@@ -87,8 +113,9 @@ class Settings:
         if "adapters" in made:
             tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
             made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
-        if "limits" in made:
-            made["limits"] = Limits(**_named(Limits, made["limits"], "/limits"))
+        for name, kind in (("limits", Limits), ("driving", Driving)):
+            if name in made:
+                made[name] = kind(**_named(kind, made[name], f"/{name}"))
         settings = cls(workspace=workspace, **made)
         check(settings)
         return settings
@@ -126,6 +153,7 @@ def check(settings: Settings) -> None:
         _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
     _number(settings.lease_ttl_s, LEASE_TTL_S, "/lease_ttl_s")
     check_limits(settings.limits)
+    _check_driving(settings)
     if settings.profile not in PROFILES:
         detail = f"`{settings.profile[:40]}` is no profile"
         raise refused("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
@@ -153,6 +181,23 @@ def _check_policy(pair: Any, at: str) -> None:
     if not fits or pair[0] not in LEVELS[:2]:
         detail = "a policy is a level (`platform` or `tenant`) and a ref"
         raise refused(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
+
+
+def _check_driving(settings: Settings) -> None:
+    if not isinstance(settings.queue, str) or (settings.queue and not is_url(settings.queue)):
+        detail = "`/queue` is not the URL of a PostgreSQL database"
+        raise refused("/queue", "bad_setting", detail, "write `postgresql://…`, or leave it out")
+    if settings.queue and not is_url(settings.store):
+        detail = "workers that share a queue cannot share a file"
+        raise refused("/queue", "bad_setting", detail, "name a PostgreSQL database in `store`, or leave `queue` out")
+    if not isinstance(settings.driving, Driving):
+        raise refused("/driving", "bad_setting", "`/driving` is no table", "give a `Driving`")
+    for name, bounds in DRIVING.items():
+        _number(getattr(settings.driving, name), bounds, f"/driving/{name}")
+    for name in ("max_drives_per_tenant_in_all", "rate_per_tenant"):
+        if getattr(settings.driving, name) and not settings.queue:
+            detail = f"`/driving/{name}` counts over all workers"
+            raise refused(f"/driving/{name}", "bad_setting", detail, "name a `queue`, or leave it out")
 
 
 def _check_unsafe(settings: Settings) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from pathlib import Path
 
 import pytest
 
+from contextos import letters
+from contextos.app import Settings, open_app
 from contextos.cli import COMMANDS, reference, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,11 +19,14 @@ BEFORE: dict[str, list[str]] = {
     "deny": ["invoke requests/deny.json"],
     "cancel": ["invoke requests/cancel.json"],
     "settle": ["invoke requests/lost.json"],
+    "retry": ["invoke requests/dead.json"],
 }
 """What has to have happened for an example, in a workspace of the demo."""
 
-EXPECTED = {"invoke": 5, "deny": 1, "settle": 1}
+EXPECTED = {"invoke": 5, "deny": 1, "settle": 1, "retry": 5}
 """Exit codes other than 0: it waits for a person; the run ended rejected; a person said that it did not happen."""
+STAYS = "worker"
+"""It runs until it is interrupted: `tests/unit/cli/test_working.py` starts it as a process."""
 
 LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
 
@@ -38,7 +44,24 @@ def example_in(help_text: str) -> str:
     return example.strip()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def fail_for_good(shop: Path) -> None:
+    """A run of the workspace rests on the dead-letter list."""
+    body = json.loads((shop / "requests" / "next.json").read_text().replace("5000", "4900"))
+    body["request_id"] = "req_dead"
+    (shop / "requests" / "dead.json").write_text(json.dumps(body))
+
+    async def bury() -> None:
+        app = await open_app(Settings.read(shop))
+        await app.deployment.invoke(body)
+        store = app.stores.tenant(body["tenant_id"])
+        [claim] = await store.scan("requests", key="req_dead")
+        await letters.bury(store, json.loads(claim.body)["run_id"], ("bug", "its adapter is broken"), 1)
+        app.close()
+
+    asyncio.run(bury())
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != STAYS])
 def test_the_help_ends_with_an_example_that_runs(
     name: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +73,8 @@ def test_the_help_ends_with_an_example_that_runs(
     if "PROPOSAL" in words:
         run(["memory", "list", "--json"])
         words[words.index("PROPOSAL")] = json.loads(capsys.readouterr().out)["proposals"][0]["proposal_id"]
+    if name == "retry":
+        fail_for_good(shop)
     with monkeypatch.context() as before:
         for variable, value in LOSING.items() if name == "settle" else ():
             before.setenv(variable, value)

@@ -190,7 +190,7 @@ async def resume(world: TestWorld) -> None:
     """As `contextos resume` does: the same function over this world's engine."""
     engine = LocalEngine(world.deployment.advance, world.deployment.ports.stores, world.clock)
     session: Any = SimpleNamespace(app=SimpleNamespace(engine=engine, deployment=world.deployment))
-    for driven in await resume_due(session, wait=False):
+    for driven in await resume_due(session):
         if driven.error is not None:
             raise driven.error
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from contextos.cli import approvals, artifacts, audit, demo, memory, migrating, requests, runs, simulate
+from contextos.cli import approvals, artifacts, audit, demo, memory, migrating, requests, runs, simulate, working
 from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
 from contextos.errors import ContextOSError
 
@@ -49,6 +49,9 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     "memory review": (memory.review, "contextos memory review PROPOSAL --promote --by user_ops_1"),
     "simulate": (simulate.simulate, "contextos simulate --seeds 2"),
     "resume": (requests.resume, "contextos resume"),
+    "worker": (working.worker, "contextos worker"),
+    "dead-letters": (working.dead_letters, "contextos dead-letters"),
+    "retry": (working.retry, "contextos retry req_dead"),
     "migrate": (migrating.migrate, "contextos migrate"),
 }
 """Every command with its example, which the docs test runs in a workspace of `contextos demo --keep`."""

@@ -14,24 +14,44 @@ def migrate(
     url: Annotated[
         str, typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="The database, as the role that owns it.")
     ] = "",
+    queue_url: Annotated[
+        str,
+        typer.Option("--queue-url", envvar="CONTEXTOS_MIGRATE_QUEUE_URL", help="The queue's database, as its owner."),
+    ] = "",
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring the store's schema up to date; done twice it does nothing."""
+    """Bring the schema of the store, and of the queue if there is one, up to date; done twice it does nothing."""
     import asyncio
 
     from contextos.app import Settings
     from contextos.app import migrate as bring_up_to_date
     from contextos.settings import is_url
 
-    place = url or Settings.read(workspace).store
-    if not url and not is_url(place):
-        give({"store": place, "before": None, "after": None}, [_FILE.format(place)], as_json=as_json)
-        return 0
-    before, after = asyncio.run(bring_up_to_date(place))
-    done = f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now"
-    give({"store": "postgresql", "before": before, "after": after}, [done], as_json=as_json)
+    told: list[str] = []
+    settings = None if url else Settings.read(workspace)
+    place = url or (settings.store if settings else "")
+    before: str | None = None
+    after: str | None = None
+    if is_url(place) or url:
+        before, after = asyncio.run(bring_up_to_date(place))
+        told.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
+    else:
+        told.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
+    queue = queue_url or (settings.queue if settings else "")
+    if queue:
+        _migrate_queue(queue, settings.queue if settings and queue_url else "")
+        told.append("the queue is up to date")
+    give({"store": "postgresql" if is_url(place) else place, "before": before, "after": after, "queue": bool(queue)},
+         told, as_json=as_json)  # fmt: skip
     return 0
 
 
-_FILE = "`{}` is a SQLite file, whose schema is made when it is opened"
+def _migrate_queue(owner_url: str, worker_url: str) -> None:
+    """As the owner; the role of the workers' own URL gets the rights that it needs."""
+    from urllib.parse import unquote, urlsplit
+
+    from contextos.app import migrate_queue
+
+    name = urlsplit(worker_url).username
+    migrate_queue(owner_url, unquote(name) if name else None)

@@ -19,6 +19,7 @@ HELP_COLUMNS: Final = 80
 ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, where `--workspace` is not given",
     "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, where `--url` is not given",
+    "CONTEXTOS_MIGRATE_QUEUE_URL": "the queue's database, as its owner, where `--queue-url` is not given",
     "CONTEXTOS_DEBUG": "show where a defect happened instead of one line",
     "NO_COLOR": "no colour, also on a terminal",
 }
@@ -37,6 +38,14 @@ MEANING: Final = {
     "lease_ttl_s": "after how many seconds a run is taken over from a driver that cannot be asked whether it lives",
     "witness": "a file out of reach of who owns the store, told where `index` and `control` stand; `verify` asks it "
     "(empty: that they were cut is not provable)",
+    "queue": "the URL of a PostgreSQL database of its own in which workers share what is due, after "
+    "`contextos migrate` (extra `durable`; empty: each finds it in the store)",
+    "driving": "how much a worker drives at once; a table of its own, below",
+    "max_drives": "runs that a worker drives at once",
+    "max_drives_per_tenant": "of these, runs of one tenant",
+    "max_drives_per_tenant_in_all": "runs of one tenant that all workers drive at once (0: no bound; needs `queue`)",
+    "rate_per_tenant": "drives of a tenant that all workers may start within the period (0: no bound; needs `queue`)",
+    "rate_period_ms": "the period of `rate_per_tenant`, in milliseconds",
     "limits": "what every run may use at most; a table of its own, below",
     "total_tokens": "tokens of a run",
     "max_tool_calls": "dispatched tool calls of a run",
@@ -73,7 +82,8 @@ def _cli() -> Iterator[str]:
     from contextos.cli import COMMANDS, command_line
     from contextos.cli.terminal import EXIT_CODES
 
-    yield from ("# Command line", "", "Every command takes `--json` and then prints one JSON document, errors too.", "")
+    told = "Every command but `worker` takes `--json` and then prints one JSON document, errors too."
+    yield from ("# Command line", "", told, "")
     yield from _table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
     yield ""
     yield "A run is named by its id (`run_...`) or by the id of the request that made it."
@@ -101,6 +111,7 @@ def _errors() -> Iterator[str]:
 def _settings() -> Iterator[str]:
     from contextos.app import SETTINGS_FILE, UNSAFE, Settings
     from contextos.seams import Limits
+    from contextos.settings import Driving
 
     yield from (
         "# Settings",
@@ -113,6 +124,8 @@ def _settings() -> Iterator[str]:
     )
     yield from ("", "## `[limits]`", "", "A request, an agent or a pack may ask for less and never for more.", "")
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Limits)])
+    yield from ("", "## `[driving]`", "", "For `contextos worker`; tell every worker of a deployment the same.", "")
+    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Driving)])
     yield from (
         "",
         "## `unsafe`",

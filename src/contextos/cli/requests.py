@@ -60,14 +60,13 @@ def compile_request(
 
 
 def resume(
-    wait: Annotated[bool, typer.Option("--wait", help="Stay and drive what comes due, until interrupted.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
-    """Drive every run that is due. Those of a killed process are due at once."""
+    """Drive every run that is due, once. Those of a killed process are due at once."""
     from contextos.cli.resuming import resume_due
 
-    driven = within(workspace, None, lambda session: resume_due(session, wait=wait))
+    driven = within(workspace, None, resume_due)
     failed = [one for one in driven if one.error is not None]
     documents = [
         {"tenant_id": one.tenant_id, "run_id": one.run_id, "state": one.state}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.cli.opening import Session
-from contextos.cli.terminal import remark
 from contextos.deployment import due_now
 from contextos.errors import Unavailable
 
@@ -26,8 +24,8 @@ class Driven:
     error: BaseException | None
 
 
-async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIENCE_S) -> list[Driven]:
-    """Drive everything that is due or orphaned, and say how far it came; with `wait` until interrupted.
+async def resume_due(session: Session, *, patience_s: float = PATIENCE_S) -> list[Driven]:
+    """Drive everything that is due or orphaned, and say how far it came.
 
     A run that is still held up after `patience_s` comes back with `Unavailable`.
     """
@@ -37,10 +35,7 @@ async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIEN
     try:
         for tenant_id, run_id in runs:
             app.engine.submit(tenant_id, run_id)
-        if wait:
-            await _interrupted()
-        else:
-            await _idle(app.engine, patience_s)
+        await _idle(app.engine, patience_s)
     finally:
         await app.engine.stop()
     failures = app.engine.failures
@@ -57,13 +52,3 @@ async def resume_due(session: Session, *, wait: bool, patience_s: float = PATIEN
 async def _idle(engine: Any, patience_s: float) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(engine.idle(), patience_s)
-
-
-async def _interrupted() -> None:
-    """Return at SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    remark("driving what comes due; interrupt to stop")
-    await stop.wait()

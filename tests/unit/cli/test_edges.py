@@ -200,6 +200,9 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "memory review",
         "simulate",
         "resume",
+        "worker",
+        "dead-letters",
+        "retry",
         "migrate",
     ]
     assert list(COMMANDS) == expected

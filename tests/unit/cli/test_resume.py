@@ -90,19 +90,3 @@ def test_a_run_whose_driver_lives_is_left_to_it(shop, command) -> None:
     assert shop.say("resume", "--json").json["driven"] == []
     owner.close()
     assert [one["state"] for one in shop.say("resume", "--json").json["driven"]] == ["completed"]
-
-
-def test_resume_that_waits_ends_well_when_it_is_interrupted(shop, command) -> None:
-    start, environment = command
-    process = subprocess.Popen(
-        [*start, "resume", "--wait"],
-        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert "interrupt" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (0, "nothing was due\n")

@@ -1,0 +1,83 @@
+"""`worker`, `dead-letters` and `retry`: drive what comes due, and look after what failed for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contextos.cli.opening import (
+    WORKSPACE,
+    JsonOption,
+    RunArgument,
+    Session,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    exit_code_of,
+    within,
+)
+from contextos.cli.requests import outcome_lines
+from contextos.cli.terminal import give, remark, safe
+
+
+def worker(workspace: WorkspaceOption = WORKSPACE) -> int:
+    """Drive whatever comes due until interrupted; any number of workers may run."""
+    within(workspace, None, _work)
+    return 0
+
+
+def dead_letters(
+    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """List the runs that failed for good and rest until they are retried."""
+
+    async def act(session: Session) -> Any:
+        from contextos import letters
+
+        return await letters.dead_letters(session.store)
+
+    listed = within(workspace, tenant, act)
+    documents = [{"run_id": one.run_id, "code": one.code, "detail": one.detail, "failures": one.failures,
+                  "failed_at_us": one.failed_at_us} for one in listed]  # fmt: skip
+    lines = [f"{one.run_id}  {safe(one.code)}  x{one.failures}  {safe(one.detail)}" for one in listed]
+    give({"dead_letters": documents}, lines or ["nothing failed for good"], as_json=as_json)
+    return 0
+
+
+def retry(
+    run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Take a run off the dead-letter list and drive it on; it fails onto it again, or goes on."""
+
+    async def act(session: Session) -> Any:
+        from contextos import letters
+
+        run_id = await session.run_id(run)
+        await letters.retry(session.store, run_id, session.deployment.ports.clock.now_us())
+        return await session.drive_on(run_id)
+
+    view = within(workspace, tenant, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+async def _work(session: Session) -> None:
+    import asyncio
+    import signal
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    engine = session.app.worker(_tell)
+    await engine.start()
+    try:
+        shared = "shares the queue" if session.app.settings.queue else "has no queue to share"
+        remark(f"worker {session.app.owner.id} drives what comes due and {shared}; interrupt to stop")
+        await stop.wait()
+        remark("stopping: what is being driven is let go")
+    finally:
+        await engine.stop()
+
+
+def _tell(tenant_id: str, run_id: str, fault: BaseException) -> None:
+    name = f"{tenant_id} {run_id}" if tenant_id else "the sweep"
+    remark(f"{safe(name)}: {safe(str(fault) or type(fault).__name__)}")

@@ -1,0 +1,113 @@
+"""A worker drives what comes due until it is stopped; what failed for good is listed and can be tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+from contextlib import closing
+
+import pytest
+
+from contextos import letters
+from contextos.app import Settings, open_app
+
+
+@pytest.fixture
+def worker(shop, command):
+    start, environment = command
+    process = subprocess.Popen(
+        [*start, "worker"],
+        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "interrupt to stop" in process.stderr.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_drives_what_another_left_and_ends_well_when_it_is_stopped(shop, command, worker, number) -> None:
+    start, environment = command
+    killed = subprocess.run(
+        [*start, "invoke", shop.request("lost")],
+        capture_output=True,
+        check=False,
+        env=environment | {"SHOP_FAILPOINT": "after_payment", "CONTEXTOS_WORKSPACE": str(shop.path)},
+    )
+    assert killed.returncode == -signal.SIGKILL
+    # The lease of whoever died is looked at every 30 s; let it run out now.
+    with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
+        store.execute("UPDATE runs SET wake_at_us = 1 WHERE wake_at_us > 0")
+        store.commit()
+    for _ in range(600):
+        if shop.say("show", "req_lost", "--json").json["state"] == "completed":
+            break
+    assert shop.say("show", "req_lost", "--json").json["state"] == "completed"
+    assert shop.refunds().count(("ord_882", 1200)) == 1
+    worker.send_signal(number)
+    out, _ = worker.communicate(timeout=60)
+    assert (worker.returncode, out) == (0, "")
+
+
+def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, worker) -> None:
+    assert shop.say("invoke", shop.request("next")).code == 5
+    run_id = shop.say("show", "req_next", "--json").json["run_id"]
+
+    def rewrite(body: bytes, *more: str) -> bytes:
+        with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
+            store.execute("DROP TRIGGER IF EXISTS journal_erases_only")
+            [[kept]] = store.execute("SELECT body FROM journal WHERE run = ? AND seq = 1", (run_id,)).fetchall()
+            store.execute("UPDATE journal SET body = ? WHERE run = ? AND seq = 1", (body, run_id))
+            for statement in more:
+                store.execute(statement, (run_id,))
+            store.commit()
+        return bytes(kept)
+
+    def listed(failures: int) -> list[dict[str, object]]:
+        while True:
+            found = shop.say("dead-letters", "--json").json["dead_letters"]
+            if found and found[0]["failures"] >= failures:
+                return found
+
+    kept = rewrite(b"{}", "UPDATE runs SET wake_at_us = 1 WHERE run = ?")
+    assert run_id in worker.stderr.readline()
+    assert [(one["run_id"], one["code"], one["failures"]) for one in listed(1)] == [(run_id, "chain_broken", 1)]
+    assert f"{run_id}  chain_broken" in shop.say("dead-letters").out
+    assert shop.say("retry", run_id).code == 3
+    listed(2)
+    rewrite(kept)
+    assert shop.say("retry", run_id).code == 5
+    assert shop.say("dead-letters").out == "nothing failed for good\n"
+
+
+def test_only_what_is_on_the_list_can_be_retried(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    for name in ("req_next", "run_0000000000000000", "req_no_such"):
+        said = shop.say("retry", name, "--json")
+        assert (said.code, json.loads(said.out)["error"]["code"]) == (2, "not_found")
+    assert shop.say("dead-letters").out == "nothing failed for good\n"
+
+
+def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
+    shop.say("invoke", shop.request("next"))
+    run_id = shop.say("show", "req_next", "--json").json["run_id"]
+
+    async def bury() -> None:
+        app = await open_app(Settings.read(shop.path))
+        store = app.stores.tenant(app.deployment.tenants()[0])
+        await letters.bury(store, run_id, ("bug", "\x1b[31mhidden"), 1)
+        app.close()
+
+    asyncio.run(bury())
+    said = shop.say("dead-letters")
+    assert "\x1b" not in said.out
+    assert run_id in said.out
+    assert shop.say("approve", run_id, *shop.key).code == 0
+    assert shop.say("dead-letters").out == "nothing failed for good\n"

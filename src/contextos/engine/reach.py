@@ -10,6 +10,8 @@ from typing import Final
 from contextos.errors import InvalidSettings, Problem, Unavailable
 
 RETRY_MS: Final = 1000
+FOR_A_WORKER: Final = "run `contextos migrate`, which gives the role of `/queue` its rights"
+FOR_ITS_OWNER: Final = "name the role that owns the database with `--queue-url`"
 
 
 def said(fault: BaseException) -> str:
@@ -17,7 +19,8 @@ def said(fault: BaseException) -> str:
     return str(getattr(fault, "orig", None) or fault).partition("\n")[0]
 
 
-def refusal(fault: Exception, url: str) -> InvalidSettings | Unavailable:
+
+def refusal(fault: Exception, url: str, *, no_rights: str = FOR_A_WORKER) -> InvalidSettings | Unavailable:
     """The one sentence for a database that DBOS cannot start on. A URL's password is never repeated."""
     import sqlalchemy as sa
     from dbos import error
@@ -29,8 +32,7 @@ def refusal(fault: Exception, url: str) -> InvalidSettings | Unavailable:
         mend = "run `contextos migrate --queue-url URL` as the role that owns it"
         return InvalidSettings(Problem("/queue", "not_migrated", f"`{shown}` has no queue of this version", mend))
     if state == "42501":
-        mend = "run `contextos migrate`, which gives the role of `/queue` its rights"
-        return InvalidSettings(Problem("/queue", "no_rights", detail, mend))
+        return InvalidSettings(Problem("/queue", "no_rights", detail, no_rights))
     if state.startswith(("28", "3D")) or "does not exist" in detail or "authentication failed" in detail:
         return InvalidSettings(Problem("/queue", "no_access", detail, "mend the URL, or make the role and database"))
     return Unavailable("queue", detail, retry_after_ms=RETRY_MS)
@@ -77,4 +79,4 @@ def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int 
     try:
         DBOS.migrate(reached, schema=schema, application_role=role)
     except (sa.exc.SQLAlchemyError, error.DBOSException) as fault:
-        raise refusal(fault, reached) from fault
+        raise refusal(fault, reached, no_rights=FOR_ITS_OWNER) from fault

@@ -56,6 +56,7 @@ def test_a_worker_drives_what_another_left_and_ends_well_when_it_is_stopped(shop
     assert (worker.returncode, out) == (0, "")
 
 
+@pytest.mark.requirement("E-DEAD-LETTERS")
 def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, worker) -> None:
     assert shop.say("invoke", shop.request("next")).code == 5
     run_id = shop.say("show", "req_next", "--json").json["run_id"]

@@ -109,6 +109,7 @@ async def resting(world: World, tenant: str = "acme") -> list[DeadLetter]:
     return list(await dead_letters(world.stores.tenant(tenant)))
 
 
+@pytest.mark.requirement("E-DUE")
 def test_a_start_recovers_every_run_that_was_left_due_and_leaves_the_others(url: str) -> None:
     async def scenario(world: World) -> None:
         for run in ("run_a", "run_b"):
@@ -217,6 +218,7 @@ def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: s
     play(url, scenario)
 
 
+@pytest.mark.requirement("E-TENANT-SHARE")
 def test_drives_are_bounded_in_all_and_per_tenant(url: str) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(NO_SWEEP, queue=replace(NO_SWEEP.queue, max_drives=3, max_drives_per_tenant=2)))
@@ -244,6 +246,7 @@ def test_drives_are_bounded_in_all_and_per_tenant(url: str) -> None:
     play(url, scenario)
 
 
+@pytest.mark.requirement("E-TENANT-SHARE")
 def test_a_tenant_starts_no_more_drives_than_its_rate(url: str) -> None:
     async def scenario(world: World) -> None:
         rate = replace(NO_SWEEP.queue, rate_per_tenant=2, rate_period_ms=3_600_000)
@@ -261,6 +264,7 @@ def test_a_tenant_starts_no_more_drives_than_its_rate(url: str) -> None:
     play(url, scenario)
 
 
+@pytest.mark.requirement("E-DUE")
 def test_a_hint_past_the_bound_is_dropped_and_the_sweep_finds_the_run(url: str) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, max_waiting=2))
@@ -328,6 +332,7 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
     play(url, scenario)
 
 
+@pytest.mark.requirement("E-DEAD-LETTERS")
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(Integrity("the chain is broken"), "integrity"), (KeyError("a bug"), "KeyError")],
@@ -477,6 +482,7 @@ def test_stopping_lets_drives_end_cancels_the_late_ones_and_another_start_drives
     play(url, scenario)
 
 
+@pytest.mark.requirement("E-JSON-QUEUE")
 def test_payloads_and_results_are_stored_as_json_and_never_as_pickle(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(NO_SWEEP)
@@ -497,6 +503,7 @@ def test_payloads_and_results_are_stored_as_json_and_never_as_pickle(url: str, q
     assert {tuple(row) for row in outputs} == {('"completed"', None), ('"integrity"', None)}
 
 
+@pytest.mark.requirement("E-WAITING-IS-FREE")
 def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer_drives_one(
     url: str, queue: Database
 ) -> None:
@@ -543,6 +550,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.requirement("E-WHOLE-START")
 def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_started(
     url: str, queue: Database
 ) -> None:

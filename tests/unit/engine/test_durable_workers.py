@@ -96,6 +96,7 @@ def live(queue: Database) -> int:
     return number
 
 
+@pytest.mark.requirement("E-WORKER-DEATH")
 def test_a_run_whose_worker_is_killed_is_finished_by_another(fleet: Fleet, queue: Database) -> None:
     first = fleet.start()
     fleet.add("run_endless", endless=1)
@@ -122,6 +123,7 @@ def test_a_run_whose_only_worker_is_killed_is_finished_by_the_next_one(fleet: Fl
     assert fleet.count("drives") == 2
 
 
+@pytest.mark.requirement("E-WORKER-DEATH")
 def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(fleet: Fleet, queue: Database) -> None:
     first = fleet.start()
     fleet.add("run_endless", endless=1)
@@ -138,6 +140,7 @@ def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(f
     until(lambda: live(queue) == 0)
 
 
+@pytest.mark.requirement("E-ONCE")
 def test_two_workers_drive_each_of_a_hundred_runs_to_its_end_once_at_a_time(fleet: Fleet, queue: Database) -> None:
     for _ in range(2):
         fleet.start()
@@ -165,6 +168,7 @@ def test_a_database_that_is_restarted_in_the_middle_costs_no_run(fleet: Fleet, q
     assert fleet.count("runs", "left > 0 OR wake_us > 0") == 0
 
 
+@pytest.mark.requirement("E-DEAD-LETTERS")
 def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_retried(
     fleet: Fleet, queue: Database
 ) -> None:

@@ -23,7 +23,8 @@ from contextos.contracts.codec import loads
 from contextos.contracts.ports import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports, due_now
-from contextos.engine.local import EngineLimits, LocalEngine, OnFailure
+from contextos.engine.failing import OnFailure
+from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
 from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_url, refused

@@ -1,12 +1,13 @@
 """The dead-letter list: runs that failed for good rest on it until an operator has them tried again.
 
-Putting a run on it takes it out of `due` in the same commit, so it rests in every process of a deployment and hides
-no other run. It is a list of documents of the tenant, and no part of a journal: it says nothing about what a run did.
+It is a list of documents of the tenant, and no part of a journal. A letter says how long the run's journal was; as
+soon as anybody adds to that, a person's answer or another drive, it counts no more. So a letter that is wrong or late
+costs nothing: when a run is due stays as the store has it, and engines pass over what rests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,41 +37,59 @@ def why(fault: BaseException) -> tuple[str, str]:
     return str(getattr(fault, "code", type(fault).__name__)), str(fault) or type(fault).__name__
 
 
-async def bury(store: Store, run_id: str, cause: tuple[str, str], at_us: int) -> None:
-    """Put a run on the list. One that has ended, or that somebody else drives at this moment, is left alone.
-
-    Raises: `Unavailable`: it is still due, so it is driven and buried again.
-    """
-    leases = await store.scan("leases", key=run_id)
-    known = await store.scan(COLLECTION, key=run_id)
-    code, detail = cause
+async def length(store: Store, run_id: str) -> int:
+    """How many entries the run's journal has; 0 if it has ended, or is none."""
     entries = await store.read(run_id)
-    if entries and entries[-1].kind == "run.ended":
-        return
+    return entries[-1].seq if entries and entries[-1].kind != "run.ended" else 0
+
+
+async def bury(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, seen: int) -> bool:
+    """Put a run on the list, if its journal has the `seen` entries that the failed drive began with, and no more.
+
+    Says whether it rests now. Raises: `Unavailable`.
+    """
+    if not seen or await store.read(run_id, after=seen, limit=1):
+        return False
+    known = await store.scan(COLLECTION, key=run_id)
+    code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
     body = {
-        "code": code, "detail": detail[:MAX_DETAIL_CHARS], "failed_at_us": at_us, "rests": True,
-        "failures": _body(known[0])["failures"] + 1 if known else 1, "entries": entries[-1].seq if entries else 0,
+        "code": code, "detail": detail[:MAX_DETAIL_CHARS], "failed_at_us": at_us, "rests": True, "entries": seen,
+        "failures": _body(known[0])["failures"] + 1 if known else 1,
     }  # fmt: skip
     letter = Write(COLLECTION, run_id, known[0].version if known else 0, orjson.dumps(body))
-    as_left = Write("leases", run_id, leases[0].version if leases else 0, None)
     try:
-        await store.commit(Batch(run_id, writes=(letter, as_left), wake_at_us=0))
+        await store.commit(Batch(run_id, writes=(letter,)))
     except Conflict:
-        return
+        return False
+    return True
+
+
+async def left(store: Store, run_id: str) -> bool:
+    """Whether a driver began the run and never let it go: it is being driven, or its driver is dead."""
+    leases = await store.scan("leases", key=run_id)
+    return bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
+
+
+async def resting(store: Store) -> set[str]:
+    """The ids of all runs of a tenant that are on the list."""
+    return {document.key async for document in _listed(store)}
 
 
 async def dead_letters(store: Store, *, limit: int = 1000) -> Sequence[DeadLetter]:
     """The list of a tenant, by run id, at most `limit`."""
     listed: list[DeadLetter] = []
-    after = ""
-    while len(listed) < limit and (page := await store.scan(COLLECTION, after=after)):
-        after = page[-1].key
-        listed += [_letter(document) for document in page if await _rests(store, document)]
-    return listed[:limit]
+    async for document in _listed(store):
+        body = _body(document)
+        listed.append(
+            DeadLetter(document.key, body["code"], body["detail"], body["failed_at_us"], body["failures"])
+        )
+        if len(listed) >= limit:
+            break
+    return listed
 
 
-async def retry(store: Store, run_id: str, at_us: int) -> None:
-    """Have a run of the list tried again: it is due at `at_us`, and fails onto the list again or goes on.
+async def retry(store: Store, run_id: str) -> None:
+    """Take a run off the list: it is driven when it is due, and fails onto the list again or goes on.
 
     Raises:
         NotFound: it is not on the list of this tenant.
@@ -81,20 +100,24 @@ async def retry(store: Store, run_id: str, at_us: int) -> None:
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
         raise NotFound(detail)
     taken = Write(COLLECTION, run_id, known[0].version, orjson.dumps({**_body(known[0]), "rests": False}))
-    await store.commit(Batch(run_id, writes=(taken,), wake_at_us=at_us))
+    await store.commit(Batch(run_id, writes=(taken,)))
+
+
+async def _listed(store: Store) -> AsyncIterator[Document]:
+    after = ""
+    while page := await store.scan(COLLECTION, after=after):
+        after = page[-1].key
+        for document in page:
+            if await _rests(store, document):
+                yield document
+
+
+async def _rests(store: Store, document: Document) -> bool:
+    """Whether nobody took it off the list: not by a retry, and not by adding to the run's journal."""
+    body = _body(document)
+    return body["rests"] and not await store.read(document.key, after=body["entries"], limit=1)
 
 
 def _body(document: Document) -> dict[str, Any]:
     body: dict[str, Any] = orjson.loads(document.body)
     return body
-
-
-def _letter(document: Document) -> DeadLetter:
-    body = _body(document)
-    return DeadLetter(document.key, body["code"], body["detail"], body["failed_at_us"], body["failures"])
-
-
-async def _rests(store: Store, document: Document) -> bool:
-    """Whether nobody took it off the list: not by a retry, and not by driving the run on."""
-    body = _body(document)
-    return body["rests"] and not await store.read(document.key, after=body["entries"], limit=1)

@@ -52,7 +52,7 @@ def retry(
         from contextos import letters
 
         run_id = await session.run_id(run)
-        await letters.retry(session.store, run_id, session.deployment.ports.clock.now_us())
+        await letters.retry(session.store, run_id)
         return await session.drive_on(run_id)
 
     view = within(workspace, tenant, act)

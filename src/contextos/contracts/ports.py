@@ -75,8 +75,11 @@ class Stores(Protocol):
 
     def tenant(self, tenant_id: str) -> Store: ...
 
-    def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
-        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first."""
+    def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
+        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first.
+
+        At most `limit`, after the first `skip`.
+        """
         ...
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:

@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from contextos.engine.fair import Run
 from contextos.engine.reach import RETRY_MS, reach, refusal, said
 from contextos.engine.workflows import (
+    ALONE,
     BURY,
     DRIVE,
+    DRIVE_ALONE,
+    DRIVES,
     LIVE,
     LOST,
     RUNS,
@@ -32,6 +35,7 @@ from contextos.engine.workflows import (
     Live,
     QueueLimits,
     live,
+    run_named,
     run_of,
 )
 from contextos.errors import InvalidSettings, Problem, Unavailable
@@ -121,15 +125,15 @@ class DbosQueue:
     def _launch(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
+        _refuse_pickles()
         try:
-            self._register_queues()
             DBOS(config={
                 "name": APPLICATION, "application_version": VERSION, "executor_id": self.worker_id,
                 "system_database_url": self._url, "dbos_system_schema": self._schema, "log_level": "ERROR",
                 "serializer": DBOSPortableJSONSerializer(), "run_migrations": False,
             })  # fmt: skip
             self._register_workflows(loop, drive, bury)
-            self._push_watch()
+            self._push_watch()  # and the queues
             DBOS.launch()
         except self._faults as fault:
             DBOS.destroy(destroy_registry=True)
@@ -147,6 +151,7 @@ class DbosQueue:
             partition_concurrency=in_all, polling_interval_sec=poll_s,
             partition_limiter={"limit": rate, "period": limits.rate_period_ms / 1000} if rate is not None else None,
         )  # fmt: skip
+        self._client.register_queue(ALONE, global_concurrency=1, polling_interval_sec=poll_s)
         self._client.register_queue(WATCHES, polling_interval_sec=TICK_US / 1e6)
 
     def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
@@ -165,12 +170,16 @@ class DbosQueue:
                 self._busy.discard(workflow_id)
 
         async def contextos_drive(tenant_id: str, run_id: str) -> str:
-            return await here(drive, tenant_id, run_id)
+            return await here(drive, tenant_id, run_id) if run_named(tenant_id, run_id) else "no_run"
+
+        async def contextos_drive_alone(tenant_id: str, run_id: str) -> str:
+            return await contextos_drive(tenant_id, run_id)
 
         async def contextos_bury(worker_id: str) -> str:
             return await here(bury, worker_id)
 
-        DBOS.workflow(name=DRIVE, max_recovery_attempts=self._limits.max_recoveries)(contextos_drive)
+        for name, body in ((DRIVE, contextos_drive), (DRIVE_ALONE, contextos_drive_alone)):
+            DBOS.workflow(name=name, max_recovery_attempts=self._limits.max_recoveries)(body)
         DBOS.workflow(name=BURY, max_recovery_attempts=None)(contextos_bury)
 
     async def close(self, *, grace_s: int = 0, hand_back: Iterable[Run] = ()) -> None:
@@ -199,17 +208,21 @@ class DbosQueue:
         except self._faults as fault:
             raise Unavailable("queue", said(fault), retry_after_ms=RETRY_MS) from fault
 
-    async def place(self, run: Run, *, delay_us: int = 0, retry: bool = False) -> Live | None:
+    async def place(
+        self, run: Run, *, delay_us: int = 0, retry: bool = False, alone: bool = False
+    ) -> Live | None:
         """Queue a drive of `run`. None if it is queued now, else the workflow that stands in its way."""
-        return await self._ask(self._place, run, delay_us, retry)
+        return await self._ask(self._place, run, delay_us, retry, alone)
 
-    def _place(self, run: Run, delay_us: int, retry: bool) -> Live | None:
+    def _place(self, run: Run, delay_us: int, retry: bool, alone: bool) -> Live | None:
         tenant_id, run_id = run
         own = f"{tenant_id}/{run_id}/{secrets.token_hex(8)}" + ("/retry" if retry else "")
         options: Any = {
-            "workflow_name": DRIVE, "queue_name": RUNS, "workflow_id": own, "queue_partition_key": tenant_id,
-            "deduplication_id": f"{tenant_id}/{run_id}", "duplication_policy": "return-existing",
+            "workflow_name": DRIVE_ALONE if alone else DRIVE, "queue_name": ALONE if alone else RUNS,
+            "workflow_id": own, "deduplication_id": f"{tenant_id}/{run_id}", "duplication_policy": "return-existing",
         }  # fmt: skip
+        if not alone:
+            options["queue_partition_key"] = tenant_id
         if delay_us > 0:
             options["delay_seconds"] = delay_us / 1e6
         for _ in range(MAX_PLACINGS):
@@ -233,13 +246,13 @@ class DbosQueue:
 
     async def live(self) -> dict[Run, Live]:
         """Every run with a workflow, as far as `max_listed` goes."""
-        listed = await self._ask(self._list, name=DRIVE, status=LIVE)
-        return {run_of(workflow): live(workflow) for workflow in listed}
+        listed = await self._ask(self._list, name=DRIVES, status=LIVE)
+        return {run: live(workflow) for workflow in listed if (run := run_of(workflow)) is not None}
 
-    async def lost(self) -> dict[str, Run]:
-        """Workflows that will never come to their end, and their runs; as far as `max_listed` goes."""
-        listed = await self._ask(self._list, name=DRIVE, status=LOST)
-        return {workflow.workflow_id: run_of(workflow) for workflow in listed}
+    async def lost(self) -> dict[str, tuple[Run | None, str]]:
+        """Workflows that will never come to their end: the run that each names, and its queue."""
+        listed = await self._ask(self._list, name=DRIVES, status=LOST)
+        return {workflow.workflow_id: (run_of(workflow), workflow.queue_name or "") for workflow in listed}
 
     async def forget(self, workflow_ids: Sequence[str]) -> None:
         """Delete finished workflows."""
@@ -249,7 +262,7 @@ class DbosQueue:
         """Delete a page of what ended well longer than `keep_finished_ms` ago, and say how many."""
         before = datetime.fromtimestamp(now_us / 1e6 - self._limits.keep_finished_ms / 1000, UTC).isoformat()
         ended = await self._ask(
-            self._list, name=[DRIVE, BURY], status=["SUCCESS", "CANCELLED"], completed_before=before
+            self._list, name=[*DRIVES, BURY], status=["SUCCESS", "CANCELLED"], completed_before=before
         )
         if ended:
             await self.forget([workflow.workflow_id for workflow in ended])
@@ -271,7 +284,8 @@ class DbosQueue:
             self._client.set_workflow_delay(self._watch, delay_seconds=seconds)
             if self._list(workflow_ids=[self._watch], status="DELAYED"):
                 return
-        # The first one, or it ran out while this worker or the database slept.
+        # The first one, or it ran out while this worker or the database slept; or the queue was made again.
+        self._register_queues()
         self._watch = self._enqueue_watch(self.worker_id, seconds)
 
     def _enqueue_watch(self, worker_id: str, delay_s: float) -> str:
@@ -290,10 +304,11 @@ class DbosQueue:
         missed = taken.keys() - self._busy
         for workflow_id in missed & self._missed:
             self._client.cancel_workflow(workflow_id)
-            if taken[workflow_id].name == BURY:
+            one = taken[workflow_id]
+            if one.name == BURY:
                 self._enqueue_watch(workflow_id.partition("/")[0], 0)
-            else:
-                self._place(run_of(taken[workflow_id]), 0, False)
+            elif (run := run_of(one)) is not None:
+                self._place(run, 0, False, one.queue_name == ALONE)
         self._missed = missed
 
     def _lay_down_watch(self) -> None:
@@ -316,3 +331,13 @@ class DbosQueue:
 
         watches = self._list(name=BURY, status="DELAYED", workflow_id_prefix=f"{worker_id}/")
         return 0 if watches else len(DBOS._recover_pending_workflows([worker_id]))
+
+
+def _refuse_pickles() -> None:
+    """DBOS believes a row that says it is a pickle, so who can write to the queue could run code in every worker."""
+    from dbos._serialization import DefaultSerializer
+
+    def refuse(_: str) -> Any:
+        raise TypeError("the queue holds JSON and nothing else")
+
+    DefaultSerializer.deserialize = staticmethod(refuse)  # type: ignore[assignment, method-assign]

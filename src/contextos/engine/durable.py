@@ -11,18 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Advance
 from contextos.engine.dbos_queue import DbosQueue
+from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
-from contextos.engine.local import SWEEP, OnFailure
 from contextos.engine.placing import Placing
 from contextos.engine.rounds import Orphans, Rounds, Witness
-from contextos.engine.workflows import WORKER_LOST, QueueLimits
-from contextos.errors import Conflict, InvalidSettings, Unavailable
-from contextos.letters import bury, why
+from contextos.engine.workflows import ALONE, WORKER_LOST, QueueLimits
+from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
+from contextos.letters import bury, left, length, why
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
@@ -58,9 +59,10 @@ class DurableEngine:
     """The `Engine` port over several processes. All methods belong to the event loop that ran `start`.
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list,
-    where the run rests in every worker until it is submitted or retried. A run that kills its worker `max_recoveries`
-    times ends on that list too. One engine per process, because DBOS is one per process.
+    error says so. Any other failure is kept in `failures` and handed to `on_failure`; where it comes again the run
+    goes onto the dead-letter list and rests in every worker until it is submitted or retried. What took its worker
+    with it more than `max_recoveries` times is driven alone, and goes onto that list if it does it again. One engine
+    per process, because DBOS is one per process.
     """
 
     def __init__(
@@ -76,7 +78,8 @@ class DurableEngine:
         limits: DurableLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self.failures: dict[Run, BaseException] = {}
+        self._failing = Failing(stores, clock, on_failure)
+        self.failures = self._failing.failures
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else DurableLimits()
         self._queue = DbosQueue(url, self._limits.queue, schema=schema)
@@ -86,7 +89,6 @@ class DurableEngine:
             witness_interval_ms=self._limits.witness_interval_ms,
         )  # fmt: skip
         self._next_tidy_us = 0
-        self._on_failure = on_failure
         self._placing = Placing(
             self._queue, clock, max_waiting=self._limits.max_waiting, at_once=self._limits.queue.threads
         )
@@ -112,7 +114,8 @@ class DurableEngine:
         except (InvalidSettings, Unavailable):
             self._running = False
             raise
-        self._tasks = [asyncio.ensure_future(self._placing.for_ever()), asyncio.ensure_future(self._sweep_for_ever())]
+        for_ever = (self._placing.for_ever(), self._watch_for_ever(), self._sweep_for_ever())
+        self._tasks = [asyncio.ensure_future(one) for one in for_ever]
 
     async def stop(self) -> None:
         """Start nothing new, give drives `stop_grace_ms` to end, then cancel them; others drive on what is left."""
@@ -122,6 +125,7 @@ class DurableEngine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._rounds.stop()
         grace_s = self._limits.stop_grace_ms / 1000
         closing = asyncio.ensure_future(self._queue.close(grace_s=int(grace_s) + 2, hand_back=self._left))
         if self._driving:
@@ -145,7 +149,7 @@ class DurableEngine:
     def submit(self, tenant_id: str, run_id: str) -> None:
         """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
         run = (tenant_id, run_id)
-        self.failures.pop(run, None)
+        self._failing.forget(run)
         if run in self._driving:
             self._again.add(run)
         else:
@@ -205,35 +209,42 @@ class DurableEngine:
         if again:
             self._placing.put(run, Hint())
         if isinstance(result, Advance):
-            self.failures.pop(run, None)
+            self._failing.forget(run)
             if result.wake_at_us:
                 # A wake that is past already must not turn the queue into a treadmill.
                 self.at(*run, max(result.wake_at_us, now_us + self._limits.wake_floor_ms * 1000))
             return result.state
-        self._report(run, result, kept=not again)
-        if isinstance(result, Conflict):
-            return "conflict"
-        if not again:
-            try:
-                await bury(self._stores.tenant(run[0]), run[1], why(result), now_us)
-            except Unavailable:
-                return "unavailable"  # it is due all the same: it is driven and buried again
+        self._failing.report(run, result)
+        if not again and not isinstance(result, Conflict):
+            await self._judge(run, result)
         return why(result)[0]
 
-    def _report(self, run: Run, fault: BaseException, *, kept: bool = True) -> None:
-        if kept:
-            self.failures[run] = fault
-        if self._on_failure is not None:
-            self._on_failure(*run, fault)
+    async def _judge(self, run: Run, fault: BaseException) -> None:
+        try:
+            delay_ms = await self._failing.judge(run, fault)
+        except Unavailable as gone:
+            delay_ms = gone.retry_after_ms
+        if delay_ms is not None:
+            self._placing.put(run, Hint(wake_us=self._clock.now_us() + delay_ms * 1000, retry=True))
 
     async def _bury(self, worker_id: str) -> str:
         """The body of a watch that ran out: recover what its worker held, if it is dead."""
         await asyncio.sleep(self._limits.confirm_dead_ms / 1000)
         return str(await self._queue.recover(worker_id))
 
+    async def _watch_for_ever(self) -> None:
+        """Say that this worker lives, whatever else takes its time."""
+        while True:
+            try:
+                await self._queue.watch()
+            except Unavailable as fault:
+                self._failing.report(SWEEP, fault)
+            await asyncio.sleep(self._limits.queue.dead_after_ms / 4000)
+
     async def _sweep_for_ever(self) -> None:
         while True:
             delay_ms = self._limits.sweep_interval_ms
+            self._rounds.tell(partial(self._failing.report, SWEEP))
             sweep = asyncio.ensure_future(self._sweep())
             self._sweeping = True
             try:
@@ -244,21 +255,20 @@ class DurableEngine:
             fault = sweep.exception()
             if fault is None:
                 self.failures.pop(SWEEP, None)
-            elif isinstance(fault, Unavailable):
-                delay_ms = max(delay_ms, fault.retry_after_ms)
             else:
-                self._report(SWEEP, fault)
+                self._failing.report(SWEEP, fault)
+            if isinstance(fault, Unavailable):
+                delay_ms = max(delay_ms, fault.retry_after_ms)
             await asyncio.sleep(delay_ms / 1000)
 
     async def _sweep(self) -> None:
-        """Say that this worker lives, and hint at whatever is due and not queued."""
+        """Hint at whatever is due and not queued."""
         now_us = self._clock.now_us()
         self._driven_since_sweep.clear()
-        await self._queue.watch()
         found = await self._rounds.found()
         queued = await self._queue.live() if found else {}
         # After what is queued: a run that took its last worker with it meanwhile is in one of the two.
-        lost = await self._bury_lost(now_us)
+        lost = await self._look_at_lost(set(found), now_us)
         for run in found:
             standing = queued.get(run)
             if not self._is_known(run) and run not in lost and (standing is None or standing.is_timer):
@@ -266,18 +276,34 @@ class DurableEngine:
         if now_us >= self._next_tidy_us:
             await self._queue.tidy(now_us)
             self._next_tidy_us = now_us + self._limits.tidy_interval_ms * 1000
-        await self._rounds.tell()
 
     def _is_known(self, run: Run) -> bool:
         # What was due when a sweep asked may have been driven since; the next sweep sees.
         driven = run in self._driving or run in self._driven_since_sweep
         return driven or self._placing.holds_back(run)
 
-    async def _bury_lost(self, now_us: int) -> set[Run]:
-        """Put on the list what took too many workers with it."""
+    async def _look_at_lost(self, due: set[Run], now_us: int) -> set[Run]:
+        """What took too many workers with it is driven alone; what does so alone is put on the list.
+
+        The queue is believed no further than the store: it cannot have a run rest that waits for a person.
+        """
         lost = await self._queue.lost()
-        for run in set(lost.values()):
-            await bury(self._stores.tenant(run[0]), run[1], WORKER_LOST, now_us)
+        for workflow_id, (run, queue) in lost.items():
+            if run is None:
+                self._failing.report(SWEEP, Integrity(f"the queue held `{workflow_id[:80]}`, which names no run"))
+            elif queue != ALONE:
+                await self._queue.place(run, alone=True)
+            else:
+                await self._bury_lost(run, now_us, due=run in due)
         if lost:
             await self._queue.forget(list(lost))
-        return set(lost.values())
+        return {run for run, _ in lost.values() if run is not None}
+
+    async def _bury_lost(self, run: Run, now_us: int, *, due: bool) -> None:
+        tenant_id, run_id = run
+        store = self._stores.tenant(tenant_id)
+        try:
+            if due or await left(store, run_id):
+                await bury(store, run_id, WORKER_LOST, now_us, seen=await length(store, run_id))
+        except Integrity as fault:
+            self._failing.report(run, fault)

@@ -8,8 +8,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Final
 
 from contextos.engine.fair import Run
+
+MOST_STALE: Final = 32
+"""Places in the order that a newer one replaced; past as many it is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,9 @@ class Hints:
             hint = replace(hint, post_us=min(known.post_us, hint.post_us))
         self._hints[run] = hint
         heapq.heappush(self._order, (hint.post_us, next(self._count), run))
+        if len(self._order) > 2 * len(self._hints) + MOST_STALE:
+            self._order = [(hint.post_us, next(self._count), run) for run, hint in self._hints.items()]
+            heapq.heapify(self._order)
 
     def take(self, now_us: int, *, limit: int) -> list[tuple[Run, Hint]]:
         """At most `limit` hints whose time to be placed has come, earliest first; they are no longer kept."""

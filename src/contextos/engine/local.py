@@ -12,21 +12,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from contextos.contracts.journal import Advance
+from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import FairQueue, Run
 from contextos.engine.rounds import Orphans, Rounds, Witness
 from contextos.errors import Conflict, Unavailable
-from contextos.letters import bury, why
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
 
-SWEEP: Final[Run] = ("", "due")
-"""Under this name `failures` keeps what stopped a sweep."""
-
-OnFailure = Callable[[str, str, BaseException], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,8 @@ class LocalEngine:
     """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures`, handed to `on_failure` and put on the dead-letter list,
-    where the run rests until it is submitted or retried, so that a broken run is not driven for ever.
+    error says so. Any other failure is kept in `failures` and handed to `on_failure`; where it comes again the run
+    goes onto the dead-letter list and rests until it is submitted or retried, so it is not driven for ever.
     """
 
     def __init__(
@@ -66,7 +62,8 @@ class LocalEngine:
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self.failures: dict[Run, BaseException] = {}
+        self._failing = Failing(stores, clock, on_failure)
+        self.failures = self._failing.failures
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
         self._rounds = Rounds(
@@ -74,13 +71,12 @@ class LocalEngine:
             orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
             witness_interval_ms=self._limits.witness_interval_ms,
         )  # fmt: skip
-        self._on_failure = on_failure
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
         self._again: set[Run] = set()
         self._timers: dict[Run, tuple[int, asyncio.TimerHandle]] = {}
         self._retries: dict[Run, asyncio.TimerHandle] = {}
-        self._burying: dict[Run, asyncio.Task[None]] = {}
+        self._judging: dict[Run, asyncio.Task[int | None]] = {}
         self._conflicts: Counter[Run] = Counter()
         self._sweeping: asyncio.Task[None] | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
@@ -103,7 +99,8 @@ class LocalEngine:
         self._timers.clear()
         if self._next_sweep is not None:
             self._next_sweep.cancel()
-        tasks: list[asyncio.Task[Advance] | asyncio.Task[None]] = [*self._driving.values(), *self._burying.values()]
+        await self._rounds.stop()
+        tasks: list[asyncio.Task[Any]] = [*self._driving.values(), *self._judging.values()]
         if self._sweeping is not None:
             tasks.append(self._sweeping)
         if tasks:
@@ -121,7 +118,7 @@ class LocalEngine:
     def submit(self, tenant_id: str, run_id: str) -> None:
         """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
         run = (tenant_id, run_id)
-        self.failures.pop(run, None)
+        self._failing.forget(run)
         if (retry := self._retries.pop(run, None)) is not None:
             retry.cancel()
         if run in self._driving:
@@ -187,7 +184,7 @@ class LocalEngine:
 
     def _rest(self, run: Run, result: Advance, *, again: bool) -> None:
         self._conflicts.pop(run, None)
-        self.failures.pop(run, None)
+        self._failing.forget(run)
         if again:
             self._enqueue(run)
         elif result.wake_at_us:
@@ -202,41 +199,38 @@ class LocalEngine:
             self._retry(run, self._limits.conflict_backoff_ms * self._conflicts[run])
         else:
             self._conflicts.pop(run, None)
-            self._report(run, fault)
+            self._failing.report(run, fault)
             if again:
                 self.submit(*run)
             elif not isinstance(fault, Conflict):
-                self._bury(run, fault)
+                self._judging[run] = asyncio.ensure_future(self._failing.judge(run, fault))
+                self._judging[run].add_done_callback(partial(self._judged, run))
 
-    def _bury(self, run: Run, fault: BaseException) -> None:
-        tenant_id, run_id = run
-        buried = bury(self._stores.tenant(tenant_id), run_id, why(fault), self._clock.now_us())
-        self._burying[run] = asyncio.ensure_future(buried)
-        self._burying[run].add_done_callback(partial(self._buried, run))
-
-    def _buried(self, run: Run, task: asyncio.Task[None]) -> None:
-        del self._burying[run]
-        fault = None if task.cancelled() else task.exception()
-        # It is due all the same then: it is driven and buried again.
-        if fault is not None and not isinstance(fault, Unavailable):
-            self._report(run, fault)
+    def _judged(self, run: Run, task: asyncio.Task[int | None]) -> None:
+        del self._judging[run]
+        if task.cancelled() or not self._running:
+            return
+        fault = task.exception()
+        if isinstance(fault, Unavailable):
+            self._retry(run, fault.retry_after_ms)
+        elif fault is not None:
+            self._failing.report(run, fault)
+        elif (delay_ms := task.result()) is not None and run not in self._driving:
+            self._retry(run, delay_ms)
         if self._is_idle():
             self._idle.set()
 
     def _retry(self, run: Run, delay_ms: int) -> None:
+        if (earlier := self._retries.pop(run, None)) is not None:
+            earlier.cancel()
         self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
 
     def _try_again(self, run: Run) -> None:
         del self._retries[run]
         self._enqueue(run)
 
-    def _report(self, run: Run, fault: BaseException) -> None:
-        self.failures[run] = fault
-        if self._on_failure is not None:
-            self._on_failure(*run, fault)
-
     def _is_idle(self) -> bool:
-        busy = self._driving or self._retries or self._burying or self._sweeping
+        busy = self._driving or self._retries or self._judging or self._sweeping
         return not (busy or (self._running and len(self._waiting)))
 
     def _sweep(self) -> None:
@@ -245,10 +239,10 @@ class LocalEngine:
         self._sweeping.add_done_callback(self._swept)
 
     async def _enqueue_due(self) -> None:
+        self._rounds.tell(partial(self._failing.report, SWEEP))
         for run in await self._rounds.found():
-            if not (run in self._driving or run in self._retries or run in self._burying):
+            if not (run in self._driving or run in self._retries or run in self._judging):
                 self._enqueue(run)
-        await self._rounds.tell()
 
     def _swept(self, task: asyncio.Task[None]) -> None:
         self._sweeping = None
@@ -260,8 +254,8 @@ class LocalEngine:
         fault = task.exception()
         if fault is None:
             self.failures.pop(SWEEP, None)
-        elif isinstance(fault, Unavailable):
-            delay_ms = max(delay_ms, fault.retry_after_ms)
         else:
-            self._report(SWEEP, fault)
+            self._failing.report(SWEEP, fault)
+        if isinstance(fault, Unavailable):
+            delay_ms = max(delay_ms, fault.retry_after_ms)
         self._next_sweep = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from contextos.engine.fair import Run
+from contextos.letters import resting
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
@@ -16,29 +18,66 @@ Witness = Callable[[], Awaitable[None]]
 """Tells the witness of every head that moved."""
 
 
+class Interval:
+    """Something that is done now and then. A clock that jumps back does not put it off."""
+
+    def __init__(self, clock: Clock, interval_ms: int) -> None:
+        self._clock, self._interval_us = clock, interval_ms * 1000
+        self._last_us: int | None = None
+
+    def passed(self) -> bool:
+        """Whether it is time, once for each interval."""
+        now_us = self._clock.now_us()
+        if self._last_us is not None and 0 <= now_us - self._last_us < self._interval_us:
+            return False
+        self._last_us = now_us
+        return True
+
+
 class Rounds:
-    """The truth behind the hints: what `due` names, now and then orphans, and now and then the witness is told."""
+    """The truth behind the hints: what `due` names and does not rest, and now and then orphans.
+
+    A sweep looks at the earliest page, and where that is full at one more, which goes on where the last one ended. So
+    no backlog hides a run for ever, whoever it belongs to. The witness is told beside the sweeps and holds none up.
+    """
 
     def __init__(
         self, stores: Stores, clock: Clock, *, page: int, orphans: Orphans | None, orphans_interval_ms: int,
         witness: Witness | None, witness_interval_ms: int,
     ) -> None:  # fmt: skip
-        self._stores, self._clock, self._page = stores, clock, page
-        self._orphans, self._orphans_interval_us, self._next_orphans_us = orphans, orphans_interval_ms * 1000, 0
-        self._witness, self._witness_interval_us, self._next_witness_us = witness, witness_interval_ms * 1000, 0
+        self._stores, self._clock, self._page, self._skip = stores, clock, page, page
+        self._orphans, self._orphans_time = orphans, Interval(clock, orphans_interval_ms)
+        self._witness, self._witness_time = witness, Interval(clock, witness_interval_ms)
+        self._telling: asyncio.Task[None] | None = None
 
     async def found(self) -> list[Run]:
-        """Every run that should be driven now. Raises `Unavailable`."""
+        """Every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
         now_us = self._clock.now_us()
-        found = [run async for run in self._stores.due(now_us, limit=self._page)]
-        if self._orphans is not None and now_us >= self._next_orphans_us:
-            found += [run async for run in self._orphans()]
-            self._next_orphans_us = now_us + self._orphans_interval_us
-        return found
+        due = [run async for run in self._stores.due(now_us, limit=self._page)]
+        if len(due) == self._page:
+            more = [run async for run in self._stores.due(now_us, limit=self._page, skip=self._skip)]
+            self._skip = self._skip + self._page if len(more) == self._page else self._page
+            due += more
+        if self._orphans is not None and self._orphans_time.passed():
+            due += [run async for run in self._orphans()]
+        rests = {tenant: await resting(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
+        return [(tenant, run) for tenant, run in due if run not in rests[tenant]]
 
-    async def tell(self) -> None:
-        """Tell the witness, if it is time. Raises `Unavailable`, or `ChainBroken` where something was cut."""
-        now_us = self._clock.now_us()
-        if self._witness is not None and now_us >= self._next_witness_us:
-            self._next_witness_us = now_us + self._witness_interval_us
-            await self._witness()
+    def tell(self, failed: Callable[[BaseException], None]) -> None:
+        """Have the witness told, if it is time and it is not being told."""
+        if self._witness is None or self._telling is not None or not self._witness_time.passed():
+            return
+
+        def told(task: asyncio.Task[None]) -> None:
+            self._telling = None
+            if not task.cancelled() and (fault := task.exception()) is not None:
+                failed(fault)
+
+        self._telling = asyncio.ensure_future(self._witness())
+        self._telling.add_done_callback(told)
+
+    async def stop(self) -> None:
+        """Tell nobody any more."""
+        if (telling := self._telling) is not None:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)

@@ -11,9 +11,14 @@ if TYPE_CHECKING:
     from dbos import WorkflowStatus
 
 RUNS: Final = "contextos-runs"
+ALONE: Final = "contextos-alone"
+"""For runs that may have taken their worker with them: one of them at a time in the whole deployment."""
 WATCHES: Final = "contextos-watches"
 DRIVE: Final = "contextos.drive"
+DRIVE_ALONE: Final = "contextos.drive_alone"
+DRIVES: Final = [DRIVE, DRIVE_ALONE]
 BURY: Final = "contextos.bury"
+MAX_NAME: Final = 200
 TICK_US: Final = 1_000_000
 """DBOS looks at delayed workflows this often."""
 LOST: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
@@ -28,7 +33,8 @@ class QueueLimits:
 
     `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
     `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks.
-    `dead_after_ms` is how long a worker may be silent; `max_recoveries` how many workers a run may take with it.
+    `dead_after_ms` is how long a worker may be silent; after `max_recoveries` lost
+    workers a run is driven alone, and goes onto the dead-letter list after as many again.
     """
 
     max_drives: int = 32
@@ -38,7 +44,7 @@ class QueueLimits:
     rate_period_ms: int = 1000
     polling_interval_ms: int = 50
     dead_after_ms: int = 10_000
-    max_recoveries: int = 3
+    max_recoveries: int = 1
     threads: int = 4
     connect_timeout_s: int = 5
     keep_finished_ms: int = 3_600_000
@@ -66,6 +72,15 @@ def live(workflow: WorkflowStatus) -> Live:
     return Live(workflow.workflow_id, workflow.status, (workflow.delay_until_epoch_ms or 0) * 1000)
 
 
-def run_of(workflow: WorkflowStatus) -> Run:
-    tenant_id, run_id, *_ = workflow.workflow_id.split("/")
-    return tenant_id, run_id
+def run_of(workflow: WorkflowStatus) -> Run | None:
+    """The run that a workflow's id names, if it is one of ours."""
+    parts = workflow.workflow_id.split("/")
+    return run_named(*parts[:2]) if len(parts) >= 3 else None
+
+
+def run_named(tenant_id: object, run_id: object) -> Run | None:
+    """A run, if these may be the names of one: whoever can write to the queue can write anything."""
+    names = (tenant_id, run_id)
+    if all(isinstance(name, str) and 0 < len(name) <= MAX_NAME and "/" not in name for name in names):
+        return str(tenant_id), str(run_id)
+    return None

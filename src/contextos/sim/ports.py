@@ -85,9 +85,9 @@ class SimulatedStores:
     def graph(self, tenant_id: str) -> SimulatedGraph:
         return SimulatedGraph(self.host, self.host.world.stores.graph(tenant_id))
 
-    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         await _read(self.host, "store.due")
-        async for run in self.host.world.stores.due(before_us, limit=limit):
+        async for run in self.host.world.stores.due(before_us, limit=limit, skip=skip):
             yield run
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:

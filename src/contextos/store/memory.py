@@ -47,14 +47,14 @@ class MemoryStores:
         """The graph of a tenant; the same object each time."""
         return self._graphs.setdefault(tenant_id, MemoryGraph())
 
-    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         waiting = [
             (wake_at_us, tenant, run)
             for tenant, kept in self._tenants.items()
             for run, wake_at_us in kept.wake.items()
             if wake_at_us != 0 and wake_at_us <= before_us
         ]
-        for _, tenant, run in sorted(waiting)[: max(limit, 0)]:
+        for _, tenant, run in sorted(waiting)[max(skip, 0) :][: max(limit, 0)]:
             yield tenant, run
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:

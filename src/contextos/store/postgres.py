@@ -42,7 +42,7 @@ _READ: Final = (
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
-_DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2)"
+_DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
 _ERASE: Final = "UPDATE contextos.journal SET body = NULL, salt = NULL WHERE tenant = $1 AND run = $2 AND seq = $3"
 
 
@@ -85,9 +85,9 @@ class PostgresStores:
         """The graph of a tenant, in the same database."""
         return PostgresGraph(tenant_id, lambda: self.link().connections)
 
-    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.link().connections.connection() as connection:
-            rows = await connection.fetch(_DUE, _whole(before_us), _whole(max(limit, 0)))
+            rows = await connection.fetch(_DUE, _whole(before_us), _whole(max(limit, 0)), _whole(max(skip, 0)))
         for tenant, run in rows:
             yield tenant, run
 

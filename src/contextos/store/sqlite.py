@@ -58,6 +58,7 @@ _WAKE: Final = (
 )
 _DUE: Final = (
     "SELECT tenant, run FROM runs WHERE wake_at_us <> 0 AND wake_at_us <= ? ORDER BY wake_at_us, tenant, run LIMIT ?"
+    " OFFSET ?"
 )
 _SIGN: Final = "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) VALUES (?, ?, ?, ?, ?, ?)"
 _SIGNED: Final = "SELECT 1 FROM heads WHERE tenant = ? AND stream = ? AND seq = ? AND kid = ?"
@@ -97,9 +98,9 @@ class SqliteStores:
         """The graph of a tenant, in the same file."""
         return SqliteGraph(tenant_id, self._writer, self._readers)
 
-    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         with self._readers.connection() as connection:
-            rows = connection.execute(_DUE, (before_us, max(limit, 0))).fetchall()
+            rows = connection.execute(_DUE, (before_us, max(limit, 0), max(skip, 0))).fetchall()
         for tenant, run in rows:
             yield tenant, run
 

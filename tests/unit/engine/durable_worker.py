@@ -8,7 +8,6 @@ its file row says so, and one named `run_deadly...` kills its worker.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sqlite3
@@ -16,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from contextos.contracts.journal import Advance, Batch
+from contextos.contracts.journal import Advance, Batch, Document, Draft, Entry, link
 from contextos.engine.durable import DurableEngine, DurableLimits
 from contextos.engine.workflows import QueueLimits
 from contextos.store.clock import SystemClock
@@ -28,8 +27,10 @@ CREATE TABLE drives (run TEXT, pid INT);
 CREATE TABLE violations (run TEXT);
 CREATE TABLE workers (pid INT);
 CREATE TABLE failures (run TEXT, said TEXT);
-CREATE TABLE letters (run TEXT, code TEXT);
+CREATE TABLE letters (run TEXT, version INT, body BLOB);
 """
+
+ENTRY = link("acme", "run", 1, "", Draft("run.received", "", 1, "test", b"{}", b""))
 
 
 def opened(path: str) -> sqlite3.Connection:
@@ -53,26 +54,28 @@ class FileStores:
     def __init__(self, path: str) -> None:
         self.file = opened(path)
 
-    async def due(self, before_us: int, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         for tenant, run in self.file.execute(
-            "SELECT tenant, run FROM runs WHERE wake_us BETWEEN 1 AND ? ORDER BY wake_us LIMIT ?", (before_us, limit)
+            "SELECT tenant, run FROM runs WHERE wake_us BETWEEN 1 AND ? ORDER BY wake_us LIMIT ? OFFSET ?",
+            (before_us, limit, skip),
         ).fetchall():
             yield tenant, run
 
     def tenant(self, _: str) -> FileStores:
         return self
 
-    async def scan(self, *_: str, **__: str) -> list[Any]:
-        return []
+    async def scan(self, collection: str, *, key: str | None = None, after: str = "") -> list[Document]:
+        """The letters of runs; there is nothing else."""
+        which = "WHERE run = coalesce(?, run) AND run > ?"
+        rows = self.file.execute(f"SELECT run, version, body FROM letters {which}", (key, after))
+        return [Document(collection, *row) for row in rows.fetchall()] if collection == "dead_letters" else []
 
-    async def read(self, *_: str, **__: int) -> list[Any]:
-        return []
+    async def read(self, run: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
+        """The journal of every run is one entry, and nobody adds to it."""
+        return [] if after else [ENTRY]
 
     async def commit(self, batch: Batch) -> None:
-        """A letter of a run that is not to be driven on."""
-        code = json.loads(batch.writes[0].body or b"")["code"]
-        self.file.execute("INSERT INTO letters VALUES (?, ?)", (batch.run, code))
-        self.file.execute("UPDATE runs SET wake_us = ? WHERE run = ?", (batch.wake_at_us, batch.run))
+        self.file.execute("INSERT INTO letters VALUES (?, 1, ?)", (batch.run, batch.writes[0].body))
 
     async def advance(self, tenant: str, run: str) -> Advance:
         pid = os.getpid()

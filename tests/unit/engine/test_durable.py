@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import Advance, Batch
+from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
 from contextos.engine.durable import DurableEngine, DurableLimits
-from contextos.engine.local import SWEEP
+from contextos.engine.failing import SWEEP
 from contextos.engine.reach import migrate
 from contextos.engine.workflows import QueueLimits
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
@@ -45,7 +45,10 @@ class World:
         self.engines: list[DurableEngine] = []
 
     async def wake(self, run: str, when_us: int = 1, tenant: str = "acme") -> None:
-        await self.stores.tenant(tenant).commit(Batch(run, wake_at_us=when_us))
+        store = self.stores.tenant(tenant)
+        if not await store.read(run):
+            await add(store, tenant, run, "run.received")
+        await store.commit(Batch(run, wake_at_us=when_us))
 
     async def advance(self, tenant: str, run: str) -> Advance:
         self.now[run] += 1
@@ -73,6 +76,14 @@ class World:
         )
         self.engines.append(engine)
         return engine
+
+
+async def add(store: Any, tenant: str, run: str, kind: str, wake_at_us: int | None = None) -> None:
+    """One more entry of a run's journal, by whomever."""
+    before = await store.read(run)
+    head = (before[-1].seq, before[-1].hash) if before else (0, genesis(tenant, run))
+    entry = link(tenant, run, head[0] + 1, head[1], Draft(kind, "", 1, "test", b"{}", bytes(16)))
+    await store.commit(Batch(run, entries=(entry,), wake_at_us=wake_at_us))
 
 
 def play(url: str, scenario: Callable[[World], Awaitable[None]]) -> World:
@@ -107,6 +118,11 @@ async def statuses(queue: Database) -> Counter[str]:
 
 async def resting(world: World, tenant: str = "acme") -> list[DeadLetter]:
     return list(await dead_letters(world.stores.tenant(tenant)))
+
+
+async def until_resting(world: World) -> None:
+    while not await resting(world):  # noqa: ASYNC110 - the engine puts it there
+        await asyncio.sleep(0.005)
 
 
 @pytest.mark.requirement("E-DUE")
@@ -341,14 +357,14 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
 def test_poison_work_rests_on_the_dead_letter_list_until_it_is_retried(url: str, fault: Exception, code: str) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, sweep_page=1))
-        world.script["run_a"] = [fault, fault]
+        world.script["run_a"] = [fault] * 4
         await world.wake("run_a", 1)
         await engine.start()
-        await until(lambda: world.drives)
+        await until_resting(world)
         await world.wake("run_b", 2)
         await until(lambda: "run_b" in world.drives)
         await a_while()
-        assert world.drives == ["run_a", "run_b"], "it is not swept, and does not hide the next one from a full page"
+        assert world.drives == ["run_a", "run_a", "run_b"], "it is not swept, and hides no other from a full page"
         assert engine.failures == {("acme", "run_a"): fault}
         assert world.reported == [("acme", "run_a", fault)]
         await engine.stop()
@@ -357,26 +373,26 @@ def test_poison_work_rests_on_the_dead_letter_list_until_it_is_retried(url: str,
         before_us = world.clock.now_us()
         await engine.start()
         await a_while()
-        assert len(world.drives) == 2, "it rests in other workers too"
+        assert len(world.drives) == 3, "it rests in other workers too"
         [letter] = await resting(world)
         assert (letter.run_id, letter.code, letter.failures) == ("run_a", code, 1)
         assert str(fault) in letter.detail
         assert 0 < letter.failed_at_us < before_us
-        await retry(world.stores.tenant("acme"), "run_a", 1)
+        await retry(world.stores.tenant("acme"), "run_a")
         assert await resting(world) == []
-        await until(lambda: len(world.drives) == 3)
-        await engine.idle()
+        await until_resting(world)
         [letter] = await resting(world)
         assert letter.failures == 2
         assert letter.failed_at_us > before_us, "the newest failure of a run is shown"
-        await retry(world.stores.tenant("acme"), "run_a", 1)
-        await until(lambda: len(world.drives) == 4)
+        assert len(world.drives) == 5
+        await retry(world.stores.tenant("acme"), "run_a")
+        await until(lambda: len(world.drives) == 6)
         await engine.idle()
         assert await resting(world) == []
         assert not engine.failures
         await a_while()
         await engine.stop()
-        assert len(world.drives) == 4
+        assert len(world.drives) == 6
 
     play(url, scenario)
 
@@ -411,7 +427,6 @@ def test_a_drive_that_somebody_cancels_is_a_failure_and_not_forgotten(url: str) 
         engine._driving["acme", "run_a"].cancel()
         await engine.idle()
         assert isinstance(engine.failures["acme", "run_a"], asyncio.CancelledError)
-        assert [letter.code for letter in await resting(world)] == ["CancelledError"]
         await engine.stop()
 
     play(url, scenario)
@@ -422,10 +437,10 @@ def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made(url: str) -> No
         faults: list[BaseException] = [Unavailable("store", "gone", retry_after_ms=0), Integrity("damaged")]
         due = world.stores.due
 
-        async def failing(before_us: int, *, limit: int = 1000) -> Any:
+        async def failing(before_us: int, *, limit: int = 1000, skip: int = 0) -> Any:
             if faults:
                 raise faults.pop(0)
-            async for run in due(before_us, limit=limit):
+            async for run in due(before_us, limit=limit, skip=skip):
                 yield run
 
         world.stores.due = failing
@@ -433,7 +448,7 @@ def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made(url: str) -> No
         await world.wake("run_a")
         await engine.start()
         await until(lambda: world.drives)
-        assert [(tenant, run) for tenant, run, _ in world.reported] == [SWEEP]
+        assert [(tenant, run) for tenant, run, _ in world.reported] == [SWEEP, SWEEP]
         await until(lambda: SWEEP not in engine.failures)
         await engine.stop()
 

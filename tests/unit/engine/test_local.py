@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import Advance, Batch
-from contextos.engine.local import SWEEP, EngineLimits, LocalEngine
-from contextos.errors import Conflict, Integrity, Unavailable
+from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
+from contextos.engine.failing import SWEEP
+from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.errors import Conflict, Integrity, NotFound, Unavailable
+from contextos.letters import dead_letters, retry
 from contextos.store.memory import MemoryStores
 from tests.suites.store_suite import SettableClock
 
@@ -34,7 +36,10 @@ class World:
         self.reported: list[tuple[str, str, BaseException]] = []
 
     async def wake(self, run: str, when_us: int = 1, tenant: str = "acme") -> None:
-        await self.stores.tenant(tenant).commit(Batch(run, wake_at_us=when_us))
+        store = self.stores.tenant(tenant)
+        if not await store.read(run):
+            await add(store, tenant, run, "run.received")
+        await store.commit(Batch(run, wake_at_us=when_us))
 
     async def advance(self, tenant: str, run: str) -> Advance:
         self.now[run] += 1
@@ -58,6 +63,14 @@ class World:
         return LocalEngine(self.advance, self.stores, self.clock, limits=limits, on_failure=report, **more)
 
 
+async def add(store: Any, tenant: str, run: str, kind: str, wake_at_us: int | None = None) -> None:
+    """One more entry of a run's journal, by whomever."""
+    before = await store.read(run)
+    head = (before[-1].seq, before[-1].hash) if before else (0, genesis(tenant, run))
+    entry = link(tenant, run, head[0] + 1, head[1], Draft(kind, "", 1, "test", b"{}", bytes(16)))
+    await store.commit(Batch(run, entries=(entry,), wake_at_us=wake_at_us))
+
+
 def play(scenario: Callable[[World], Awaitable[None]]) -> World:
     world = World()
 
@@ -71,6 +84,11 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> World:
 
 async def until(condition: Callable[[], Any]) -> None:
     while not condition():  # noqa: ASYNC110 - what is waited for is the engine's own doing
+        await asyncio.sleep(0.001)
+
+
+async def until_resting(store: Any) -> None:
+    while not await dead_letters(store):  # noqa: ASYNC110 - the engine puts it there
         await asyncio.sleep(0.001)
 
 
@@ -364,24 +382,86 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
     play(scenario)
 
 
-@pytest.mark.parametrize("fault", [Integrity("the chain is broken"), KeyError("a bug")], ids=["typed", "bug"])
-def test_any_other_failure_is_kept_and_reported_and_the_run_rests_until_it_is_submitted(fault: Exception) -> None:
+@pytest.mark.parametrize(
+    "fault", [Integrity("the chain is broken"), KeyError("a bug"), RuntimeError("no text: \udcff")],
+    ids=["typed", "bug", "no text"],
+)  # fmt: skip
+def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_is_retried(fault: Exception) -> None:
     async def scenario(world: World) -> None:
+        store = world.stores.tenant("acme")
         engine = world.engine(replace(LIMITS, sweep_page=1))
-        world.script["run_a"] = [fault]
+        world.script["run_a"] = [fault, fault]
         await world.wake("run_a", 1)
         await world.wake("run_b", 2)
         await engine.start()
-        await until(lambda: sorted(world.drives) == ["run_a", "run_b"])
+        await until_resting(store)
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert len(world.drives) == 2, "a failed run is not swept, and does not hide the next one from a full page"
+        assert sorted(world.drives) == ["run_a", "run_a", "run_b"], "it is not swept, and hides no other from a page"
         assert engine.failures == {("acme", "run_a"): fault}
         assert world.reported == [("acme", "run_a", fault)]
-        engine.submit("acme", "run_a")
+        await retry(store, "run_a")
+        await until(lambda: len(world.drives) == 4)
         await engine.idle()
         assert not engine.failures
-        assert len(world.drives) == 3
+        assert not await dead_letters(store)
+        await engine.stop()
+
+    play(scenario)
+
+
+def test_what_somebody_says_during_a_drive_that_fails_is_seen_by_another_drive() -> None:
+    async def scenario(world: World) -> None:
+        store, fault = world.stores.tenant("acme"), Integrity("damaged")
+
+        async def answered() -> BaseException:
+            await add(store, "acme", "run_a", "approval.answered", 1)
+            return fault
+
+        world.script["run_a"] = [fault, answered, fault]
+        engine = world.engine()
+        await world.wake("run_a")
+        await engine.start()
+        await until_resting(store)
+        await engine.stop()
+        assert len(world.drives) == 3, "the third drive is the first that has seen the answer"
+
+    play(scenario)
+
+
+def test_who_is_no_run_or_has_ended_is_reported_and_gets_no_letter() -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(NO_SWEEP)
+        world.script = {"run_nobody": [NotFound("there is no run")], "run_over": [KeyError("a bug")]}
+        await add(world.stores.tenant("acme"), "acme", "run_over", "run.ended", 0)
+        await engine.start()
+        for run in world.script:
+            engine.submit("acme", run)
+        await engine.idle()
+        assert sorted(world.drives) == ["run_nobody", "run_over"]
+        assert not await dead_letters(world.stores.tenant("acme"))
+        assert len(engine.failures) == 2
+        await engine.stop()
+
+    play(scenario)
+
+
+def test_a_backlog_hides_no_run_of_anybody() -> None:
+    async def scenario(world: World) -> None:
+        hold = asyncio.Event()
+
+        async def held() -> Advance:
+            await hold.wait()
+            return ENDED
+
+        for number in range(40):
+            world.script[f"run_{number:03}"] = [held]
+            await world.wake(f"run_{number:03}", 1, "greedy")
+        await world.wake("run_modest", 2, "modest")
+        engine = world.engine(replace(LIMITS, sweep_page=10, max_drives_per_tenant=2))
+        await engine.start()
+        await until(lambda: "run_modest" in world.drives)
+        hold.set()
         await engine.stop()
 
     play(scenario)
@@ -392,10 +472,10 @@ def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made() -> None:
         faults: list[BaseException] = [Unavailable("store", "gone", retry_after_ms=0), Integrity("damaged")]
         due = world.stores.due
 
-        async def failing(before_us: int, *, limit: int = 1000) -> Any:
+        async def failing(before_us: int, *, limit: int = 1000, skip: int = 0) -> Any:
             if faults:
                 raise faults.pop(0)
-            async for run in due(before_us, limit=limit):
+            async for run in due(before_us, limit=limit, skip=skip):
                 yield run
 
         world.stores.due = failing
@@ -403,7 +483,7 @@ def test_a_sweep_that_fails_is_reported_and_the_next_one_is_made() -> None:
         await world.wake("run_a")
         await engine.start()
         await until(lambda: world.drives)
-        assert [(tenant, run) for tenant, run, _ in world.reported] == [SWEEP]
+        assert [(tenant, run) for tenant, run, _ in world.reported] == [SWEEP, SWEEP]
         await until(lambda: SWEEP not in engine.failures)
         await engine.stop()
 
@@ -494,3 +574,29 @@ def test_the_witness_is_told_at_intervals_and_its_failure_stops_no_run() -> None
         await engine.stop()
 
     asyncio.run(go())
+
+
+def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_silence_it() -> None:
+    async def scenario(world: World) -> None:
+        told: list[int] = []
+
+        async def witness() -> None:
+            told.append(world.clock.us)
+            if len(told) == 1:
+                await asyncio.Event().wait()
+
+        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        await engine.start()
+        await until(lambda: told)
+        await world.wake("run_a")
+        await until(lambda: world.drives)
+        await engine.stop()
+        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        world.clock.us += 10**13
+        await engine.start()
+        await until(lambda: len(told) == 2)
+        world.clock.us -= 10**13
+        await until(lambda: len(told) == 3)
+        await engine.stop()
+
+    play(scenario)

@@ -287,10 +287,10 @@ BEGIN
 END $$;
 
 -- The only read across tenants: names of runs and nothing of what is in them, and only of those that wait for a time.
-CREATE FUNCTION contextos.due(p_before_us bigint, p_limit bigint) RETURNS TABLE (tenant text, run text)
+CREATE FUNCTION contextos.due(p_before_us bigint, p_limit bigint, p_skip bigint) RETURNS TABLE (tenant text, run text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.wake_at_us <> 0 AND r.wake_at_us <= p_before_us
-  ORDER BY r.wake_at_us, r.tenant, r.run LIMIT p_limit
+  ORDER BY r.wake_at_us, r.tenant, r.run LIMIT p_limit OFFSET p_skip
 $$;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;

@@ -1,0 +1,59 @@
+"""What becomes of a run whose drive failed for a reason that will not go away by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from contextos.engine.fair import Run
+from contextos.letters import bury, length, why
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports import Clock, Stores
+
+OnFailure = Callable[[str, str, BaseException], None]
+SWEEP: Final[Run] = ("", "due")
+"""Under this name `failures` keeps what stopped a sweep."""
+MAX_KEPT: Final = 1000
+FIRST_RETRY_MS: Final = 50
+LAST_RETRY_MS: Final = 60_000
+
+
+class Failing:
+    """The failures of this process, and who goes onto the dead-letter list.
+
+    A run goes there when it failed, and failed again over a journal that had not changed since: then the second drive
+    has seen all that anybody had said. `failures` keeps the newest of each run, at most 1000.
+    """
+
+    def __init__(self, stores: Stores, clock: Clock, on_failure: OnFailure | None) -> None:
+        self.failures: dict[Run, BaseException] = {}
+        self._stores, self._clock, self._on_failure = stores, clock, on_failure
+        self._seen: dict[Run, tuple[int, int]] = {}
+
+    def report(self, run: Run, fault: BaseException) -> None:
+        """Keep a failure and say it, once for as long as it stays the same."""
+        known = self.failures.pop(run, None)
+        self.failures[run] = fault
+        if len(self.failures) > MAX_KEPT:
+            del self.failures[next(iter(self.failures))]
+        if self._on_failure is not None and (known is None or why(known) != why(fault)):
+            self._on_failure(*run, fault)
+
+    def forget(self, run: Run) -> None:
+        """It went well, or is to be tried again from the start."""
+        self.failures.pop(run, None)
+        self._seen.pop(run, None)
+
+    async def judge(self, run: Run, fault: BaseException) -> int | None:
+        """In how many milliseconds to drive it again; None: it rests, has ended, or is no run. Raises `Unavailable`."""
+        tenant_id, run_id = run
+        store = self._stores.tenant(tenant_id)
+        seen, tries = self._seen.pop(run, (0, 0))
+        if await bury(store, run_id, why(fault), self._clock.now_us(), seen=seen):
+            return None
+        entries = await length(store, run_id)
+        if not entries:
+            return None
+        self._seen[run] = entries, tries + 1
+        return min(FIRST_RETRY_MS << min(tries, 12), LAST_RETRY_MS)

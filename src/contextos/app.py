@@ -173,14 +173,14 @@ async def migrate(url: str) -> tuple[str | None, str]:
     return await postgres_schema.migrate(url)
 
 
-def migrate_queue(url: str, role: str | None) -> None:
-    """Bring the tables of the queue in the database at `url` up to date, and let `role` use them. May be repeated.
+def migrate_queue(url: str, worker_url: str) -> str | None:
+    """Bring the queue in the database at `url` up to date, and let the role of `worker_url` use it. May be repeated.
 
-    Raises: as `migrate`.
+    Returns that role, if one is named. Raises: as `migrate`.
     """
     from contextos.engine import reach
 
-    reach.migrate(url, role)
+    return reach.migrate(url, reach.role_of(worker_url))
 
 
 async def publish_all(app: App) -> None:

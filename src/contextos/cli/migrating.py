@@ -24,7 +24,7 @@ def migrate(
     """Bring the schema of the store, and of the queue if there is one, up to date; done twice it does nothing."""
     import asyncio
 
-    from contextos.app import Settings
+    from contextos.app import Settings, migrate_queue
     from contextos.app import migrate as bring_up_to_date
     from contextos.settings import SETTINGS_FILE, is_url
 
@@ -40,20 +40,8 @@ def migrate(
         told.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
     queue = queue_url or (settings.queue if settings else "")
     if queue:
-        role = _migrate_queue(queue, settings.queue if settings and queue_url else "")
+        role = migrate_queue(queue, settings.queue if settings and queue_url else "")
         told.append(f"the queue is up to date, and `{role}` may use it" if role else "the queue is up to date")
     give({"store": "postgresql" if is_url(place) else place, "before": before, "after": after, "queue": bool(queue)},
          told, as_json=as_json)  # fmt: skip
     return 0
-
-
-def _migrate_queue(owner_url: str, worker_url: str) -> str | None:
-    """As the owner; the role of the workers' own URL gets the rights that it needs, and is returned."""
-    from urllib.parse import unquote, urlsplit
-
-    from contextos.app import migrate_queue
-
-    name = urlsplit(worker_url).username
-    role = unquote(name) if name else None
-    migrate_queue(owner_url, role)
-    return role

@@ -20,19 +20,29 @@ def said(fault: BaseException) -> str:
 
 
 
+def shown(url: str) -> str:
+    """The URL without its secrets, also those in its query."""
+    import sqlalchemy as sa
+
+    parsed = sa.make_url(url)
+    hidden = {name: "***" for name in parsed.query if "password" in name}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
 def refusal(fault: Exception, url: str, *, no_rights: str = FOR_A_WORKER) -> InvalidSettings | Unavailable:
     """The one sentence for a database that DBOS cannot start on. A URL's password is never repeated."""
-    import sqlalchemy as sa
     from dbos import error
 
-    shown = sa.make_url(url).render_as_string(hide_password=True)
+    place = shown(url)
     state = getattr(getattr(fault, "orig", fault), "sqlstate", None) or ""
-    detail = f"`{shown}`: {said(fault)}"
+    detail = f"`{place}`: {said(fault)}"
     if state in ("3F000", "42P01") or isinstance(fault, error.DBOSInitializationError):
         mend = "run `contextos migrate --queue-url URL` as the role that owns it"
-        return InvalidSettings(Problem("/queue", "not_migrated", f"`{shown}` has no queue of this version", mend))
+        return InvalidSettings(Problem("/queue", "not_migrated", f"`{place}` has no queue of this version", mend))
     if state == "42501":
         return InvalidSettings(Problem("/queue", "no_rights", detail, no_rights))
+    if state == "42704":
+        return InvalidSettings(Problem("/queue", "no_role", detail, "make the role that `/queue` names"))
     if state.startswith(("28", "3D")) or "does not exist" in detail or "authentication failed" in detail:
         return InvalidSettings(Problem("/queue", "no_access", detail, "mend the URL, or make the role and database"))
     return Unavailable("queue", detail, retry_after_ms=RETRY_MS)
@@ -47,14 +57,13 @@ def reach(url: str, timeout_s: int) -> str:
     except ImportError as fault:
         lacks = Problem("/queue", "not_installed", f"`{fault.name}` is missing", "install `contextos[durable]`")
         raise InvalidSettings(lacks) from fault
+    unreadable = Problem("/queue", "no_url", "the database URL cannot be read", "write postgresql://user@host/database")
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as fault:
-        lacks = Problem("/queue", "no_url", "the database URL cannot be read", "write postgresql://user@host/database")
-        raise InvalidSettings(lacks) from fault
-    if parsed.get_backend_name() != "postgresql" or not parsed.database:
-        lacks = Problem("/queue", "no_url", f"`{parsed.render_as_string()}` names no PostgreSQL database",
-                        "write postgresql://user@host/database")  # fmt: skip
+    except (sa.exc.ArgumentError, ValueError) as fault:
+        raise InvalidSettings(unreadable) from fault
+    if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg") or not parsed.database:
+        lacks = Problem("/queue", "no_url", f"`{shown(url)}` names no PostgreSQL database", unreadable.remedy)
         raise InvalidSettings(lacks)
     parsed = parsed.set(drivername="postgresql")
     if "connect_timeout" not in parsed.query:
@@ -62,15 +71,29 @@ def reach(url: str, timeout_s: int) -> str:
     reached = parsed.render_as_string(hide_password=False)
     try:
         psycopg.connect(reached).close()
+    except psycopg.ProgrammingError as fault:
+        # libpq cannot make sense of an option; the next try would not either.
+        raise InvalidSettings(Problem("/queue", "no_url", f"`{shown(reached)}`: {said(fault)}", "mend it")) from fault
     except psycopg.Error as fault:
         raise refusal(fault, reached) from fault
     return reached
 
 
-def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int = 5) -> None:
+def role_of(url: str) -> str | None:
+    """The role that a URL names; None for a URL that is empty or that `reach` would refuse."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        name = urlsplit(url).username
+    except ValueError:
+        return None
+    return unquote(name) if name else None
+
+
+def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int = 5) -> str | None:
     """Bring DBOS's tables up to date as the role of `url`, which owns them, and let `role` use them. May be repeated.
 
-    Raises: `InvalidSettings`, `Unavailable`.
+    Returns the role. Raises: `InvalidSettings`, `Unavailable`.
     """
     reached = reach(url, timeout_s)
     import sqlalchemy as sa
@@ -80,3 +103,4 @@ def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int 
         DBOS.migrate(reached, schema=schema, application_role=role)
     except (sa.exc.SQLAlchemyError, error.DBOSException) as fault:
         raise refusal(fault, reached, no_rights=FOR_ITS_OWNER) from fault
+    return role

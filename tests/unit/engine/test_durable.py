@@ -111,8 +111,8 @@ async def a_while() -> None:
     await asyncio.sleep(0.3)
 
 
-async def statuses(queue: Database) -> Counter[str]:
-    rows = await queue.fetch("SELECT status FROM dbos.workflow_status WHERE name = 'contextos.drive'")
+async def statuses(queue: Database, name: str = "contextos.drive") -> Counter[str]:
+    rows = await queue.fetch(f"SELECT status FROM dbos.workflow_status WHERE name = '{name}'")
     return Counter(row[0] for row in rows)
 
 
@@ -562,6 +562,11 @@ REFUSED = [
     ("mysql://me@host/x", InvalidSettings, "names no PostgreSQL database"),
     ("postgresql://me:hush@host", InvalidSettings, "names no PostgreSQL database"),
     ("postgresql://me:hush@127.0.0.1:1/x", Unavailable, "refused"),
+    ("postgres://me@127.0.0.1:1/x?password=hush", Unavailable, "refused"),
+    ("postgresql://me@h:port/x", InvalidSettings, "cannot be read"),
+    ("postgresql://me@[::1/x", InvalidSettings, "cannot be read"),
+    ("postgresql://me@127.0.0.1:1/x?password=hush&nonsense=1", InvalidSettings, "nonsense"),
+    ("postgresql://me@127.0.0.1:1/x?connect_timeout=soon", InvalidSettings, "soon"),
 ]
 
 
@@ -615,6 +620,8 @@ def test_a_role_without_rights_works_once_the_owner_migrated_for_it(queue: Datab
 
 
 def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None:
+    with pytest.raises(InvalidSettings, match="make the role"):
+        migrate(postgres.named("postgres"), "nobody_here", schema="contextos_test_roleless")
     bare = Database(postgres, "contextos_test_bare")
     postgres.execute(f"CREATE DATABASE {bare.name}")
     with pytest.raises(InvalidSettings, match=r"permission denied.*--queue-url"):

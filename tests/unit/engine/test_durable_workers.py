@@ -179,7 +179,7 @@ def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_re
         worker = fleet.start()
     worker.wait()
     worker = fleet.start()
-    until(lambda: fleet.count("letters", "body LIKE '%worker_lost%'") == 1)
+    until(lambda: fleet.count("letters", "CAST(body AS TEXT) LIKE '%worker_lost%'") == 1)
     fleet.add("run_fine")
     until(lambda: fleet.count("runs", "left > 0") == 1)
     assert fleet.count("drives", "run = 'run_deadly'") == 4, "twice among others, twice alone"
@@ -188,3 +188,22 @@ def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_re
     fleet.file.execute("DELETE FROM letters")
     worker.wait()
     assert fleet.count("drives", "run = 'run_deadly'") == 5
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("E-DEAD-LETTERS")
+def test_a_run_that_kills_workers_takes_no_innocent_one_onto_the_list(fleet: Fleet, queue: Database) -> None:
+    worker = fleet.start()
+    fleet.add("run_endless_a", "run_endless_b", endless=1)
+    until(lambda: fleet.count("driving") == 2)
+    fleet.add("run_deadly")
+    for _ in range(4):
+        worker.wait()
+        worker = fleet.start()
+    until(lambda: fleet.count("letters") == 1 or worker.poll() is not None)
+    while worker.poll() is not None:
+        worker = fleet.start()
+        until(lambda: fleet.count("letters") >= 1 or worker.poll() is not None)
+    fleet.file.execute("UPDATE runs SET endless = 0")
+    until(lambda: fleet.count("runs", "left > 0") == 1)
+    assert [run for (run,) in fleet.file.execute("SELECT run FROM letters")] == ["run_deadly"]

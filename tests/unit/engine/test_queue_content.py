@@ -1,0 +1,160 @@
+"""The queue holds hints: who can write to its database, drop it or stop it costs time, and nobody's run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.engine.failing import SWEEP
+from contextos.engine.reach import migrate
+from contextos.errors import Unavailable
+from tests.postgres import Database, own_server
+from tests.unit.engine.test_durable import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
+
+
+async def insert(queue: Database, workflow_id: str, *args: Any, **columns: str) -> None:
+    row = {
+        "workflow_uuid": workflow_id, "status": "ENQUEUED", "name": "contextos.drive", "queue_name": "contextos-runs",
+        "inputs": json.dumps({"positionalArgs": args, "namedArgs": {}}), "serialization": "portable_json",
+        "queue_partition_key": "acme", "application_version": "drive-1", **columns,
+    }  # fmt: skip
+    values = ", ".join(f"'{value}'" for value in row.values())
+    await queue.fetch(
+        f"INSERT INTO dbos.workflow_status ({', '.join(row)}, priority, created_at, updated_at, recovery_attempts)"
+        f" VALUES ({values}, 0, 1, 1, 0)"
+    )
+
+
+class Code:
+    """Runs a command in whoever unpickles it."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (self.command,)
+
+
+@pytest.mark.requirement("E-JSON-QUEUE")
+def test_a_row_that_says_it_is_a_pickle_runs_no_code_and_stops_no_worker(
+    url: str, queue: Database, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        await engine.start()
+        code = base64.b64encode(pickle.dumps(Code(f"touch {mark}"))).decode()
+        for status in ("ENQUEUED", "PENDING"):
+            await insert(queue, f"acme/run_x/{status}", inputs=code, serialization="py_pickle", status=status)
+        await a_while()
+        await world.wake("run_a")
+        await until(lambda: "run_a" in world.drives)
+        await engine.stop()
+
+    play(url, scenario)
+    assert not mark.exists()
+
+
+ROWS = {
+    "an id without a run": ("x", (), {"status": "ERROR"}),
+    "no names": ("//", ("", ""), {}),
+    "an empty tenant": ("/run_x/1", ("", "run_x"), {}),
+    "things that are no names": ("acme/run_x/1", (["acme"], {"a": 1}), {}),
+    "too many arguments": ("acme/run_x/1", ("acme", "run_x", "more"), {}),
+    "a name with a slash": ("a/b/c", ("a/b", "../c"), {"status": "ERROR"}),
+    "another workflow": ("acme/run_x/1", ("acme", "run_x"), {"name": "os.system"}),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_no_row_stops_sweeps_drives_or_the_witness(url: str, queue: Database, row: str) -> None:
+    workflow_id, args, columns = ROWS[row]
+    told: list[int] = []
+
+    async def witness() -> None:
+        told.append(1)
+
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, witness_interval_ms=1), witness=witness)
+        await engine.start()
+        await insert(queue, workflow_id, *args, **columns)
+        await a_while()
+        told.clear()
+        await world.wake("run_a")
+        await until(lambda: "run_a" in world.drives)
+        await until(lambda: told)
+        await engine.stop()
+
+    play(url, scenario)
+
+
+@pytest.mark.requirement("E-DEAD-LETTERS")
+def test_a_row_cannot_put_a_run_that_waits_on_the_list(url: str, queue: Database) -> None:
+    async def scenario(world: World) -> None:
+        deadline_us = world.clock.now_us() + HOUR_US
+        await add(world.stores.tenant("acme"), "acme", "run_waits", "approval.asked", deadline_us)
+        engine = world.engine()
+        await engine.start()
+        lost = {"status": "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "queue_name": "contextos-alone"}
+        await insert(queue, "acme/run_waits/1", "acme", "run_waits", **lost, name="contextos.drive_alone")
+        await insert(queue, "acme/run_nobody/1", "acme", "run_nobody", **lost, name="contextos.drive_alone")
+        while await statuses(queue, "contextos.drive_alone"):  # noqa: ASYNC110 - the engine deletes them
+            await asyncio.sleep(0.005)
+        await a_while()
+        assert await resting(world) == []
+        assert [run async for run in world.stores.due(deadline_us)] == [("acme", "run_waits")]
+        await engine.stop()
+
+    play(url, scenario)
+
+
+@pytest.mark.requirement("E-DUE")
+def test_a_queue_that_was_dropped_and_made_again_is_used_again(url: str, queue: Database) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        await engine.start()
+        await queue.fetch("DROP SCHEMA dbos CASCADE")
+        await until(lambda: SWEEP in engine.failures)
+        assert [fault.code for _, _, fault in world.reported] == ["unavailable"], "it is said, and once"
+        await asyncio.to_thread(migrate, url, None)
+        await world.wake("run_a")
+        await until(lambda: world.drives)
+        await until(lambda: SWEEP not in engine.failures)
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_queue_that_is_gone_is_said_and_the_witness_is_told_all_the_same() -> None:
+    told: list[int] = []
+
+    async def witness() -> None:
+        told.append(1)
+
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, witness_interval_ms=1), witness=witness)
+        await engine.start()
+        await asyncio.to_thread(server.crash)
+        await world.wake("run_a")
+        await until(lambda: SWEEP in engine.failures)
+        assert isinstance(engine.failures[SWEEP], Unavailable)
+        told.clear()
+        await until(lambda: told)
+        assert world.drives == []
+        await asyncio.to_thread(server.start)
+        await until(lambda: world.drives)
+        await engine.stop()
+
+    with own_server() as server:
+        server.execute("CREATE DATABASE contextos_queue")
+        migrate(server.named("contextos_queue"), None)
+        play(server.named("contextos_queue"), scenario)

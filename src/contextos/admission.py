@@ -17,7 +17,7 @@ from contextos.contracts.ids import CEID
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.plan import Subject, TaskTemplate
 from contextos.contracts.run import InvokeRequest
-from contextos.contracts.scope import RunScope
+from contextos.contracts.scope import RunScope, Session
 from contextos.contracts.verdicts import Failure
 from contextos.control.catalog import Loaded
 from contextos.decision import intents, planner
@@ -97,8 +97,18 @@ def scope_of(
         publishers=tuple(pinned["publishers"]), snapshot=pinned["snapshot"],
         capabilities=capabilities, granted=frozenset(entry.capability_id for entry in shown if entry.granted),
         surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates, facts=facts_of(request, user, agent, about),
-        unsafe=tuple(principals.unsafe),
+        unsafe=tuple(principals.unsafe), session=_session(request, loaded, world),
     ), shown  # fmt: skip
+
+
+def _session(request: InvokeRequest, loaded: Loaded, world: World) -> Session | None:
+    """The bound of a `long_running` run: the lowest that anybody set, counted from when it was received."""
+    if request.mode != "long_running" or not world.limits.max_session_duration_ms:
+        return None
+    stated = (request.runtime.max_session_duration_ms, loaded.pack.pack_meta.max_session_duration_ms,
+              world.limits.max_session_duration_ms)  # fmt: skip
+    lowest = min(limit for limit in stated if limit is not None)
+    return Session(lowest, world.journal.log()[0].at_us + lowest * 1_000)
 
 
 def within_tokens(scope: RunScope, compiled: CompiledContext, world: World) -> CompiledContext | Failure:

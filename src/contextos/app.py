@@ -70,7 +70,7 @@ class App:
         if not self.settings.queue:
             limits = EngineLimits(max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant)
             return LocalEngine(self.deployment.advance, self.stores, SystemClock(), orphans=orphans, witness=tell,
-                               limits=limits, on_failure=on_failure)  # fmt: skip
+                               beat=self.deployment.beat, limits=limits, on_failure=on_failure)  # fmt: skip
         from contextos.engine.durable import DurableEngine, DurableLimits
         from contextos.engine.workflows import QueueLimits
 
@@ -81,7 +81,7 @@ class App:
         )  # fmt: skip
         return DurableEngine(
             self.deployment.advance, self.stores, SystemClock(), url=self.settings.queue, orphans=orphans,
-            witness=tell, limits=DurableLimits(queue=bounds), on_failure=on_failure,
+            witness=tell, beat=self.deployment.beat, limits=DurableLimits(queue=bounds), on_failure=on_failure,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -118,12 +118,14 @@ async def open_app(settings: Settings) -> App:
     deployment = Deployment(
         ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile,
         unsafe=settings.unsafe, allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
-        lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+        lease_ttl_us=settings.lease_ttl_s * 1_000_000, heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
     )  # fmt: skip
     known = witness_at(workspace / settings.witness) if settings.witness else None
     witnessing = Witnessing(stores, known, keys, clock) if known else None
     tell = partial(_tell, witnessing, deployment) if witnessing else None
-    engine = LocalEngine(deployment.advance, stores, clock, orphans=partial(due_now, deployment), witness=tell)
+    engine = LocalEngine(
+        deployment.advance, stores, clock, orphans=partial(due_now, deployment), witness=tell, beat=deployment.beat
+    )
     app = App(settings, deployment, stores, owner, engine, keys, witnessing)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)

@@ -15,12 +15,13 @@ import orjson
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
 from contextos.contracts.journal import Advance, Document, Entry, Parked, Rest, SignedHead
-from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
+from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Store, Stores
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, Loaded
 from contextos.decision import machine
 from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFound, Problem, ReplayMismatch, Unavailable
+from contextos.heartbeats import Heart, is_held
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.resting import Drive, Resting, RestingLoops
@@ -66,14 +67,21 @@ class Deployment:
     unsafe: tuple[str, ...] = ()
     allow_unsigned: bool = False
     lease_ttl_us: int = 180_000_000
+    heartbeat_ttl_us: int = 60_000_000
     registry: Registry = field(default_factory=Registry)
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
     _resting: RestingLoops = field(default_factory=RestingLoops)
+    _heart: Heart = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._heart = Heart(self.heartbeat_ttl_us, self.lease_ttl_us)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
         """Take a request to its end or to where it waits. The same request again is the same run.
+
+        A `long_running` one is only received: when this returns it is durable, and an engine drives it.
 
         Raises:
             InvalidInput: the request is malformed; nothing was stored.
@@ -86,11 +94,15 @@ class Deployment:
         mark = fingerprint(request)
         for _ in range(MAX_CONFLICTS):
             known = await self._known(request, mark)
+            if known and request.mode == "long_running":
+                return await self.view(request.tenant_id, known)
             run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
             try:
                 view = await self._drive(request.tenant_id, run_id, None if known else (request, mark))
             except Conflict:
                 continue
+            if request.mode == "long_running":
+                return view
             for _ in range(MAX_CONFLICTS):
                 if not view.wake_at_us or view.ended or view.wake_at_us - self.ports.clock.now_us() >= SOON_US:
                     break
@@ -103,6 +115,14 @@ class Deployment:
         """Drive a run from its journal until it ends or waits. What an engine calls."""
         view = await self._drive(tenant_id, run_id, None)
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
+
+    async def beat(self) -> None:
+        """Say of the `long_running` runs that are driven here that their driver lives. An engine calls it often.
+
+        Raises:
+            Unavailable: the store does not answer; call it again.
+        """
+        await self._heart.beat(self.ports.stores, self.ports.owner, self.ports.clock.now_us())
 
     def close(self) -> None:
         """Let go of loops that rest; their runs are derived from the journal when somebody drives them."""
@@ -197,17 +217,21 @@ class Deployment:
         resting = None if fresh else self._resting.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":
             return view_of(tenant_id, run_id, entries)
-        if leases and self._held_by_another(leases[0]):
+        if leases and await self._held_by_another(store, leases[0]):
             return None
         version = leases[0].version if leases else 0
         if not (resting and resting.outside == self._outside(tenant_id)
                 and resting.journal.goes_on(entries, heads, version)):  # fmt: skip
             resting = self._begin(tenant_id, run_id, fresh, entries, heads, version)
         journal, wake_at_us = resting.journal, None
+        if resting.beats:
+            self._heart.begins((tenant_id, run_id), self.ports.clock.now_us())
         try:
             rest = await resting.drive
         except Parked as parked:
             rest = parked
+        finally:
+            self._heart.ends((tenant_id, run_id))
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
             await journal.commit(wake_at_us=wake_at_us)
@@ -231,39 +255,44 @@ class Deployment:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
             received = orjson.loads(entries[0].body)["answer"]
             request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
+        beats = request.mode == "long_running"
         live = Live(
             store=self.ports.stores.tenant(tenant_id), clock=self.ports.clock, entropy=self.ports.entropy,
             keys=self.ports.keys, owner=self.ports.owner, lease_ttl_us=self.lease_ttl_us, lease_version=lease_version,
-            takes_rests=True, signed=heads[-1] if heads else None,
+            takes_rests=True, signed=heads[-1] if heads else None, silence_us=self._silence_us if beats else None,
         )  # fmt: skip
         journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)
         loop = invoke_agent(request, mark, self.world(tenant_id, journal))
-        return Resting(Drive(loop), journal, self._outside(tenant_id))
+        return Resting(Drive(loop), journal, self._outside(tenant_id), beats)
+
+    def _silence_us(self) -> int:
+        return self._heart.silence_us(self.ports.clock.now_us())
 
     def _outside(self, tenant_id: str) -> tuple[Any, ...]:
         """Everything of this deployment that a loop was given, to tell whether it would be given the same again."""
         return (self.ports, self.ports.adapters(tenant_id), self.registry, self.limits, self.runtime_version,
                 self.profile, self.unsafe, self.allow_unsigned, self.lease_ttl_us)  # fmt: skip
 
-    def _held_by_another(self, lease: Document) -> bool:
-        held = orjson.loads(lease.body)
-        if held["until_us"] <= self.ports.clock.now_us() or held["owner"] == self.ports.owner:
+    async def _held_by_another(self, store: Store, lease: Document) -> bool:
+        if orjson.loads(lease.body)["owner"] == self.ports.owner:
             return False
-        return self.ports.alive(held["owner"])
+        return await is_held(store, lease, self.ports.alive, self.ports.clock.now_us())
 
 
 async def due_now(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
-    """(tenant, run) of what may be driven now: what is due, and what is under the lease of an owner that is dead.
+    """(tenant, run) of what may be driven now: what is due, and what is under the lease of a dead or silent owner.
 
     A lease wakes its run when it runs out, so those of dead owners lie at most one lease ahead.
     """
     ports, now_us = app.ports, app.ports.clock.now_us()
     due = {run async for run in ports.stores.due(now_us, limit=limit)}
     async for tenant_id, run_id in ports.stores.due(now_us + app.lease_ttl_us, limit=limit):
-        leases = await ports.stores.tenant(tenant_id).scan("leases", key=run_id)
-        held: dict[str, Any] = orjson.loads(leases[0].body) if leases else {"until_us": 0}
-        orphaned = held["until_us"] > now_us and not ports.alive(held["owner"])
-        if orphaned or ((tenant_id, run_id) in due and held["until_us"] <= now_us):
+        store = ports.stores.tenant(tenant_id)
+        leases = await store.scan("leases", key=run_id)
+        if leases and await is_held(store, leases[0], ports.alive, now_us):
+            continue
+        orphaned = bool(leases) and orjson.loads(leases[0].body)["until_us"] > now_us
+        if orphaned or (tenant_id, run_id) in due:
             yield tenant_id, run_id
 
 

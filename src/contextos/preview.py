@@ -44,8 +44,11 @@ class _Draft(RunJournal):
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - the port's own
         records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
-        assert records, "before it is compiled, a run becomes durable only to end"
-        raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
+        if records:
+            raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
+
+    def hand_over(self) -> None:
+        """Nobody else goes on with a draft."""
 
 
 async def preview(app: Deployment, raw: bytes | str) -> Preview:

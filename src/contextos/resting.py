@@ -45,11 +45,15 @@ def _passed_on(asked: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Resting:
-    """A loop at rest, its journal, and the deployment as it was then: where that is another, the loop is not kept."""
+    """A loop at rest, its journal, and the deployment as it was then: where that is another, the loop is not kept.
+
+    `beats` says that the run is `long_running`, so that whoever drives it beats.
+    """
 
     drive: Drive
     journal: RunJournal
     outside: tuple[Any, ...]
+    beats: bool
 
 
 class RestingLoops:

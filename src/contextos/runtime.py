@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from contextos.admission import Admitted, asks, ceids, identify, pin, scope_of, within_tokens
+from contextos.checkpoints import checkpoint
 from contextos.context.compiler import compile_context
 from contextos.contracts.codec import MISSING
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
@@ -81,7 +82,7 @@ async def receive(request: InvokeRequest, fingerprint: str, world: World) -> Wor
     """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run.
 
     What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run
-    began with.
+    began with. A `long_running` run is driven by an engine; the drive that received it ends here.
     """
 
     async def accept() -> dict[str, Any]:
@@ -90,6 +91,8 @@ async def receive(request: InvokeRequest, fingerprint: str, world: World) -> Wor
     received = await world.journal.ask("run.received", "", {"fingerprint": fingerprint}, accept)
     claim = {"run_id": world.journal.run_id, "fingerprint": fingerprint}
     world.journal.stage(Write("requests", request.request_id, 0, orjson.dumps(claim)))
+    if request.mode == "long_running":
+        world.journal.hand_over()
     return as_described(world, received["deployment"])
 
 
@@ -189,7 +192,7 @@ async def _attempt(
     if not isinstance(compiled, Failure):
         compiled = within_tokens(admitted.scope, compiled, world)
     if isinstance(compiled, Failure):
-        return _scored(request, admitted, None, Execution({}, {}, None), (compiled,), revision, world)
+        return await _scored(request, admitted, None, Execution({}, {}, None), (compiled,), revision, world)
     journal.note("context.compiled", str(revision), compiled.to_json())
     scope = replace(admitted.scope, surfaced=frozenset(compiled.context_ledger.tools))
     facts = facts_by_name(admitted.items)
@@ -200,12 +203,13 @@ async def _attempt(
     journal.note("plan.verified", str(revision), {
         "verdict": verified.verdict, "failures": [failure.to_json() for failure in verified.failures]
     })  # fmt: skip
+    await checkpoint(admitted.scope, plan, verified.verdict, {}, world)
     if verified.verdict != "ok":
-        return _scored(request, admitted, plan, Execution({}, facts, None), verified.failures, revision, world)
+        return await _scored(request, admitted, plan, Execution({}, facts, None), verified.failures, revision, world)
     tools = gateway(world, scope, policy, admitted.query, partial(_deferred, request, scope, world))
     execution = await executor.execute(plan, scope, tools, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
-    return _scored(request, admitted, plan, execution, failures, revision, world)  # 13
+    return await _scored(request, admitted, plan, execution, failures, revision, world)  # 13
 
 
 def _verify(
@@ -223,7 +227,7 @@ def _verify(
     ))  # fmt: skip
 
 
-def _scored(
+async def _scored(
     request: InvokeRequest, admitted: Admitted, plan: Plan | None, execution: Execution, failures: tuple[Failure, ...],
     revision: int, world: World,
 ) -> Attempt:  # fmt: skip
@@ -235,6 +239,7 @@ def _scored(
         acted=_acted(execution, world),
     )  # fmt: skip
     world.journal.note("run.scored", str(revision), card)
+    await checkpoint(admitted.scope, plan, card["verdict"], execution.results, world)
     return Attempt(plan, execution, failures, card)
 
 

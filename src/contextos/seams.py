@@ -55,6 +55,7 @@ class Limits:
     max_cost_cents: float = 100
     max_payload_bytes: int = 1_048_576
     claim_ttl_s: int = 3_600
+    max_session_duration_ms: int = 14_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,10 @@ def described(world: World) -> dict[str, Any]:
 
 
 def as_described(world: World, said: Mapping[str, Any]) -> World:
-    """The world of a run, with the deployment as it was when the run began."""
+    """The world of a run, with the deployment as it was when the run began: before there were sessions, with none."""
     return replace(
         world, runtime_version=said["runtime_version"], profile=said["profile"], unsafe=tuple(said["unsafe"]),
-        limits=Limits(**said["limits"]),
+        limits=Limits(**{"max_session_duration_ms": 0, **said["limits"]}),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ SETTINGS_FILE: Final = "contextos.toml"
 PROFILES: Final = ("embedded", "service")
 UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys", "unsafe_local_approvals", "unsafe_unsigned_packs")
 LEASE_TTL_S: Final = (1, 86_400)
+HEARTBEAT_TTL_S: Final = (3, 86_400)
 
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "total_tokens": (1, MAX_COUNT),
@@ -33,6 +34,7 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "max_cost_cents": (0, MAX_CENTS),
     "max_payload_bytes": (1, MAX_BYTES),
     "claim_ttl_s": (1, MAX_TTL_S),
+    "max_session_duration_ms": (1, MAX_COUNT),
 }
 """The least and the most of each limit; 0 where a deployment may allow none at all."""
 DRIVING: Final[Mapping[str, tuple[int, int]]] = {
@@ -89,6 +91,7 @@ class Settings:
     adapters: tuple[AdapterSetting, ...] = ()
     unsafe: tuple[str, ...] = ()
     lease_ttl_s: int = 180
+    heartbeat_ttl_s: int = 60
     witness: str = ""
     queue: str = ""
     driving: Driving = field(default_factory=Driving)
@@ -152,6 +155,7 @@ def check(settings: Settings) -> None:
         _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
         _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
     _number(settings.lease_ttl_s, LEASE_TTL_S, "/lease_ttl_s")
+    _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
     _check_driving(settings)
     if settings.profile not in PROFILES:

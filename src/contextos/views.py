@@ -19,7 +19,10 @@ _TELLING: Final = {*machine.DECIDED_BY_BODY, "record.revised", "approval.asked",
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its caller sees it: its state, and the record as it stands (None before there is one)."""
+    """A run as its caller sees it: its state, and the record as it stands (None before there is one).
+
+    `waiting` says for whom it waits (`for`: `approval`, `settlement`, or `engine` where nobody has driven it yet).
+    """
 
     tenant_id: str
     run_id: str
@@ -49,7 +52,15 @@ def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: i
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
+    if state == "received":
+        return RunView(tenant_id, run_id, state, record, _received(entries), wake_at_us)
     return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, wake_at_us)
+
+
+def _received(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """What a run waits for of which nothing is on record but that it was received."""
+    said = _seen(entries[0]) if len(entries) == 1 else None
+    return {"for": "engine"} if said and said["request"]["mode"] == "long_running" else None
 
 
 def _seen(entry: Entry) -> Any:

@@ -82,7 +82,7 @@ class Delivery:
         first_us = self.journal.now_us
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempt_key = f"{key}/{attempt}"
-            not_after_us = self.journal.now_us + definition.timeout_s * 1_000_000
+            not_after_us = self._not_after_us(capability)
             recorded = self.journal.on_tape
             self.journal.note("tool.dispatching", attempt_key, {
                 "envelope": envelope.to_json(), "args_digest": content_address(envelope.args), "mode": mode,
@@ -126,7 +126,15 @@ class Delivery:
 
     def _spent_out(self, capability: Capability) -> bool:
         """Whether the budget is used up; a retry is a dispatch like any other."""
+        session = self.scope.session
+        if session is not None and self.journal.now_us >= session.deadline_us:
+            return True
         return over_budget(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
+
+    def _not_after_us(self, capability: Capability) -> int:
+        """Until when a call that is dispatched now may begin: within its timeout, and while its session lasts."""
+        late_us = self.journal.now_us + capability.definition.timeout_s * 1_000_000
+        return min(late_us, self.scope.session.deadline_us) if self.scope.session else late_us
 
     def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
         return CallContext(

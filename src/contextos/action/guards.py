@@ -118,7 +118,15 @@ async def agreed(at: Station, governed: Governed) -> Governed | Refusal:
 async def affordable(at: Station, governed: Governed) -> Governed | Refusal:
     """One more dispatch stays within calls, cost and wall clock."""
     reached = over_budget(at.scope.run.run_budget, at.outside.spent(), governed.capability.definition)
-    return Refusal("blocked", "budget_exhausted", reached) if reached else governed
+    return Refusal("blocked", "budget_exhausted", reached) if reached else await in_session(at, governed)
+
+
+async def in_session(at: Station, governed: Governed) -> Governed | Refusal:
+    """A `long_running` run has time left. Looked at before a person is asked, and last of all before the dispatch."""
+    session = at.scope.session
+    if session is not None and at.journal.now_us >= session.deadline_us:
+        return Refusal("blocked", "budget_exhausted", session.limit, decision=governed.decision)
+    return governed
 
 
 async def permitted(at: Station, governed: Governed) -> Governed | Refusal:

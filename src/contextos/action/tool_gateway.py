@@ -32,6 +32,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.evidence_frozen,
     guards.approved,
     guards.credentialed,
+    guards.in_session,
 )
 """In the order in which a call passes them; then it is delivered."""
 

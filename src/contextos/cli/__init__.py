@@ -12,7 +12,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from contextos.cli import approvals, artifacts, audit, demo, memory, migrating, requests, runs, simulate, working
+from contextos.cli import (
+    approvals,
+    artifacts,
+    audit,
+    demo,
+    memory,
+    migrating,
+    requests,
+    runs,
+    sessions,
+    simulate,
+    working,
+)
 from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
 from contextos.errors import ContextOSError
 
@@ -38,6 +50,7 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     ),
     "cancel": (approvals.cancel, "contextos cancel req_cancel --by user_operator_5 --reason 'asked twice'"),
     "runs": (runs.runs, "contextos runs --limit 5"),
+    "sessions": (sessions.sessions, "contextos sessions"),
     "show": (runs.show, "contextos show req_large"),
     "compile": (requests.compile_request, "contextos compile requests/large.json"),
     "replay": (audit.replay, "contextos replay req_large"),

@@ -173,7 +173,7 @@ def read_file(path: Path) -> bytes:
 
 
 def exit_code_of(view: RunView) -> int:
-    """0 decided, 1 refused in one of the ways, 5 waiting for a person, 4 held up by the outside."""
+    """0 decided, 1 refused in one of the ways, 5 waiting for a person or an engine, 4 held up by the outside."""
     if view.state == "completed":
         return 0
     if view.ended:

@@ -36,6 +36,7 @@ MEANING: Final = {
     "adapters": "trusted function adapters: `path` (`module.py:attribute`) and `digest` (`sha256:...` of the source)",
     "unsafe": "the development stand-ins that are allowed",
     "lease_ttl_s": "after how many seconds a run is taken over from a driver that cannot be asked whether it lives",
+    "heartbeat_ttl_s": "after how many seconds without a heartbeat a `long_running` run is taken over from its engine",
     "witness": "a file out of reach of who owns the store, told where `index` and `control` stand; `verify` asks it "
     "(empty: that they were cut is not provable)",
     "queue": "the URL of a PostgreSQL database of its own in which workers share what is due, after "
@@ -53,6 +54,7 @@ MEANING: Final = {
     "wall_clock_ms": "milliseconds of a run; waiting for a person does not count",
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
+    "max_session_duration_ms": "milliseconds of a `long_running` run since it was received, waiting included",
     "claim_ttl_s": "seconds that a run's own identity claim is valid",
 }
 """What each setting is for. A setting without an entry here stops the generator."""

@@ -89,6 +89,11 @@ def outcome_lines(view: Any) -> list[str]:
             *question_lines(view.waiting["shown"]),
             f"next: contextos approve {view.run_id} --as ID --key FILE",
         ]
+    if view.waiting and view.waiting["for"] == "engine":
+        return [
+            f"{view.run_id} is received and waits for an engine; `contextos sessions` shows how far it is",
+            "next: leave it to a `contextos worker` that runs, or contextos resume",
+        ]
     if view.waiting:
         return [
             f"{view.run_id} waits: it is not known whether {safe(view.waiting['capability_id'])} happened",

@@ -43,7 +43,7 @@ async def resume_due(session: Session, *, patience_s: float = PATIENCE_S) -> lis
     for tenant_id, run_id in runs:
         view = await app.deployment.view(tenant_id, run_id)
         error = failures.get((tenant_id, run_id))
-        if error is None and not (view.ended or view.waiting):
+        if error is None and not (view.ended or (view.waiting and view.waiting["for"] != "engine")):
             error = Unavailable("run", f"`{run_id}` is held up or driven by another process")
         driven.append(Driven(tenant_id, run_id, view.state, error))
     return driven

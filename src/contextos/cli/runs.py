@@ -75,7 +75,7 @@ async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tu
             return listed, listed[-1]["number"]
         entries = await session.store.read(line.key)
         view = view_of(session.tenant_id, line.key, entries)
-        if waiting and view.waiting is None:
+        if waiting and (view.waiting is None or view.waiting["for"] == "engine"):
             continue
         asked = _asked(entries)
         listed.append(

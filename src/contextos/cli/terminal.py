@@ -27,7 +27,7 @@ EXIT_CODES: Final[dict[int, str]] = {
     USAGE: "usage or invalid input; nothing was stored",
     INTEGRITY: "integrity: a ledger, signature, replay, schema or invariant does not hold",
     UNAVAILABLE: "a dependency is unavailable; nothing was lost, try again",
-    WAITING: "waiting for a person",
+    WAITING: "waiting for a person, or for an engine to drive a `long_running` run",
     DEFECT: "a defect of contextos; please report it",
     130: "interrupted",
 }

@@ -47,6 +47,7 @@ KINDS: Final[dict[str, Kind]] = {
     "context.compiled": Kind(CONTEXT, False),
     "plan.proposed": Kind(DECISION, False),
     "plan.verified": Kind(DECISION, False),
+    "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
     "tool.refused": Kind(EFFECT, False),
     "tool.dispatching": Kind(EFFECT, False),

@@ -46,6 +46,7 @@ class PackMeta(Model):
     data_classification: Classification
     safety_ceiling: ApprovalMode = "destructive"
     run_budget: RunBudget | None = None
+    max_session_duration_ms: Positive | None = None
 
 
 class Ontology(Model):

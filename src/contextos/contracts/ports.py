@@ -203,6 +203,13 @@ class Journal(Protocol):
         """
         ...
 
+    def hand_over(self) -> None:
+        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on.
+
+        Raises `Parked`, due at once.
+        """
+        ...
+
     async def take_over(self) -> None:
         """Make it durable that this driver goes on, before it does anything that another may still be doing."""
         ...

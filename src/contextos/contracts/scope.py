@@ -37,12 +37,25 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """How long a `long_running` run may take from `run.received` on, waiting for people included."""
+
+    max_duration_ms: int
+    deadline_us: int
+
+    @property
+    def limit(self) -> str:
+        """What is said where its time is over."""
+        return f"`max_session_duration_ms` is {self.max_duration_ms}"
+
+
+@dataclass(frozen=True, slots=True)
 class RunScope:
     """Everything that is fixed for a run once it is admitted.
 
     `asked` is the request in its wire form. `facts` are the roots that policy knows from compile on. `scopes` is
     user ∩ agent ∩ requested. `pins` maps each pinned reference to its content address. `unsafe` names the development
-    stand-ins in force.
+    stand-ins in force. `session` bounds a `long_running` run; other modes have none.
     """
 
     request: InvokeRequest
@@ -64,6 +77,7 @@ class RunScope:
     gates: Mapping[str, ApprovalGate]
     facts: Mapping[str, Any]
     unsafe: tuple[str, ...]
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_CLOSING,
     },
     "resolved": {
-        **_stay("resolved", "run.resumed", "intent.resolved", "evidence.retrieved", "memory.recalled", *_SAME),
+        **_stay("resolved", "run.resumed", "intent.resolved", "evidence.retrieved", "memory.recalled",
+                "session.checkpointed", *_SAME),
         "context.compiled": "compiled",
         "run.scored": "scoring",
         **_CLOSING,
@@ -51,7 +52,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "plan.verified:escalate": "scoring",
     },
     "verifying": {
-        **_stay("verifying", "run.resumed"),
+        **_stay("verifying", "run.resumed", "session.checkpointed"),
         **dict.fromkeys(
             ("policy.decided", "act.looked_up", "tool.dispatching", "tool.refused", "checkpoint.checked",
              "run.cancel_requested"),
@@ -79,7 +80,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "scoring": {
-        **_stay("scoring", "run.resumed", "run.scored", *_CLOSING),
+        **_stay("scoring", "run.resumed", "run.scored", "session.checkpointed", *_CLOSING),
         "context.compiled": "compiled",
         "policy.decided": "resolved",
         **_ENDING,

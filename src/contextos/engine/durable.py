@@ -20,7 +20,7 @@ from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
 from contextos.engine.placing import Placing
-from contextos.engine.rounds import Orphans, Rounds, Witness
+from contextos.engine.rounds import Beat, Orphans, Rounds, Witness
 from contextos.engine.workflows import ALONE, WORKER_LOST, QueueLimits
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
 from contextos.letters import bury, left, length, why
@@ -75,6 +75,7 @@ class DurableEngine:
         schema: str = "dbos",
         orphans: Orphans | None = None,
         witness: Witness | None = None,
+        beat: Beat | None = None,
         limits: DurableLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
@@ -84,7 +85,7 @@ class DurableEngine:
         self._limits = limits if limits is not None else DurableLimits()
         self._queue = DbosQueue(url, self._limits.queue, schema=schema)
         self._rounds = Rounds(
-            stores, clock, page=self._limits.sweep_page, orphans=orphans,
+            stores, clock, page=self._limits.sweep_page, beat=beat, orphans=orphans,
             orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
             witness_interval_ms=self._limits.witness_interval_ms,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from contextos.contracts.journal import Advance
 from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import FairQueue, Run
-from contextos.engine.rounds import Orphans, Rounds, Witness
+from contextos.engine.rounds import Beat, Orphans, Rounds, Witness
 from contextos.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class LocalEngine:
         *,
         orphans: Orphans | None = None,
         witness: Witness | None = None,
+        beat: Beat | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class LocalEngine:
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
         self._rounds = Rounds(
-            stores, clock, page=self._limits.sweep_page, orphans=orphans,
+            stores, clock, page=self._limits.sweep_page, beat=beat, orphans=orphans,
             orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
             witness_interval_ms=self._limits.witness_interval_ms,
         )  # fmt: skip

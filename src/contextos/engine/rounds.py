@@ -16,6 +16,8 @@ Orphans = Callable[[], AsyncIterator[Run]]
 """Runs whose driver is dead although they are not due yet. Asking costs a look at each that comes due soon."""
 Witness = Callable[[], Awaitable[None]]
 """Tells the witness of every head that moved."""
+Beat = Callable[[], Awaitable[None]]
+"""Says that this process still drives the sessions that it drives; it knows itself how often that is needed."""
 
 
 class Interval:
@@ -35,23 +37,25 @@ class Interval:
 
 
 class Rounds:
-    """The truth behind the hints: what `due` names and does not rest, and now and then orphans.
+    """The truth behind the hints: a beat, what `due` names and does not rest, and now and then orphans.
 
     A sweep looks at the earliest page, and where that is full at one more, which goes on where the last one ended. So
     no backlog hides a run for ever, whoever it belongs to. The witness is told beside the sweeps and holds none up.
     """
 
     def __init__(
-        self, stores: Stores, clock: Clock, *, page: int, orphans: Orphans | None, orphans_interval_ms: int,
-        witness: Witness | None, witness_interval_ms: int,
+        self, stores: Stores, clock: Clock, *, page: int, beat: Beat | None, orphans: Orphans | None,
+        orphans_interval_ms: int, witness: Witness | None, witness_interval_ms: int,
     ) -> None:  # fmt: skip
-        self._stores, self._clock, self._page, self._skip = stores, clock, page, page
+        self._stores, self._clock, self._page, self._skip, self._beat = stores, clock, page, page, beat
         self._orphans, self._orphans_time = orphans, Interval(clock, orphans_interval_ms)
         self._witness, self._witness_time = witness, Interval(clock, witness_interval_ms)
         self._telling: asyncio.Task[None] | None = None
 
     async def found(self) -> list[Run]:
-        """Every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
+        """Beat, and give every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
+        if self._beat is not None:
+            await self._beat()
         now_us = self._clock.now_us()
         due = [run async for run in self._stores.due(now_us, limit=self._page)]
         if len(due) == self._page:

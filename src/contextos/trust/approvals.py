@@ -66,6 +66,8 @@ class Approvals:
             ("approval.answered", "approval.expired", "run.cancel_requested"), action.key,
             wake_at_us=asked["deadline_us"], on_timeout=Timeout("approval.expired", (expired,)),
         )  # fmt: skip
+        if kind == "approval.expired" and self._session_over(asked["deadline_us"]):
+            return self._failure("budget_exhausted", action, "nobody answered while the session lasted")
         if kind == "approval.expired":
             code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
             return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
@@ -80,12 +82,23 @@ class Approvals:
         void = await self._void(action, asked, answer)
         if void:
             self.journal.note("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
-            return self._failure("approval_void", action, f"the approval no longer holds: {void}")
+            late = self._session_over(self.journal.now_us)
+            return self._failure(
+                "budget_exhausted" if late else "approval_void", action, f"the approval no longer holds: {void}"
+            )
         consumed = {**document, "state": "consumed", "approver": answer["approver"]}
         return Redeemed(
             approval_id, action.gate.gate_id, answer["approver"], asked["evidence_snapshot_hash"], 2,
             orjson.dumps(consumed), asked["deadline_us"],
         )  # fmt: skip
+
+    def _session_over(self, at_us: int) -> bool:
+        return self.scope.session is not None and at_us >= self.scope.session.deadline_us
+
+    def _deadline_us(self, action: Action) -> int:
+        """Until when an answer counts: as the gate has it, and while the session of the run lasts."""
+        late_us = self.journal.now_us + action.gate.timeout_s * 1_000_000
+        return min(late_us, self.scope.session.deadline_us) if self.scope.session else late_us
 
     def _question(self, action: Action) -> dict[str, Any]:
         """What is asked: the binding, its digest, and what the approver is shown (rendered by us, never by a model)."""
@@ -98,7 +111,7 @@ class Approvals:
             "policy_decision_id": action.decision.policy_decision_id, "pins_digest": content_address(dict(scope.pins)),
             "requester_chain": [principal.to_json() for principal in scope.chain], "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role, "idempotency_key": action.idempotency_key,
-            "nonce": self.journal.head, "deadline_us": self.journal.now_us + action.gate.timeout_s * 1_000_000,
+            "nonce": self.journal.head, "deadline_us": self._deadline_us(action),
         }  # fmt: skip
         shown = {
             "capability": action.capability.capability_id, "mode": action.mode, "gate": action.gate.gate_id,

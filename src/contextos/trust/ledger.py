@@ -47,7 +47,8 @@ class Live:
 
     `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
     `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
-    other a loop that waits ends with `Parked`.
+    other a loop that waits ends with `Parked`. `silence_us` is how long this driver may be silent before it
+    is taken for dead, lease or not; without one its lease alone counts.
     """
 
     store: Store
@@ -60,6 +61,7 @@ class Live:
     cause: str = "recovery"
     takes_rests: bool = False
     signed: SignedHead | None = None
+    silence_us: Callable[[], int] | None = None
 
 
 class RunJournal:
@@ -129,6 +131,11 @@ class RunJournal:
         if self._pending:
             self._staged.extend(writes)
 
+    def hand_over(self) -> None:
+        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on."""
+        if self._pending:
+            raise Parked(self._now_us)
+
     async def take_over(self) -> None:
         """Make it durable that this driver goes on, before it does anything that another may be doing."""
         self._go_live("run.resumed")
@@ -142,8 +149,12 @@ class RunJournal:
         if live is None or not (self._pending or rests):
             return
         letting_go = wake_at_us is not None
-        until = 0 if letting_go else live.clock.now_us() + live.lease_ttl_us
-        lease = Write("leases", self.run_id, live.lease_version, orjson.dumps({"owner": live.owner, "until_us": until}))
+        now_us, silence_us = live.clock.now_us(), live.silence_us() if live.silence_us else 0
+        until = 0 if letting_go else now_us + live.lease_ttl_us
+        held = {"owner": live.owner, "until_us": until}
+        if silence_us and not letting_go:
+            held["silent_until_us"] = now_us + silence_us
+        lease = Write("leases", self.run_id, live.lease_version, orjson.dumps(held))
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
             run=self.run_id,

@@ -189,6 +189,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "settle",
         "cancel",
         "runs",
+        "sessions",
         "show",
         "compile",
         "replay",

@@ -31,7 +31,7 @@ async def is_held(store: Store, lease: Document, alive: Callable[[str], bool], n
     if "silent_until_us" in held:
         beats = [orjson.loads(beat.body) for beat in await store.scan("heartbeats", key=lease.key)]
         heard = [beat["until_us"] for beat in beats if beat["owner"] == held["owner"]]
-        until_us = max(held["silent_until_us"], *heard)
+        until_us = max([held["silent_until_us"], *heard])
     return until_us > now_us and alive(held["owner"])
 
 

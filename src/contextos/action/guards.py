@@ -231,6 +231,8 @@ async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
         return Refusal("rejected", "idempotency_conflict", f"key `{key}` was used with other arguments")
     if act["state"] == "completed":
         return Refusal("completed", "replayed", "done before", output=act["output"], mutations=tuple(act["mutations"]))
+    if act["state"] == "claimed" and at.scope.session is not None:
+        return Refusal("blocked", "budget_exhausted", f"another run is doing the act, and {at.scope.session.limit}")
     if act["state"] == "unusable":
         return Refusal("blocked", "unsafe_output", "the act was done before, and what it gave back was quarantined")
     return replace(governed, idempotency_key=key, act=act)
@@ -239,7 +241,7 @@ async def known_act(at: Station, governed: Governed) -> Governed | Refusal:
 async def _look_up(at: Station, governed: Governed, key: str, when: Literal["before", "redeem"]) -> dict[str, Any]:
     return await idempotency.look_up(
         at.journal, at.outside.store, at.outside.clock, governed.capability, key, governed.args,
-        step_key=governed.key, when=when,
+        step_key=governed.key, when=when, session=at.scope.session,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from contextos.contracts.codec import content_address
 from contextos.contracts.ids import idempotency_key
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports import Clock, Journal, Store
-from contextos.contracts.scope import Capability, RunScope, StepCall
+from contextos.contracts.scope import Capability, RunScope, Session, StepCall
 from contextos.contracts.tool import Idempotency, ToolResultEnvelope
 
 RETRY_CLAIMED_US = 50_000
@@ -51,14 +51,15 @@ def denial_key(capability: Capability, key: str) -> str:
 
 async def look_up(
     journal: Journal, store: Store, clock: Clock, capability: Capability, key: str, args: Mapping[str, Any], *,
-    step_key: str, when: Literal["before", "redeem"],
+    step_key: str, when: Literal["before", "redeem"], session: Session | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What is known of the act now, as one recorded answer.
 
-    `state` is `free`, `completed` (with the stored output), `other_body` or, at redemption, `claimed`; before that an
-    act that another run is doing parks this one.
+    `state` is `free`, `completed` (with the stored output), `other_body` or, at redemption and when the session is
+    over, `claimed`; before that an act that another run is doing parks this one.
     """
     mine = fingerprint(args)
+    deadline_us = session.deadline_us if session else None
 
     async def call() -> dict[str, Any]:
         cancelled = await store.scan("cancels", key=journal.run_id)
@@ -77,13 +78,14 @@ async def look_up(
                 return {**answer, "state": "unusable"}
             if act["state"] == "released":
                 return {**answer, "version": acts[0].version}
-            if when == "redeem":
+            now_us = clock.now_us()
+            if when == "redeem" or (deadline_us is not None and now_us >= deadline_us):
                 # What was rechecked a moment ago would be old by the time the other run is done.
                 return {**answer, "state": "claimed"}
             # The longer it has waited, the later it looks again: the other run may be waiting for a person.
-            now_us = clock.now_us()
             waited_us = max(0, now_us - journal.now_us)
-            raise Parked(now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US))
+            again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
+            raise Parked(again_us if deadline_us is None else min(again_us, deadline_us))
         return answer
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": mine}

@@ -60,6 +60,8 @@ def simulate(seed: int, plant: str | None = None) -> Outcome:
     exercised = world.exercised + Counter(
         {"runs": len(seen), "effects": len(world.shop.effects), "commits": world.moments["after_commit"],
          "recoveries": sum(one.kinds["run.resumed"] for one in seen),
+         "sessions": sum(one.deadline_us is not None for one in seen),
+         "sessions out of time": sum(one.deadline_us is not None and one.state == "exhausted" for one in seen),
          "approvals asked": sum(len(one.asked) for one in seen)}
     )  # fmt: skip
     return Outcome(

@@ -32,10 +32,11 @@ BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
 
 
 async def engine(world: World, host: Host, deployment: Deployment) -> None:
-    """Drives what is due, again and again, as long as its process lives and the weather is bad."""
+    """Drives what is due and beats for it, again and again, as long as its process lives and the weather is bad."""
     while world.faults.on:
         await pause(world.chance.randint(1_000_000, 90_000_000))
         try:
+            await deployment.beat()
             due = [run async for run in deployment.ports.stores.due(host.now_us())]
         except Unavailable:
             continue

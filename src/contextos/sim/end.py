@@ -46,6 +46,7 @@ def judge_end(world: World) -> None:
         if not seen.ended:
             world.judge.violated("every_run_ends", f"`{seen.run_id}` is still `{seen.state}`")
             continue
+        _has_its_checkpoints(world, seen)
         _record_is_true(world, seen)
         _replays(world, seen)
     _acts_are_true(world)
@@ -73,6 +74,14 @@ def _verify_everything(world: World) -> None:
             world.judge.violated("acknowledged_is_durable", detail)
         if seen.run_id not in named:
             world.judge.violated("index_names_every_run", f"`{seen.run_id}` is not in the index")
+
+
+def _has_its_checkpoints(world: World, seen: Seen) -> None:
+    """A session has one for each verdict of the Critic; other runs have none."""
+    verdicts = seen.kinds["plan.verified"] + seen.kinds["run.scored"] if seen.deadline_us is not None else 0
+    if seen.kinds["session.checkpointed"] != verdicts:
+        detail = f"`{seen.run_id}` has {seen.kinds['session.checkpointed']} checkpoints for {verdicts} verdicts"
+        world.judge.violated("verdicts_are_checkpointed", detail)
 
 
 def _record_is_true(world: World, seen: Seen) -> None:

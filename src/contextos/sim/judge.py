@@ -65,6 +65,7 @@ class Seen:
     request: dict[str, Any] = field(default_factory=dict)
     pinned_us: int = 0
     budget: int = 0
+    deadline_us: int | None = None
     dispatches: int = 0
     dispatched: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -137,8 +138,10 @@ class Judge:
         if watch:
             watch(self, seen, entry, told)
 
-    def _received(self, seen: Seen, _: Entry, told: dict[str, Any]) -> None:
+    def _received(self, seen: Seen, entry: Entry, told: dict[str, Any]) -> None:
         seen.request = told["request"]
+        if seen.request["mode"] == "long_running":
+            seen.deadline_us = entry.at_us + seen.request["runtime"]["max_session_duration_ms"] * 1_000
 
     def _pinned(self, seen: Seen, _: Entry, __: dict[str, Any]) -> None:
         seen.pinned_us = self._world.scheduler.now_us
@@ -158,6 +161,8 @@ class Judge:
             self.violated("budget", detail)
         first = envelope["tool_call_id"] not in seen.dispatched
         seen.dispatched.setdefault(envelope["tool_call_id"], told)
+        if first and seen.deadline_us is not None and entry.at_us >= seen.deadline_us:
+            self.violated("session_is_bounded", f"`{seen.run_id}` dispatches `{entry.key}` after its deadline")
         denial = f"{envelope['capability_id']}/{told['definition_digest']}/{envelope['idempotency_key']}"
         if write and first and denial in self.denied:
             self.violated("denial_is_final", f"`{seen.run_id}` dispatches what was denied in `{self.denied[denial]}`")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -11,6 +11,9 @@ from contextos.sim import example
 STRATEGIES: Final = ("keyed", "lookup", "none", "lookup_weak")
 AMOUNTS: Final = (500, 1500, 2900, 3000, 3001, 3001, 4200, 4200, 4800, 9900, 150_000)
 ORDERS: Final = (*("ord_881",) * 6, *("ord_895",) * 8, "ord_882", "ord_883", "ord_890", "ord_896", "ord_missing")
+MODES: Final = ("stream", "stream", "batch", "long_running")
+SESSIONS_MS: Final = (14_400_000, 14_400_000, 1_800_000, 60_000, 5_000)
+"""The longest that a session may take: the default, half of what a gate gives, and too little for any person."""
 USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
 HOSTILE_PLANS: Final = (
     *("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step",
@@ -29,6 +32,8 @@ class Asked:
     max_tool_calls: int
     at_us: int
     times: int
+    mode: str = "stream"
+    max_session_ms: int = SESSIONS_MS[0]
 
     def body(self) -> dict[str, Any]:
         """The wire form."""
@@ -37,7 +42,9 @@ class Asked:
         known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR"}
         known["identity_verified"] = True
         request["input"] = {**request["input"], "message": "Refund it.", "context": known}
-        request["runtime"] = {**request["runtime"], "max_tool_calls": self.max_tool_calls}
+        request["mode"] = self.mode
+        limits = {"max_tool_calls": self.max_tool_calls, "max_session_duration_ms": self.max_session_ms}
+        request["runtime"] = {**request["runtime"], **limits}
         return request
 
 
@@ -62,13 +69,17 @@ def draw(chance: Random) -> Scenario:
     asked: list[Asked] = []
     for number in range(chance.choice((1, 2, 2, 3, 3))):
         asked.append(_ask(chance, number, asked))
-    return Scenario(
+    drawn = Scenario(
         strategy=chance.choice(STRATEGIES), scope=chance.choice(("tenant", "tenant", "run")),
         external_reads=chance.random() < 0.3, hosts=chance.choice((1, 1, 2)), asked=tuple(asked),
         hostile=chance.choice(HOSTILE_PLANS) if chance.random() < 0.15 else None,
         approvers_answer=chance.choice((0.6, 1.0, 1.0)), meddling=chance.random() < 0.4,
         nudges=chance.random() < 0.3, cancels=chance.random() < 0.35,
     )  # fmt: skip
+    modes = [(chance.choice(MODES), chance.choice(SESSIONS_MS)) for _ in asked]
+    return replace(drawn, asked=tuple(
+        replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(asked, modes, strict=True)
+    ))  # fmt: skip
 
 
 def _ask(chance: Random, number: int, before: list[Asked]) -> Asked:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from contextos import audit
+from contextos import __version__, audit, runtime
+from contextos.contracts.codec import canonical
+from contextos.contracts.journal import Batch
+from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment import Deployment, due_now
+from contextos.desk import Settlement
 from contextos.engine.local import LocalEngine
-from tests.world import TENANT, TestWorld, open_world, request, run
+from contextos.errors import ApprovalRefused, LostReply, Unavailable
+from contextos.seams import Limits, World, described
+from contextos.store.memory import MemoryStore
+from contextos.trust.seal import seal
+from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
+from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run
 
 
 def long(amount: int, request_id: str, **hints: Any) -> dict[str, Any]:
@@ -31,6 +46,37 @@ async def driven_by_an_engine(world: TestWorld) -> None:
     await driver.idle()
     await driver.stop()
     assert not driver.failures
+
+
+@contextmanager
+def losing_the_reply(world: TestWorld) -> Iterator[None]:
+    """The payment happens, and nobody hears of it."""
+    adapter: Any = world.adapters["adp_payments"]
+    with pytest.MonkeyPatch.context() as patch:
+        call = type(adapter).call
+
+        async def lost(self: Any, capability: str, args: Any, context: Any) -> Any:
+            reply = await call(self, capability, args, context)
+            if capability == "issue_refund":
+                raise LostReply("adp_payments", "the line is dead")
+            return reply
+
+        patch.setattr(type(adapter), "call", lost)
+        yield
+
+
+async def stopped_after(world: TestWorld, run_id: str, kind: str) -> None:
+    """Drive until an entry of this kind is durable, and stop there as a process that dies does."""
+    commit = MemoryStore.commit
+
+    async def dying(self: MemoryStore, batch: Batch) -> None:
+        await commit(self, batch)
+        if any(entry.kind == kind for entry in batch.entries):
+            raise Unavailable("process", "it died here")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryStore, "commit", dying)
+        await world.deployment.advance(TENANT, run_id)
 
 
 def bodies(world: TestWorld, run_id: str, kind: str) -> list[dict[str, Any]]:
@@ -97,3 +143,190 @@ def test_a_session_that_waits_for_a_person_ends_at_its_deadline_and_dispatches_n
     assert (last["verdict"], last["steps_done"]) == ("escalate", ["s1", "s2"])
     assert world.refunds() == []
     assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_session_whose_time_ran_out_while_nobody_drove_it_sends_nothing(tmp_path: Path, begun: bool) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(900, "req_late")))
+    if begun:
+        with pytest.raises(Unavailable):
+            run(stopped_after(world, view.run_id, "session.checkpointed"))
+    world.clock.at_us += 14_400_000_001
+    run(driven_by_an_engine(world))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "exhausted"
+    assert "tool.dispatching" not in run(world.kinds(view.run_id))
+    assert [one["verdict"] for one in bodies(world, view.run_id, "session.checkpointed")] == ["ok", "escalate"]
+
+
+@pytest.mark.requirement("R-LIMITS-LOWEST")
+@pytest.mark.parametrize(
+    ("hint", "pack", "deployment", "lowest"),
+    [(None, None, 14_400_000, 14_400_000), (500_000, None, 600_000, 500_000), (900_000, None, 600_000, 600_000),
+     (900_000, 300_000, 600_000, 300_000), (900_000, 950_000, 14_400_000, 900_000)],
+)  # fmt: skip
+def test_the_lowest_limit_of_a_session_counts_and_no_hint_raises_it(
+    tmp_path: Path, hint: int | None, pack: int | None, deployment: int, lowest: int
+) -> None:
+    def state(body: dict[str, Any]) -> None:
+        if pack:
+            body["pack_meta"]["max_session_duration_ms"] = pack
+
+    world = run(open_world(tmp_path, pack=state, limits=Limits(max_session_duration_ms=deployment)))
+    asked = long(900, "req_lowest")
+    asked["runtime"] |= {"max_session_duration_ms": hint} if hint else {}
+    view = run(world.invoke(asked))
+    began_us = run(world.stores.tenant(TENANT).read(view.run_id))[0].at_us
+    run(driven_by_an_engine(world))
+    for point in bodies(world, view.run_id, "session.checkpointed"):
+        assert point["deadline_us"] == began_us + lowest * 1_000
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_an_answer_after_the_session_is_over_does_not_count(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(4200, "req_tardy", max_session_duration_ms=600_000)))
+    run(driven_by_an_engine(world))
+    world.clock.at_us += 600_000_000
+    with pytest.raises(ApprovalRefused) as refused:
+        run(world.answer(view.run_id))
+    assert refused.value.reason == "expired"
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_an_approval_that_came_in_time_is_not_used_after_the_session_is_over(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(4200, "req_brink", max_session_duration_ms=600_000)))
+    run(driven_by_an_engine(world))
+    run(world.answer(view.run_id))
+    world.clock.at_us += 600_000_000
+    run(driven_by_an_engine(world))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "exhausted"
+    assert [one["code"] for one in done.record["rationale"]["failures"]] == ["budget_exhausted"]
+    assert world.refunds() == []
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_a_session_that_waits_for_the_act_of_another_run_ends_at_its_deadline(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path, payments="none"))
+    with losing_the_reply(world):
+        first = run(world.invoke(request(900, "req_first")))
+    assert first.waiting["for"] == "settlement"
+    view = run(world.invoke(long(900, "req_second", max_session_duration_ms=600_000)))
+    advance = run(world.deployment.advance(TENANT, view.run_id))
+    assert advance.wake_at_us, "it looks again later"
+    world.clock.at_us += 600_000_000
+    run(world.deployment.advance(TENANT, view.run_id))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "exhausted"
+    assert "another run is doing the act" in done.record["rationale"]["failures"][0]["detail"]
+    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert len(world.refunds()) == 1, "the other run's, which nobody has settled yet"
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_a_session_with_an_uncertain_effect_waits_past_its_deadline_and_sends_nothing_more(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path, payments="none"))
+    view = run(world.invoke(long(900, "req_unknown", max_session_duration_ms=600_000)))
+    with losing_the_reply(world):
+        run(driven_by_an_engine(world))
+    world.clock.at_us += 700_000_000
+    run(world.deployment.advance(TENANT, view.run_id))
+    assert run(world.deployment.view(TENANT, view.run_id)).waiting["for"] == "settlement"
+    told = Settlement(happened=False, by=OPERATOR, evidence_ref="artifact:shop_books#rev_1")
+    done = run(world.settle(view.run_id, told))
+    assert done.state == "escalated"
+    kinds = run(world.kinds(view.run_id))
+    assert "tool.dispatching" not in kinds[kinds.index("effect.settled") :]
+
+
+@pytest.mark.requirement("R-CHECKPOINT")
+def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(900, "req_pinned")))
+    with pytest.raises(Unavailable):
+        run(stopped_after(world, view.run_id, "session.checkpointed"))
+    (point,) = bodies(world, view.run_id, "session.checkpointed")
+    newer = example("pack.json")
+    newer["pack_meta"]["pack_version"] = "5.2.1"
+    run(world.deployment.catalog(TENANT).publish(
+        seal(PACK_TYPE, canonical(newer), world.keys, "pack"), by="test", at_us=world.clock.now_us(), salt=os.urandom
+    ))  # fmt: skip
+    graph = world.deployment.ports.graph(TENANT)
+    node = {**example("graph.json")["nodes"][0], "ceid": "customer:cus_new"}
+    moved = run(graph.put([node], []))
+    world.clock.at_us += 180_000_000
+    run(driven_by_an_engine(world))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "completed"
+    lineage = done.record["lineage"]
+    assert (lineage["pack_version"], lineage["snapshot_version"]) == (point["pack_ref"], point["snapshot"])
+    assert (point["pack_ref"], point["snapshot"]) != ("ctxpack.support@5.2.1", f"kg_{moved}")
+    assert run(world.kinds(view.run_id)).count("run.pinned") == 1
+    last = bodies(world, view.run_id, "session.checkpointed")[-1]
+    assert (last["pack_ref"], last["snapshot"]) == (point["pack_ref"], point["snapshot"])
+
+
+def test_a_long_running_run_from_before_there_were_sessions_goes_on_and_replays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def before(world: World) -> dict[str, Any]:
+        said = described(world)
+        del said["limits"]["max_session_duration_ms"]
+        return said
+
+    world = run(open_world(tmp_path))
+    monkeypatch.setattr(runtime, "described", before)
+    view = run(world.invoke(long(900, "req_old")))
+    world.clock.at_us += 14_400_000_001
+    run(driven_by_an_engine(world))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "completed"
+    assert "session.checkpointed" not in run(world.kinds(view.run_id))
+    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+
+
+@pytest.mark.requirement("R-MODES")
+@pytest.mark.parametrize("mode", ["stream", "batch", "long_running"])
+def test_a_run_whose_process_died_at_any_boundary_is_driven_on_by_the_sweep_of_another(
+    tmp_path: Path, mode: str
+) -> None:
+    """Of what was durable nothing is lost and nobody has to ask again, whoever was to drive it."""
+
+    async def scenario(path: Path, at: int) -> tuple[Faults, str | None]:
+        faults = Faults(at, asyncio.CancelledError)
+        world = await watched(path, faults)
+        try:
+            view = await world.invoke(request(900, "req_died") | {"mode": mode})
+            await world.deployment.advance(TENANT, view.run_id)
+        except asyncio.CancelledError:
+            pass
+        ports = replace(world.deployment.ports, owner="successor", alive=lambda owner: owner == "successor")
+        successor = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
+        sweeping = LocalEngine(successor.advance, world.stores, world.clock, orphans=lambda: due_now(successor))
+        await sweeping.start()
+        await sweeping.idle()
+        await sweeping.stop()
+        index = await world.stores.tenant(TENANT).read("index")
+        if not index:
+            assert world.refunds() == []
+            return faults, None
+        view = await successor.view(TENANT, index[0].key)
+        assert len(world.refunds()) == 1
+        assert (await audit.replay(successor, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+        return faults, view.state
+
+    ends: list[str | None] = []
+    for at in range(ENOUGH):
+        (tmp_path / str(at)).mkdir()
+        faults, end = run(scenario(tmp_path / str(at), at))
+        ends.append(end)
+        if faults.raised is None:
+            break
+    durable = ends.index("completed")
+    assert ends == [*[None] * durable, *["completed"] * (len(ends) - durable)]
+    assert len(ends) - durable > 6, "it died at every boundary after the first that was durable, and once at none"
+    if mode == "long_running":
+        assert durable == 1, "its receipt is the first thing that it does"

@@ -49,8 +49,8 @@ async def driven_by_an_engine(world: TestWorld) -> None:
 
 
 @contextmanager
-def losing_the_reply(world: TestWorld) -> Iterator[None]:
-    """The payment happens, and nobody hears of it."""
+def losing_the_reply(world: TestWorld, after_us: int = 0) -> Iterator[None]:
+    """The payment happens, and nobody hears of it for a while, or ever."""
     adapter: Any = world.adapters["adp_payments"]
     with pytest.MonkeyPatch.context() as patch:
         call = type(adapter).call
@@ -58,6 +58,7 @@ def losing_the_reply(world: TestWorld) -> Iterator[None]:
         async def lost(self: Any, capability: str, args: Any, context: Any) -> Any:
             reply = await call(self, capability, args, context)
             if capability == "issue_refund":
+                world.clock.at_us += after_us
                 raise LostReply("adp_payments", "the line is dead")
             return reply
 
@@ -240,6 +241,20 @@ def test_a_session_with_an_uncertain_effect_waits_past_its_deadline_and_sends_no
     assert done.state == "escalated"
     kinds = run(world.kinds(view.run_id))
     assert "tool.dispatching" not in kinds[kinds.index("effect.settled") :]
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_an_effect_whose_reply_was_lost_is_not_sent_again_once_the_session_is_over(tmp_path: Path) -> None:
+    """It has a key and could be; but a retry is a dispatch, and nobody allowed one so late."""
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(900, "req_lost", max_session_duration_ms=600_000)))
+    with losing_the_reply(world, after_us=600_000_000):
+        run(driven_by_an_engine(world))
+    assert run(world.deployment.view(TENANT, view.run_id)).waiting["for"] == "settlement"
+    (sent,) = (body for body in bodies(world, view.run_id, "tool.dispatching") if body["envelope"]["idempotency_key"])
+    began_us = run(world.stores.tenant(TENANT).read(view.run_id))[0].at_us
+    assert sent["not_after_us"] <= began_us + 600_000_000
+    assert len(world.refunds()) == 1
 
 
 @pytest.mark.requirement("R-CHECKPOINT")

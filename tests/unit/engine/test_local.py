@@ -600,3 +600,22 @@ def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_si
         await engine.stop()
 
     play(scenario)
+
+
+def test_an_engine_beats_before_each_sweep_and_goes_on_when_a_beat_fails() -> None:
+    async def go() -> None:
+        world, beats = World(), []
+
+        async def beat() -> None:
+            beats.append(len(world.drives))
+            if len(beats) == 1:
+                raise Unavailable("store", "it is away", retry_after_ms=0)
+
+        engine = world.engine(replace(LIMITS, sweep_interval_ms=1), beat=beat)
+        await engine.start()
+        await world.wake("run_1")
+        await until(lambda: world.drives == ["run_1"] and len(beats) > 2)
+        assert beats[:2] == [0, 0], "the first failed, and the sweep with it; the next one found the run"
+        await engine.stop()
+
+    asyncio.run(go())

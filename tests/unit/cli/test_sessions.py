@@ -1,0 +1,86 @@
+"""Background sessions on the command line: received, listed, driven, compiled, and bounded by the settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def long(shop: Any) -> str:
+    """A `long_running` request that needs nobody."""
+    body = json.loads((shop.path / "requests" / "small.json").read_text("utf-8"))
+    body |= {"request_id": "req_long", "mode": "long_running", "session_id": "sess_long"}
+    body["input"]["context"]["refund_amount"] = 700
+    where = shop.path / "requests" / "long.json"
+    where.write_text(json.dumps(body), "utf-8")
+    return str(where)
+
+
+@pytest.mark.requirement("R-MODES")
+def test_a_long_running_request_is_received_and_driven_by_resume(shop: Any, long: str) -> None:
+    paid = shop.refunds()
+    received = shop.say("invoke", long)
+    assert received.code == 5
+    assert "waits for an engine" in received.out
+    assert "next: contextos resume" in received.out
+    again = shop.say("invoke", long, "--json")
+    assert (again.code, again.json["waiting"]) == (5, {"for": "engine"})
+    assert shop.say("runs", "--waiting", "--json").json["runs"] == [], "no person is asked"
+    assert shop.refunds() == paid
+    driven = shop.say("resume", "--json")
+    assert [one["state"] for one in driven.json["driven"]] == ["completed"]
+    assert shop.refunds() == [*paid, ("ord_881", 700)]
+    assert shop.say("invoke", long).code == 0
+    assert shop.say("replay", "req_long").code == 0
+
+
+def test_sessions_are_listed_with_their_last_checkpoint_and_deadline(shop: Any, long: str) -> None:
+    assert shop.say("sessions").out == "there are no sessions\n", "runs of other modes are none"
+    run_id = shop.say("invoke", long, "--json").json["run_id"]
+    (before,) = shop.say("sessions", "--json").json["sessions"]
+    assert (before["run_id"], before["session_id"], before["request_id"]) == (run_id, "sess_long", "req_long")
+    assert (before["state"], before["waits_for"], before["checkpoint"]) == ("received", "engine", None)
+    shop.say("resume")
+    (after,) = shop.say("sessions", "--json").json["sessions"]
+    assert (after["state"], after["ended"], after["heartbeat_at_us"]) == ("completed", True, None)
+    assert (after["checkpoint"]["checkpoint"], after["checkpoint"]["verdict"]) == (2, "accept")
+    assert after["deadline_us"] == before["deadline_us"] == before["started_at_us"] + 14_400_000_000
+    told = shop.say("sessions").out
+    assert run_id in told
+    assert "2 accept" in told
+    assert "sess_long, req_long" in told
+    assert shop.say("sessions", "--live").out == "there are no sessions\n"
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_a_session_past_the_limit_of_the_settings_ends_exhausted(shop: Any, long: str) -> None:
+    settings = shop.path / "contextos.toml"
+    limits = "\n[limits]\nmax_session_duration_ms = 1\n"
+    settings.write_text(settings.read_text("utf-8") + limits, "utf-8")
+    paid = shop.refunds()
+    shop.say("invoke", long)
+    assert [one["state"] for one in shop.say("resume", "--json").json["driven"]] == ["exhausted"]
+    shown = shop.say("invoke", long)
+    assert shown.code == 1
+    assert "budget_exhausted" in shown.out
+    assert shop.refunds() == paid
+
+
+def test_a_long_running_request_is_compiled_like_any_other(shop: Any, long: str) -> None:
+    compiled = shop.say("compile", long, "--json")
+    assert compiled.code == 0
+    assert compiled.json["context_ledger"]["tools"]
+    assert shop.say("sessions").out == "there are no sessions\n", "and no run is made"
+
+
+def test_a_long_running_request_that_is_too_large_to_compile_says_so(shop: Any, long: str) -> None:
+    body = json.loads(Path(long).read_text("utf-8"))
+    body["runtime"]["total_tokens"] = 1
+    Path(long).write_text(json.dumps(body), "utf-8")
+    refused = shop.say("compile", long, "--json")
+    assert refused.code == 1
+    assert refused.json["failures"][0]["code"] == "budget_exhausted"

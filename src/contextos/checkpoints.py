@@ -9,33 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from contextos.contracts.plan import Plan
+from contextos.contracts.record import BudgetUsage, SessionCheckpoint
 from contextos.contracts.scope import RunScope
 from contextos.contracts.tool import ToolResultEnvelope
+from contextos.contracts.verdicts import ScoreVerdict, VerifyVerdict
 from contextos.seams import World
 from contextos.trust.meter import usage
 
 
 async def checkpoint(
-    scope: RunScope, plan: Plan | None, verdict: str, results: Mapping[str, ToolResultEnvelope], world: World
-) -> None:
+    scope: RunScope, plan: Plan | None, verdict: VerifyVerdict | ScoreVerdict,
+    results: Mapping[str, ToolResultEnvelope], world: World,
+) -> None:  # fmt: skip
     """Note the checkpoint of the verdict that was just noted, and make both durable. Other modes have none."""
     if scope.session is None:
         return
-    journal = world.journal
-    log = journal.log()
+    log = world.journal.log()
     used = usage(log)
-    number = 1 + sum(entry.kind == "session.checkpointed" for entry in log)
-    journal.note("session.checkpointed", str(number), {
-        "checkpoint": number, "session_id": scope.run.session_id, "run_id": scope.run.run_id,
-        "after": log[-1].kind, "verdict": verdict, "head": journal.head,
-        "plan_id": plan.plan_id if plan else None, "revision": plan.revision if plan else None,
-        "pack_ref": scope.pack_ref, "snapshot": scope.snapshot,
-        "steps_done": [step for step, result in results.items() if result.status in ("ok", "completed")],
-        "budget_used": {"tokens": used.tokens, "tool_calls": used.tool_calls, "cost_usd_cents": used.cost_cents,
-                        "wall_clock_ms": used.wall_clock_us / 1_000},
-        "deadline_us": scope.session.deadline_us,
-    })  # fmt: skip
-    await journal.commit()
+    reached = SessionCheckpoint(
+        checkpoint=1 + sum(entry.kind == "session.checkpointed" for entry in log),
+        session_id=scope.run.session_id, run_id=scope.run.run_id, verdict=verdict, head=log[-1].hash,
+        after="run.scored" if log[-1].kind == "run.scored" else "plan.verified",
+        plan_id=plan.plan_id if plan else None, revision=plan.revision if plan else None,
+        pack_ref=scope.pack_ref, snapshot=scope.snapshot,
+        steps_done=tuple(step for step, result in results.items() if result.status in ("ok", "completed")),
+        budget_used=BudgetUsage(
+            tokens=used.tokens, tool_calls=used.tool_calls, cost_usd_cents=used.cost_cents,
+            wall_clock_ms=used.wall_clock_us / 1_000,
+        ),
+        deadline_us=scope.session.deadline_us,
+    )  # fmt: skip
+    world.journal.note("session.checkpointed", str(reached.checkpoint), reached.to_json())
+    await world.journal.commit()
 
 
 __all__ = ["checkpoint"]

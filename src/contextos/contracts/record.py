@@ -14,6 +14,7 @@ from contextos.contracts.ids import (
     Ceid,
     Digest,
     GateId,
+    PlanId,
     PolicyDecisionId,
     RecordId,
     ReplayPacketId,
@@ -24,10 +25,10 @@ from contextos.contracts.ids import (
     Timestamp,
     TraceId,
 )
-from contextos.contracts.model import Amount, Cents, Count, Map, Model, Name, Open, Seq, Share, Text
+from contextos.contracts.model import Amount, Cents, Count, Map, Model, Name, Open, Positive, Seq, Share, Text
 from contextos.contracts.policy import ApprovalMode
 from contextos.contracts.refs import EvidenceRef
-from contextos.contracts.verdicts import End, Failure, RecordStatus, ScoreVerdict
+from contextos.contracts.verdicts import End, Failure, RecordStatus, ScoreVerdict, VerifyVerdict
 
 
 class Actor(Model):
@@ -81,6 +82,27 @@ class BudgetUsage(Model):
     tool_calls: Count
     cost_usd_cents: Cents
     wall_clock_ms: Amount
+
+
+class SessionCheckpoint(Model):
+    """How far a `long_running` run was after a verdict of the Critic: what it is pinned to, did and used.
+
+    `head` is the hash of the verdict's entry, `steps_done` those of the present plan, `deadline_us` Unix time.
+    """
+
+    checkpoint: Positive
+    session_id: SessionId | None
+    run_id: RunId
+    after: Literal["plan.verified", "run.scored"]
+    verdict: VerifyVerdict | ScoreVerdict
+    head: Digest
+    plan_id: PlanId | None
+    revision: Count | None
+    pack_ref: Name
+    snapshot: Name
+    steps_done: Seq[Name]
+    budget_used: BudgetUsage
+    deadline_us: Count
 
 
 class LedgerHead(Model):

@@ -149,7 +149,7 @@ def test_a_session_that_waits_for_a_person_ends_at_its_deadline_and_dispatches_n
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_session_whose_time_ran_out_while_nobody_drove_it_sends_nothing(tmp_path: Path, begun: bool) -> None:
     world = run(open_world(tmp_path))
-    view = run(world.invoke(long(900, "req_late")))
+    view = run(world.invoke(long(4200, "req_late")))
     if begun:
         with pytest.raises(Unavailable):
             run(stopped_after(world, view.run_id, "session.checkpointed"))
@@ -157,7 +157,7 @@ def test_a_session_whose_time_ran_out_while_nobody_drove_it_sends_nothing(tmp_pa
     run(driven_by_an_engine(world))
     done = run(world.deployment.view(TENANT, view.run_id))
     assert done.state == "exhausted"
-    assert "tool.dispatching" not in run(world.kinds(view.run_id))
+    assert not {"tool.dispatching", "approval.asked"} & set(run(world.kinds(view.run_id)))
     assert [one["verdict"] for one in bodies(world, view.run_id, "session.checkpointed")] == ["ok", "escalate"]
 
 
@@ -218,7 +218,11 @@ def test_a_session_that_waits_for_the_act_of_another_run_ends_at_its_deadline(tm
     view = run(world.invoke(long(900, "req_second", max_session_duration_ms=600_000)))
     advance = run(world.deployment.advance(TENANT, view.run_id))
     assert advance.wake_at_us, "it looks again later"
-    world.clock.at_us += 600_000_000
+    world.clock.at_us += 590_000_000
+    advance = run(world.deployment.advance(TENANT, view.run_id))
+    began_us = run(world.stores.tenant(TENANT).read(view.run_id))[0].at_us
+    assert advance.wake_at_us == began_us + 600_000_000, "and at its deadline at the latest"
+    world.clock.at_us += 10_000_000
     run(world.deployment.advance(TENANT, view.run_id))
     done = run(world.deployment.view(TENANT, view.run_id))
     assert done.state == "exhausted"

@@ -53,13 +53,15 @@ def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: i
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
     if state == "received":
-        return RunView(tenant_id, run_id, state, record, _received(entries), wake_at_us)
-    return RunView(tenant_id, run_id, state, record, waiting if state == "waiting" else None, wake_at_us)
+        waiting = _dispatched(entries[0])
+    elif state != "waiting":
+        waiting = None
+    return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
 
-def _received(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """What a run waits for of which nothing is on record but that it was received."""
-    said = _seen(entries[0]) if len(entries) == 1 else None
+def _dispatched(received: Entry) -> dict[str, Any] | None:
+    """What a run waits for that nobody has driven yet, as far as anything of it is durable."""
+    said = _seen(received)
     return {"for": "engine"} if said and said["request"]["mode"] == "long_running" else None
 
 

@@ -153,7 +153,7 @@ def test_where_nobody_beats_the_lease_alone_counts(tmp_path: Path, engine: bool,
     run(scenario())
 
 
-def test_a_run_that_waits_for_a_person_is_not_beaten_for(tmp_path: Path) -> None:
+def test_a_session_that_waits_for_a_person_is_held_by_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await open_world(tmp_path)
         await world.deployment.beat()
@@ -163,6 +163,12 @@ def test_a_run_that_waits_for_a_person_is_not_beaten_for(tmp_path: Path) -> None
         await world.deployment.beat()
         store = world.stores.tenant(TENANT)
         assert list(await store.scan("heartbeats")) == []
-        assert orjson.loads((await store.scan("leases", key=view.run_id))[0].body)["until_us"] == 0
+        assert list(await store.scan("heartbeats")) == []
+        world.clock.at_us -= TTL_US
+        await world.answer(view.run_id)
+        ports = replace(world.deployment.ports, owner="worker_b", alive=lambda _: True)
+        other = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
+        assert [run_id async for _, run_id in due_now(other)] == [view.run_id], "it was let go, and nobody holds it"
+        assert (await other.advance(TENANT, view.run_id)).state == "completed"
 
     run(scenario())

@@ -161,6 +161,28 @@ def test_a_session_whose_time_ran_out_while_nobody_drove_it_sends_nothing(tmp_pa
     assert [one["verdict"] for one in bodies(world, view.run_id, "session.checkpointed")] == ["ok", "escalate"]
 
 
+@pytest.mark.requirement("R-SESSION-LIMIT")
+def test_nobody_is_asked_once_a_read_took_all_the_time_that_a_session_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = run(open_world(tmp_path))
+    adapter: Any = world.adapters["adp_policy"]
+    call = type(adapter).call
+
+    async def slow(self: Any, capability: str, args: Any, context: Any) -> Any:
+        world.clock.at_us += 25_000_000 if self is adapter else 0
+        return await call(self, capability, args, context)
+
+    monkeypatch.setattr(type(adapter), "call", slow)
+    view = run(world.invoke(long(4200, "req_slow_read", max_session_duration_ms=20_000)))
+    run(driven_by_an_engine(world))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "exhausted"
+    kinds = run(world.kinds(view.run_id))
+    assert "tool.returned" in kinds
+    assert "approval.asked" not in kinds
+
+
 @pytest.mark.requirement("R-LIMITS-LOWEST")
 @pytest.mark.parametrize(
     ("hint", "pack", "deployment", "lowest"),
@@ -251,13 +273,13 @@ def test_a_session_with_an_uncertain_effect_waits_past_its_deadline_and_sends_no
 def test_an_effect_whose_reply_was_lost_is_not_sent_again_once_the_session_is_over(tmp_path: Path) -> None:
     """It has a key and could be; but a retry is a dispatch, and nobody allowed one so late."""
     world = run(open_world(tmp_path))
-    view = run(world.invoke(long(900, "req_lost", max_session_duration_ms=600_000)))
-    with losing_the_reply(world, after_us=600_000_000):
+    view = run(world.invoke(long(900, "req_lost", max_session_duration_ms=5_000)))
+    with losing_the_reply(world, after_us=5_000_000):
         run(driven_by_an_engine(world))
     assert run(world.deployment.view(TENANT, view.run_id)).waiting["for"] == "settlement"
     (sent,) = (body for body in bodies(world, view.run_id, "tool.dispatching") if body["envelope"]["idempotency_key"])
     began_us = run(world.stores.tenant(TENANT).read(view.run_id))[0].at_us
-    assert sent["not_after_us"] <= began_us + 600_000_000
+    assert sent["not_after_us"] == began_us + 5_000_000, "its timeout is longer"
     assert len(world.refunds()) == 1
 
 

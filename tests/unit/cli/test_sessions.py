@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from contextos.cli.opening import within
+from contextos.cli.resuming import resume_due
+from contextos.deployment import Deployment
+from contextos.errors import Unavailable
+
 
 @pytest.fixture
 def long(shop: Any) -> str:
@@ -84,3 +89,17 @@ def test_a_long_running_request_that_is_too_large_to_compile_says_so(shop: Any, 
     refused = shop.say("compile", long, "--json")
     assert refused.code == 1
     assert refused.json["failures"][0]["code"] == "budget_exhausted"
+
+
+def test_a_session_that_could_not_be_driven_is_said_to_be_held_up(
+    shop: Any, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.say("invoke", long)
+
+    async def away(*_: Any) -> None:
+        raise Unavailable("graph", "it is away", retry_after_ms=60_000)
+
+    monkeypatch.setattr(Deployment, "advance", away)
+    (left,) = within(shop.path, None, lambda session: resume_due(session, wait=False, patience_s=0.05))
+    assert left.state == "received"
+    assert isinstance(left.error, Unavailable)

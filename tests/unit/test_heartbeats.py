@@ -1,0 +1,124 @@
+"""A heart beats for what it drives under its own lease, and its beat counts for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from contextos.contracts.journal import Batch, Document, Write
+from contextos.heartbeats import Heart, is_held
+from contextos.store.memory import MemoryStores
+
+TENANT, RUN = "tenant_a", "run_1"
+TTL_US, LEASE_US = 60, 180
+NOW_US = 1_000
+
+
+async def stores_with(lease: dict[str, Any]) -> MemoryStores:
+    """A store with the lease of one run, which is to be woken at 7."""
+    stores = MemoryStores()
+    write = Write("leases", RUN, 0, orjson.dumps(lease))
+    await stores.tenant(TENANT).commit(Batch(run=RUN, writes=(write,), wake_at_us=7))
+    return stores
+
+
+async def beaten(stores: MemoryStores, heart: Heart, now_us: int = NOW_US) -> tuple[list[dict[str, Any]], bool]:
+    """What is said after a beat of `me`, and whether the run is still woken when it was to be."""
+    await heart.beat(stores, "me", now_us)
+    said = [orjson.loads(one.body) for one in await stores.tenant(TENANT).scan("heartbeats")]
+    return said, [run async for run in stores.due(7)] == [(TENANT, RUN)]
+
+
+def driving(began_us: int = 0) -> Heart:
+    heart = Heart(TTL_US, LEASE_US)
+    heart.begins((TENANT, RUN), began_us)
+    return heart
+
+
+def test_a_beat_says_until_when_it_counts_and_moves_the_wake_on() -> None:
+    async def go() -> None:
+        stores = await stores_with({"owner": "me", "until_us": 1_100})
+        said, as_before = await beaten(stores, driving())
+        assert said == [{"owner": "me", "at_us": NOW_US, "until_us": NOW_US + TTL_US}]
+        assert not as_before
+        assert [run async for run in stores.due(NOW_US + LEASE_US)] == [(TENANT, RUN)]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [{"owner": "another", "until_us": 1_100}, {"owner": "me", "until_us": 0}],
+    ids=["another holds it", "it was let go"],
+)
+def test_without_a_lease_there_is_no_beat_and_the_wake_stays(lease: dict[str, Any]) -> None:
+    async def go() -> None:
+        assert await beaten(await stores_with(lease), driving()) == ([], True)
+
+    asyncio.run(go())
+
+
+def test_a_lease_that_moves_while_it_is_looked_at_lets_nothing_through() -> None:
+    async def go() -> None:
+        stores = await stores_with({"owner": "me", "until_us": 1_100})
+        store = stores.tenant(TENANT)
+        scan = type(store).scan
+
+        async def moving(self: Any, collection: str, **asked: Any) -> Sequence[Document]:
+            if collection == "heartbeats" and asked:
+                let_go = Write("leases", RUN, 1, orjson.dumps({"owner": "me", "until_us": 0}))
+                await store.commit(Batch(run=RUN, writes=(let_go,)))
+            return await scan(self, collection, **asked)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(store), "scan", moving)
+            assert await beaten(stores, driving()) == ([], True)
+
+    asyncio.run(go())
+
+
+def test_it_beats_at_every_third_of_the_ttl_and_not_more_often() -> None:
+    async def go() -> None:
+        stores = await stores_with({"owner": "me", "until_us": 1_100})
+        heart = driving(NOW_US)
+        at_us = []
+        for now_us in range(NOW_US, NOW_US + 50, 5):
+            said, _ = await beaten(stores, heart, now_us)
+            at_us += [one["at_us"] for one in said if one["at_us"] not in at_us]
+        assert at_us == [NOW_US + 20, NOW_US + 40]
+        heart.ends((TENANT, RUN))
+        said, _ = await beaten(stores, heart, NOW_US + 500)
+        assert said[0]["at_us"] == NOW_US + 40
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("lease", "beat", "held"),
+    [
+        ({"until_us": 1_001}, None, True),
+        ({"until_us": 1_000}, None, False),
+        ({"until_us": 1_100, "silent_until_us": 1_000}, None, False),
+        ({"until_us": 900, "silent_until_us": 1_001}, None, True),
+        ({"until_us": 1_100, "silent_until_us": 900}, ("another", 1_100), False),
+        ({"until_us": 900, "silent_until_us": 900}, ("driver", 1_001), True),
+        ({"until_us": 1_100, "silent_until_us": 1_001}, ("driver", 900), True),
+        ({"until_us": 1_100, "silent_until_us": 900}, ("driver", 1_000), False),
+    ],
+)
+def test_a_driver_that_beats_holds_its_run_until_it_was_silent_for_too_long(
+    lease: dict[str, int], beat: tuple[str, int] | None, held: bool
+) -> None:
+    async def go(alive: Callable[[str], bool]) -> bool:
+        store = (await stores_with({"owner": "driver", **lease})).tenant(TENANT)
+        if beat:
+            said = orjson.dumps({"owner": beat[0], "at_us": 0, "until_us": beat[1]})
+            await store.commit(Batch(run=RUN, writes=(Write("heartbeats", RUN, 0, said),)))
+        return await is_held(store, (await store.scan("leases"))[0], alive, NOW_US)
+
+    assert asyncio.run(go(lambda _: True)) is held
+    assert not asyncio.run(go(lambda _: False)), "who is known to be dead holds nothing"

@@ -31,7 +31,7 @@ def test_a_long_running_request_is_received_and_driven_by_resume(shop: Any, long
     received = shop.say("invoke", long)
     assert received.code == 5
     assert "waits for an engine" in received.out
-    assert "next: contextos resume" in received.out
+    assert "next: leave it to a `contextos worker`" in received.out
     again = shop.say("invoke", long, "--json")
     assert (again.code, again.json["waiting"]) == (5, {"for": "engine"})
     assert shop.say("runs", "--waiting", "--json").json["runs"] == [], "no person is asked"
@@ -100,6 +100,6 @@ def test_a_session_that_could_not_be_driven_is_said_to_be_held_up(
         raise Unavailable("graph", "it is away", retry_after_ms=60_000)
 
     monkeypatch.setattr(Deployment, "advance", away)
-    (left,) = within(shop.path, None, lambda session: resume_due(session, wait=False, patience_s=0.05))
+    (left,) = within(shop.path, None, lambda session: resume_due(session, patience_s=0.05))
     assert left.state == "received"
     assert isinstance(left.error, Unavailable)

@@ -291,7 +291,8 @@ async def due_now(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[
         leases = await store.scan("leases", key=run_id)
         if leases and await is_held(store, leases[0], ports.alive, now_us):
             continue
-        orphaned = bool(leases) and orjson.loads(leases[0].body)["until_us"] > now_us
+        # What nobody let go and nobody holds; a driver that beat may have moved its wake beyond its silence.
+        orphaned = bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
         if orphaned or (tenant_id, run_id) in due:
             yield tenant_id, run_id
 

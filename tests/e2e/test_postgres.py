@@ -23,6 +23,7 @@ from contextos.errors import ChainBroken
 from contextos.store.clock import SystemClock
 from contextos.store.witness import FileWitness
 from contextos.witnessing import Witnessing
+from tests.e2e.test_heartbeats import TTL_US, two
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -43,6 +44,25 @@ def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path:
             one.record["record_hash"] for one in (small, view) if one.record
         ]
         await world.stores.aclose()
+
+    run(go())
+
+
+@pytest.mark.requirement("R-HEARTBEAT")
+def test_a_session_belongs_to_the_worker_that_beats_and_to_another_when_it_is_silent(
+    tmp_path: Path, database: Database
+) -> None:
+    async def go() -> None:
+        both = await two(tmp_path, stores=database.app)
+        for _ in range(12):
+            await both.later(TTL_US // 3, beating=True)
+        assert not await both.taken_over(), "its lease ran out long ago"
+        await both.later(TTL_US, beating=False)
+        assert await both.taken_over()
+        await both.finished()
+        assert both.drive.result().state == "completed"
+        assert len(both.world.refunds()) == 1
+        await both.world.stores.aclose()
 
     run(go())
 

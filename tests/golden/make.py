@@ -1,4 +1,6 @@
-"""Makes the golden corpus: `PYTHONPATH=src:. python tests/golden/make.py`. Ids and keys differ each time it is made.
+"""Makes the golden corpus: `PYTHONPATH=src:. python tests/golden/make.py [FILE ...]`, all of it or the files named.
+
+Ids differ each time it is made.
 
 So it is made again only where an old history must go, and `corpus.toml` then says why. Runs of every end are real ones
 over the example; each bad export holds one of them, spoiled as its name says by somebody who has every key of ours, and
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +24,12 @@ from contextos import exports
 from contextos.contracts.codec import canonical, digest
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.assertion import sign_statement
-from contextos.trust.seal import kid_of, seal
+from contextos.trust.seal import KeyRing, kid_of, seal
 from tests.world import TENANT, TestWorld, open_world, public_key, request
 
 HERE = Path(__file__).resolve().parent
+SEED = b"k" * 32
+GOOD = ("refunds", "sessions")
 STRANGER = bytes(range(3, 35))
 
 Spoil = Callable[[list[Entry]], list[Entry]]
@@ -42,6 +47,23 @@ async def runs(world: TestWorld) -> dict[str, str]:
     stranger = request(900, "req_refused")
     stranger["user"]["user_id"] = "user_nobody"
     made["refused"] = (await world.invoke(stranger)).run_id
+    return made
+
+
+async def sessions(world: TestWorld) -> dict[str, str]:
+    """A `long_running` run of each kind: decided, approved, and out of time."""
+    made = {}
+    for number, title in enumerate(("decided", "approved", "exhausted")):
+        body = request(900 if title == "decided" else 4400 + number, f"req_session_{title}")
+        body |= {"mode": "long_running", "session_id": f"sess_{title}"}
+        view = await world.invoke(body)
+        await world.deployment.advance(TENANT, view.run_id)
+        if title == "approved":
+            await world.approve(view.run_id)
+        if title == "exhausted":
+            world.clock.at_us += 14_400_000_000
+            await world.deployment.advance(TENANT, view.run_id)
+        made[title] = view.run_id
     return made
 
 
@@ -103,7 +125,8 @@ def written(world: TestWorld, entries: Sequence[Entry], artifacts: Sequence[byte
     return b"\n".join([canonical({"manifest": sealed}), *lines, *artifacts]) + b"\n"
 
 
-async def main() -> None:
+async def of_refunds() -> dict[str, bytes]:
+    """An export of runs that their callers drove, and what becomes of it in wrong hands."""
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await runs(world)
@@ -116,15 +139,31 @@ async def main() -> None:
             files[title] = written(world, spoil(entries), artifacts)
         files["tampered_ledger"] = alone.replace(b'"kind":"run.scored"', b'"kind":"run.scoreD"')
         files["missing_artifact"] = written(world, entries, artifacts[1:])
-        kid = world.keys.kids("export")[0]
-        print("export key:", (world.keys.public_key("export", kid) or b"").hex())
-        for title, raw in files.items():
-            (HERE / f"{title}.jsonl.gz").write_bytes(gzip.compress(raw, mtime=0))
-            print(f'{title} = "{hashlib.sha256(raw).hexdigest()}"')
-        for one in await exports.replay_export(export):
-            print(f'{one.run_id} = ["{one.status}", "{one.record_hash}"]')
         world.close()
+    return files
+
+
+async def of_sessions() -> bytes:
+    """An export of runs that an engine drove."""
+    with tempfile.TemporaryDirectory() as name:
+        world = await open_world(Path(name))
+        made = await sessions(world)
+        raw = await exports.export(world.deployment, TENANT, list(made.values()), by="test")
+        world.close()
+    return raw
+
+
+async def main(named: Sequence[str]) -> None:
+    files = {**await of_refunds(), "sessions": await of_sessions()}
+    keys = KeyRing.from_seed(SEED)
+    print("export key:", (keys.public_key("export", keys.kids("export")[0]) or b"").hex())
+    for title in named or files:
+        (HERE / f"{title}.jsonl.gz").write_bytes(gzip.compress(files[title], mtime=0))
+        print(f'{title} = "{hashlib.sha256(files[title]).hexdigest()}"')
+        if title in GOOD:
+            for one in await exports.replay_export(exports.read_export(files[title], keys)):
+                print(f'{one.run_id} = ["{one.status}", "{one.record_hash}"]')
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1:]))

@@ -627,3 +627,20 @@ def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None
     with pytest.raises(InvalidSettings, match=r"permission denied.*--queue-url"):
         migrate(bare.app, None)
     bare.drop()
+
+
+def test_a_worker_beats_at_every_sweep_before_it_looks_what_is_due(url: str) -> None:
+    async def scenario(world: World) -> None:
+        beats: list[int] = []
+
+        async def beat() -> None:
+            beats.append(len(world.drives))
+            if len(beats) == 1:
+                raise Unavailable("store", "it is away", retry_after_ms=0)
+
+        await world.wake("run_1")
+        await world.engine(beat=beat).start()
+        await until(lambda: world.drives)
+        assert beats[:2] == [0, 0], "the first failed, and the sweep with it; the next one found the run"
+
+    play(url, scenario)

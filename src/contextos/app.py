@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos import __version__
+from contextos.action.breaker import Breakers
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
@@ -24,6 +26,7 @@ from contextos.contracts.ports import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.deployment import Deployment, Ports, due_now
 from contextos.engine.failing import OnFailure
+from contextos.engine.gate import Gate
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
@@ -114,11 +117,13 @@ async def open_app(settings: Settings) -> App:
     ports = Ports(
         stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys, directory=directory,
         adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
+        admission=Gate(settings.pressure, clock),
     )  # fmt: skip
     deployment = Deployment(
         ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile,
         unsafe=settings.unsafe, allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000, heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        breakers=Breakers(settings.pressure, threading.Lock()),
     )  # fmt: skip
     known = witness_at(workspace / settings.witness) if settings.witness else None
     witnessing = Witnessing(stores, known, keys, clock) if known else None

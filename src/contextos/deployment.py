@@ -7,15 +7,30 @@ operators do stands in `desk`, what auditors do in `audit`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
+from contextos.action.breaker import Breakers
+from contextos.action.reaching import ReachedAdapters, Way
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
 from contextos.contracts.journal import Advance, Document, Entry, Parked, Rest, SignedHead
-from contextos.contracts.ports import Adapter, Clock, Directory, Entropy, Estimator, Graph, Keys, Store, Stores
+from contextos.contracts.ports import (
+    Adapter,
+    Admission,
+    Clock,
+    Directory,
+    Entropy,
+    Estimator,
+    Graph,
+    Keys,
+    Store,
+    Stores,
+)
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, Loaded
@@ -39,6 +54,21 @@ SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
 
+class Open:
+    """The `Admission` of a process that bounds nothing: a command, a test, a simulation."""
+
+    def caller(self, _tenant_id: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin(self, _tenant_id: str) -> None: ...
+
+    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything of the outside that a deployment is made of. `alive` says whether another lease owner still lives."""
@@ -54,6 +84,7 @@ class Ports:
     pause: Callable[[int], Awaitable[None]]
     owner: str
     alive: Callable[[str], bool]
+    admission: Admission = field(default_factory=Open)
 
 
 @dataclass(slots=True)
@@ -69,6 +100,7 @@ class Deployment:
     lease_ttl_us: int = 180_000_000
     heartbeat_ttl_us: int = 60_000_000
     registry: Registry = field(default_factory=Registry)
+    breakers: Breakers | None = None
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
@@ -86,16 +118,25 @@ class Deployment:
         Raises:
             InvalidInput: the request is malformed; nothing was stored.
             ConflictingRequest: its `request_id` was used with another body.
+            Overloaded: there is no room for another caller, or the tenant's quota of new runs is used up.
             Unavailable: a dependency did not answer; send the same request again.
         """
         sent = raw if isinstance(raw, bytes | str) else canonical(dict(raw))
         request = parse(InvokeRequest, sent, max_bytes=MAX_BYTES)
         self._fits(request)
-        mark = fingerprint(request)
+        with self.ports.admission.caller(request.tenant_id):
+            return await self._taken(request, fingerprint(request))
+
+    async def _taken(self, request: InvokeRequest, mark: str) -> RunView:
+        """The run of a request, driven until it ends, waits, or parks for long."""
+        counted = False
         for _ in range(MAX_CONFLICTS):
             known = await self._known(request, mark)
             if known and request.mode == "long_running":
                 return await self.view(request.tenant_id, known)
+            if not (known or counted):
+                self.ports.admission.begin(request.tenant_id)
+                counted = True
             run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
             try:
                 view = await self._drive(request.tenant_id, run_id, None if known else (request, mark))
@@ -159,11 +200,13 @@ class Deployment:
     def world(self, tenant_id: str, journal: RunJournal) -> World:
         """The live outside of one run."""
         ports, store = self.ports, self.ports.stores.tenant(tenant_id)
+        aside = partial(ports.admission.aside, tenant_id, journal.run_id)
+        way = Way(tenant_id, store, ports.clock, ports.owner, self.breakers, aside)
         return World(
             journal=journal, store=store, clock=ports.clock, keys=ports.keys, directory=ports.directory,
             catalog=self.catalog(tenant_id), knowledge=GraphKnowledge(ports.graph(tenant_id)),
-            memory=StoreMemory(store, ports.clock), adapters=ports.adapters(tenant_id), registry=self.registry,
-            policies=self._policies, estimator=ports.estimator, limits=self.limits,
+            memory=StoreMemory(store, ports.clock), adapters=ReachedAdapters(ports.adapters(tenant_id), way),
+            registry=self.registry, policies=self._policies, estimator=ports.estimator, limits=self.limits,
             runtime_version=self.runtime_version,
             profile=self.profile, unsafe=self.unsafe, unsafe_now=self.unsafe,
         )  # fmt: skip
@@ -195,7 +238,8 @@ class Deployment:
                 # Many wait for one; if all of them looked all the time, the one would not get on.
                 pause_us = min(2 * pause_us, 50_000)
             try:
-                view = await self._drive_once(tenant_id, run_id, fresh)
+                async with self.ports.admission.turn(tenant_id, run_id):
+                    view = await self._drive_once(tenant_id, run_id, fresh)
             except Conflict:
                 if fresh is not None:
                     raise

@@ -20,6 +20,8 @@ must do::
     |   +-- UnknownSemantics    trust.ledger; written by a runtime that we are not          exit 3
     +-- Conflict                store; a compare-and-set lost; advance the run again        exit 4
     +-- Unavailable             adapters, store; not done, or not known: read, then again   exit 4
+    |   +-- Overloaded          engine, store, adapters; no room, nothing stored: later     exit 4
+    |   +-- CircuitOpen         action.breaker; not sent, it failed too often just now     exit 4
     +-- LostReply               adapters; sent, and not known whether it happened           exit 4
 
 Messages are lower case, quote the input in backticks, have no full stop and say what to do next.
@@ -170,6 +172,22 @@ class Unavailable(ContextOSError):
     def __init__(self, dependency: str, detail: str, *, retry_after_ms: int = 1000) -> None:
         self.dependency, self.retry_after_ms = dependency, retry_after_ms
         super().__init__(f"`{dependency}` is unavailable: {detail}; try again in {retry_after_ms} ms")
+
+
+class Overloaded(Unavailable):
+    """There is no room for more, in all or for this tenant; nothing was stored; try again after `retry_after_ms`."""
+
+    code = "overloaded"
+
+
+class CircuitOpen(Unavailable):
+    """A capability failed too often just now; nothing was sent; it may be tried again at `retry_at_us`."""
+
+    code = "circuit_open"
+
+    def __init__(self, capability: str, retry_at_us: int, retry_after_ms: int) -> None:
+        self.retry_at_us = retry_at_us
+        super().__init__(capability, "its circuit is open and nothing was sent", retry_after_ms=retry_after_ms)
 
 
 class LostReply(ContextOSError):

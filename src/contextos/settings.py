@@ -16,6 +16,7 @@ from typing import Any, Final
 from contextos.contracts.codec import MAX_BYTES
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.contracts.policy import LEVELS, Level
+from contextos.contracts.pressure import Pressure
 from contextos.errors import InvalidSettings, Problem
 from contextos.seams import Limits
 from contextos.trust.identity import MAX_TTL_S
@@ -44,6 +45,17 @@ DRIVING: Final[Mapping[str, tuple[int, int]]] = {
     "rate_per_tenant": (0, MAX_COUNT),
     "rate_period_ms": (1, MAX_COUNT),
 }
+
+PRESSURE: Final[Mapping[str, tuple[int, int]]] = {
+    "max_callers": (1, 1_000_000),
+    "max_callers_per_tenant": (1, 1_000_000),
+    "max_turns": (1, 1_024),
+    "max_turns_per_tenant": (1, 1_024),
+    "max_new_runs_per_minute_per_tenant": (1, 60_000_000),
+    "breaker_failures_in_a_row": (1, 1_000_000),
+    "breaker_cool_down_ms": (1, 86_400_000),
+}
+"""The least and the most of each bound of a process; none of them can be taken off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,7 @@ class Settings:
     queue: str = ""
     driving: Driving = field(default_factory=Driving)
     limits: Limits = field(default_factory=Limits)
+    pressure: Pressure = field(default_factory=Pressure)
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -116,7 +129,7 @@ class Settings:
         if "adapters" in made:
             tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
             made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
-        for name, kind in (("limits", Limits), ("driving", Driving)):
+        for name, kind in (("limits", Limits), ("driving", Driving), ("pressure", Pressure)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
         settings = cls(workspace=workspace, **made)
@@ -158,6 +171,7 @@ def check(settings: Settings) -> None:
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
     _check_driving(settings)
+    check_pressure(settings.pressure)
     if settings.profile not in PROFILES:
         detail = f"`{settings.profile[:40]}` is no profile"
         raise refused("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
@@ -173,6 +187,14 @@ def check_limits(limits: Limits) -> None:
     if round(limits.max_cost_cents, 4) != limits.max_cost_cents:
         detail = f"`{limits.max_cost_cents}` has more than 4 decimals"
         raise refused("/limits/max_cost_cents", "bad_setting", detail, "give US cents in steps of 1/10,000 cent")
+
+
+def check_pressure(pressure: Pressure) -> None:
+    """Every bound is a whole number within its own. Raises `InvalidSettings`."""
+    if not isinstance(pressure, Pressure):
+        raise refused("/pressure", "bad_setting", "`/pressure` are no bounds", "give a `Pressure`")
+    for name, bounds in PRESSURE.items():
+        _number(getattr(pressure, name), bounds, f"/pressure/{name}")
 
 
 def refused(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:

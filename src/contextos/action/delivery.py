@@ -30,7 +30,7 @@ from contextos.contracts.tool import (
     ToolResultEnvelope,
     ToolStatus,
 )
-from contextos.errors import Integrity, InvalidInput, LostReply, Problem, Unavailable
+from contextos.errors import CircuitOpen, Integrity, InvalidInput, LostReply, Problem, Unavailable
 
 MAX_ATTEMPTS: Final = 3
 MAX_OUTPUT_BYTES: Final = 1_048_576
@@ -111,7 +111,11 @@ class Delivery:
             )  # fmt: skip
             result = ToolResultEnvelope.model_validate(answer["envelope"])
             outcome = answer["outcome"]
-            again = attempt < MAX_ATTEMPTS and _may_ask_again(capability, outcome) and not self._spent_out(capability)
+            shut = result.error is not None and result.error.code == CircuitOpen.code
+            again = (
+                attempt < MAX_ATTEMPTS and not shut and _may_ask_again(capability, outcome)
+                and not self._spent_out(capability)
+            )  # fmt: skip
             if claimed is not None and not again and outcome != "unknown":
                 self.journal.stage(idempotency.conclude(claimed, result, happened=answer["happened"]))
             if definition.kind == "write":
@@ -175,6 +179,11 @@ class Delivery:
                     )
             else:
                 reply = None
+        except CircuitOpen as error:
+            if mode != "send":
+                # An effect of which nobody knows stays so; it is asked after again when something may be sent.
+                raise Parked(error.retry_at_us) from error
+            return self._outcome("not_sent", capability, envelope, None, began, approval, str(error), code=error.code)
         except Unavailable as error:
             # That this call was not sent says nothing of the one that it asks about.
             outcome = "not_sent" if mode == "send" else "unknown"
@@ -190,9 +199,9 @@ class Delivery:
 
     def _outcome(
         self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None,
-        began_us: int, approval: Redeemed | None, why: str,
+        began_us: int, approval: Redeemed | None, why: str, *, code: str = "tool_failed",
     ) -> dict[str, Any]:  # fmt: skip
-        status, output, error, redacted = self._judge(capability, reply, outcome, why)
+        status, output, error, redacted = self._judge(capability, reply, outcome, why, code)
         effect = capability.definition.kind == "write"
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
@@ -222,12 +231,12 @@ class Delivery:
         }
 
     def _judge(
-        self, capability: Capability, reply: AdapterReply | None, outcome: str, why: str
+        self, capability: Capability, reply: AdapterReply | None, outcome: str, why: str, code: str
     ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
         """What the reply amounts to. Unsafe output is quarantined: only the reason is kept."""
         if reply is None:
             status: ToolStatus = "paused" if outcome == "unknown" else "failed"
-            code = "effect_uncertain" if outcome == "unknown" else "tool_failed"
+            code = "effect_uncertain" if outcome == "unknown" else code
             return status, None, ToolError(code=code, message=why, retryable=True), ()
         if reply.error is not None:
             said, applied, unsafe = self.outside.cleanse(reply.error.to_json())

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 from contextos.contracts.codec import canonical
 from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition, ToolError
-from contextos.errors import ContextOSError, InvalidSettings, LostReply, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidSettings, LostReply, Overloaded, Problem, Unavailable
 
 MAX_THREADS: Final = 32
 
@@ -102,7 +102,7 @@ class FunctionAdapter:
         if done:
             return waiting.result()
         if running.cancel():
-            raise Unavailable(self._definition.adapter_id, "all its threads are taken")
+            raise Overloaded(self._definition.adapter_id, "all its threads are taken")
         caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
 

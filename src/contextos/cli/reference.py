@@ -56,6 +56,14 @@ MEANING: Final = {
     "max_payload_bytes": "bytes of a request",
     "max_session_duration_ms": "milliseconds of a `long_running` run since it was received, waiting included",
     "claim_ttl_s": "seconds that a run's own identity claim is valid",
+    "pressure": "how much this process does at once, and for whom; a table of its own, below",
+    "max_callers": "requests that are being answered; the next is refused with exit code 4 (`overloaded`)",
+    "max_callers_per_tenant": "the same of one tenant, so that it leaves room for others",
+    "max_turns": "runs that are worked on at the same time; one that waits for an adapter does not count",
+    "max_turns_per_tenant": "the same of one tenant; the less it is of all turns, the less a tenant feels the others",
+    "max_new_runs_per_minute_per_tenant": "new runs of a tenant; past them it is refused with the time until the next",
+    "breaker_failures_in_a_row": "failures of transport after which a capability is not called for a while",
+    "breaker_cool_down_ms": "milliseconds until one call is let through again",
 }
 """What each setting is for. A setting without an entry here stops the generator."""
 
@@ -112,6 +120,7 @@ def _errors() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     from contextos.app import SETTINGS_FILE, UNSAFE, Settings
+    from contextos.contracts.pressure import Pressure
     from contextos.seams import Limits
     from contextos.settings import Driving
 
@@ -128,6 +137,8 @@ def _settings() -> Iterator[str]:
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Limits)])
     yield from ("", "## `[driving]`", "", "For `contextos worker`; tell every worker of a deployment the same.", "")
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Driving)])
+    yield from ("", "## `[pressure]`", "", "Bounds of one process. Whoever is refused has nothing stored.", "")
+    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Pressure)])
     yield from (
         "",
         "## `unsafe`",

@@ -9,6 +9,7 @@ What a plane is not handed it cannot do.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
@@ -84,6 +85,30 @@ class Stores(Protocol):
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
         """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
+        ...
+
+
+class Admission(Protocol):
+    """How much is done at once in this process, and for whom: bounded in all and for each tenant. Stores nothing.
+
+    A caller counts from the moment it asks until it has its answer. A run takes a turn while it is driven, and tenants
+    take turns; it steps aside while an adapter is asked. Turns are waited for and never refused: who has begun goes on.
+    """
+
+    def caller(self, tenant_id: str) -> AbstractContextManager[None]:
+        """One caller more, until it leaves. Raises `Overloaded` at once where there is no room."""
+        ...
+
+    def begin(self, tenant_id: str) -> None:
+        """One new run more. Raises `Overloaded` where the tenant's quota is used up, with the time until the next."""
+        ...
+
+    def turn(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[None]:
+        """A place among the runs that are driven at once; waits for it."""
+        ...
+
+    def aside(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[None]:
+        """Leave the turn to others for as long as the run waits for the outside, and wait for it again."""
         ...
 
 

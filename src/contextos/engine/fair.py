@@ -26,6 +26,16 @@ class FairQueue:
             runs[run_id] = None
             self._length += 1
 
+    def withdraw(self, run: Run) -> None:
+        """`run` waits no longer; nothing happens if it does not wait."""
+        tenant, run_id = run
+        runs = self._waiting.get(tenant, {})
+        if run_id in runs:
+            del runs[run_id]
+            self._length -= 1
+            if not runs:
+                del self._waiting[tenant]
+
     def take(self) -> Run | None:
         """The next run, from now on in progress; None if none waits or every waiting tenant has its share."""
         tenant = next((tenant for tenant in self._waiting if self._driven[tenant] < self._per_tenant), None)

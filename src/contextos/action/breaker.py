@@ -1,0 +1,123 @@
+"""The circuit breaker: what failed too often just now is not called for a while, so that it and its callers recover.
+
+    closed --(failures in a row)--> open --(after the cool-down)--> half_open --answered--> closed
+                                       ^                                  |
+                                       +--------------failed--------------+
+
+There is one circuit for each tenant, adapter and capability. A failure is one of transport: `Unavailable`, `LostReply`,
+a timeout; a business error is an answer. Half open, one call goes through. What a breaker lets through or not is
+decided inside a recorded answer, so a replay needs none; it never says anything about a call that was made before.
+Source: Reference Architecture, "Failure semantics"; issue W2, "Backpressure".
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from contextos.contracts.pressure import Pressure
+
+State = Literal["closed", "open", "half_open"]
+Place = tuple[str, str, str]
+"""(tenant, adapter, capability)."""
+
+COLLECTION: Final = "breakers"
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """Where a circuit stands. `changes` counts its changes of state: what a call that began before one tells is late.
+
+    `retry_at_us` is 0 while it is closed; half open, it is when the next probe goes if this one is never heard of.
+    """
+
+    state: State = "closed"
+    failures: int = 0
+    since_us: int = 0
+    retry_at_us: int = 0
+    changes: int = 0
+
+
+def asked(circuit: Circuit, limits: Pressure, now_us: int) -> Circuit | None:
+    """The circuit once a call is let through; None while it is not.
+
+    >>> opened = Circuit("open", retry_at_us=10)
+    >>> asked(opened, Pressure(), 9)
+    >>> asked(opened, Pressure(), 10).state
+    'half_open'
+    """
+    if circuit.state == "closed":
+        return circuit
+    if now_us < circuit.retry_at_us:
+        return None
+    return _moved(circuit, "half_open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
+
+
+def answered(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
+    """The circuit after an answer to a call that was let through after `began_at` changes."""
+    if began_at != circuit.changes:
+        return circuit
+    if circuit.state == "closed":
+        return replace(circuit, failures=0)
+    return replace(_moved(circuit, "closed", now_us, 0), failures=0)
+
+
+def failed(circuit: Circuit, limits: Pressure, began_at: int, now_us: int) -> Circuit:
+    """The circuit after a failure of transport of a call that was let through after `began_at` changes."""
+    if began_at != circuit.changes:
+        return circuit
+    counted = replace(circuit, failures=circuit.failures + 1)
+    if circuit.state == "closed" and counted.failures < limits.breaker_failures_in_a_row:
+        return counted
+    return _moved(counted, "open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
+
+
+def _moved(circuit: Circuit, state: State, now_us: int, retry_at_us: int) -> Circuit:
+    return Circuit(state, circuit.failures, now_us, retry_at_us, circuit.changes + 1)
+
+
+class Breakers:
+    """The circuits of one process; what never failed takes no room.
+
+    `lock` is held for each step where several threads use one object.
+    """
+
+    def __init__(self, limits: Pressure, lock: AbstractContextManager[Any] | None = None) -> None:
+        self.limits, self._lock = limits, lock or nullcontext()
+        self._circuits: dict[Place, Circuit] = {}
+
+    def ask(self, place: Place, now_us: int) -> tuple[Circuit, bool, bool]:
+        """(the circuit, whether a call goes through, whether that changed its state)."""
+        with self._lock:
+            before = self._circuits.get(place, _FRESH)
+            after = asked(before, self.limits, now_us)
+            if after is None:
+                return before, False, False
+            self._keep(place, after)
+            return after, True, after.changes != before.changes
+
+    def tell(self, place: Place, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
+        """What came of a call: (the circuit, whether that changed its state)."""
+        with self._lock:
+            before = self._circuits.get(place, _FRESH)
+            after = answered(before, began_at, now_us) if answer else failed(before, self.limits, began_at, now_us)
+            self._keep(place, after)
+            return after, after.changes != before.changes
+
+    def _keep(self, place: Place, circuit: Circuit) -> None:
+        # A closed one that has changed is kept too: what began before its last change must still be known as late.
+        if circuit == _FRESH:
+            self._circuits.pop(place, None)
+        else:
+            self._circuits[place] = circuit
+
+
+_FRESH: Final = Circuit()
+
+
+def document(place: Place, circuit: Circuit, process: str) -> dict[str, Any]:
+    """A circuit as the tenant's store keeps it; `process` is where it stands so."""
+    body = asdict(circuit)
+    body.pop("changes")
+    return {"adapter_id": place[1], "capability": place[2], **body, "process": process}

@@ -1,0 +1,108 @@
+"""How the outside is reached: an adapter behind its circuit breaker, asked while the run lets others work.
+
+Every change of a circuit is written to the tenant's `breakers`, so that an operator sees it. The document is a view for
+people; what decides is the circuit in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from contextos.action.breaker import COLLECTION, Breakers, Circuit, Place, document
+from contextos.contracts.journal import CONTROL, Batch, Write
+from contextos.contracts.ports import Adapter, Clock, Store
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One run's way out. `aside` is entered around each call; None for `breakers` lets every call through."""
+
+    tenant_id: str
+    store: Store
+    clock: Clock
+    process: str
+    breakers: Breakers | None
+    aside: Callable[[], AbstractAsyncContextManager[None]]
+
+    @asynccontextmanager
+    async def through(self, adapter_id: str, capability: str) -> AsyncIterator[None]:
+        """Make one call inside. Raises `CircuitOpen` where nothing is to be sent."""
+        if self.breakers is None:
+            async with self.aside():
+                yield
+            return
+        place, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
+        circuit, goes, changed = self.breakers.ask(place, now_us)
+        if not goes:
+            left_ms = max(1, -(-(circuit.retry_at_us - now_us) // 1_000))
+            raise CircuitOpen(f"{adapter_id}.{capability}", circuit.retry_at_us, left_ms)
+        if changed:
+            await self._say(place, circuit)
+        try:
+            async with self.aside():
+                yield
+        except Overloaded:
+            # It was this process that had no room; that says nothing of the other side.
+            raise
+        except (Unavailable, LostReply):
+            await self._told(self.breakers, place, circuit.changes, answer=False)
+            raise
+        await self._told(self.breakers, place, circuit.changes, answer=True)
+
+    async def _told(self, breakers: Breakers, place: Place, began_at: int, *, answer: bool) -> None:
+        circuit, changed = breakers.tell(place, began_at, self.clock.now_us(), answer=answer)
+        if changed:
+            await self._say(place, circuit)
+
+    async def _say(self, place: Place, circuit: Circuit) -> None:
+        # What came of the call must not be lost because this could not be written; the next change writes it.
+        with suppress(Conflict, Unavailable):
+            key = f"{place[1]}.{place[2]}"
+            known = await self.store.scan(COLLECTION, key=key)
+            body = orjson.dumps(document(place, circuit, self.process))
+            write = Write(COLLECTION, key, known[0].version if known else 0, body)
+            await self.store.commit(Batch(run=CONTROL, writes=(write,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An `Adapter` at the end of a run's way out."""
+
+    adapter_id: str
+    adapter: Adapter
+    way: Way
+
+    def describe(self) -> AdapterDefinition:
+        return self.adapter.describe()
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        async with self.way.through(self.adapter_id, capability):
+            return await self.adapter.call(capability, args, context)
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        async with self.way.through(self.adapter_id, capability):
+            return await self.adapter.lookup(capability, idempotency_key, context)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReachedAdapters(Mapping[str, Adapter]):
+    """The adapters of a deployment as they are at each look, each at the end of a run's way out."""
+
+    adapters: Mapping[str, Adapter]
+    way: Way
+
+    def __getitem__(self, adapter_id: str) -> Adapter:
+        return Reached(adapter_id, self.adapters[adapter_id], self.way)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.adapters)
+
+    def __len__(self) -> int:
+        return len(self.adapters)

@@ -1,0 +1,152 @@
+"""`Gate`: how many callers are in this process and how many runs are driven at once, in all and for each tenant.
+
+Callers past their bound are refused at once, before anything is stored. Those within it wait for a turn, tenants in
+turn, so that one of them cannot starve another. New runs of a tenant are counted against its quota of the period.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from contextos.engine.fair import FairQueue, Run
+from contextos.errors import Overloaded
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports import Clock
+    from contextos.contracts.pressure import Pressure
+
+RETRY_AFTER_MS: Final = 1_000
+PERIOD_US: Final = 60_000_000
+MANY_TENANTS: Final = 1_024
+"""From so many on, tenants whose quota is whole again are forgotten."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+    granted: bool = False
+
+
+class Gate:
+    """The `Admission` port in one process. May be used from several threads, each with its own event loop."""
+
+    def __init__(self, limits: Pressure, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._lock = threading.Lock()
+        self._callers: Counter[str] = Counter()
+        self._queue = FairQueue(per_tenant=limits.max_turns_per_tenant)
+        self._waiters: dict[Run, _Waiter] = {}
+        self._driving = 0
+        self._spent_until_us: dict[str, int] = {}
+
+    @property
+    def callers(self) -> int:
+        """How many callers are in."""
+        return self._callers.total()
+
+    @property
+    def driving(self) -> int:
+        """How many runs have their turn."""
+        return self._driving
+
+    @contextmanager
+    def caller(self, tenant_id: str) -> Iterator[None]:
+        with self._lock:
+            if self._callers.total() >= self._limits.max_callers:
+                raise Overloaded("runtime", f"{self._limits.max_callers} callers are in", retry_after_ms=RETRY_AFTER_MS)
+            if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
+                detail = f"{self._limits.max_callers_per_tenant} callers of this tenant are in"
+                raise Overloaded("runtime", detail, retry_after_ms=RETRY_AFTER_MS)
+            self._callers[tenant_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callers[tenant_id] -= 1
+                if not self._callers[tenant_id]:
+                    del self._callers[tenant_id]
+
+    def begin(self, tenant_id: str) -> None:
+        quota = self._limits.max_new_runs_per_minute_per_tenant
+        with self._lock:
+            now_us = self._clock.now_us()
+            # What each run uses up of the period comes back as time passes (the generic cell rate algorithm).
+            spent_us = max(self._spent_until_us.get(tenant_id, 0), now_us) + PERIOD_US // quota
+            early_us = spent_us - now_us - PERIOD_US
+            if early_us > 0:
+                detail = f"this tenant began {quota} runs within a minute"
+                raise Overloaded("runtime", detail, retry_after_ms=-(-early_us // 1000))
+            if len(self._spent_until_us) >= MANY_TENANTS:
+                self._spent_until_us = {name: at for name, at in self._spent_until_us.items() if at > now_us}
+            self._spent_until_us[tenant_id] = spent_us
+
+    @asynccontextmanager
+    async def turn(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
+        run = (tenant_id, run_id)
+        try:
+            await self._take(run)
+            yield
+        finally:
+            self._leave(run)
+
+    @asynccontextmanager
+    async def aside(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
+        run = (tenant_id, run_id)
+        goes_on = self._leave(run)
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            goes_on = False
+            raise
+        finally:
+            if goes_on:
+                await self._take(run)
+
+    async def _take(self, run: Run) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop, loop.create_future())
+        with self._lock:
+            assert run not in self._waiters, "a run is driven once at a time"
+            self._waiters[run] = waiter
+            self._queue.put(run)
+            self._pump()
+        if not waiter.granted:
+            await waiter.future
+
+    def _leave(self, run: Run) -> bool:
+        """Give back a turn, or stop waiting for one; whether there was either."""
+        with self._lock:
+            waiter = self._waiters.pop(run, None)
+            if waiter is not None and waiter.granted:
+                self._driving -= 1
+                self._queue.done(run)
+                self._pump()
+            elif waiter is not None:
+                self._queue.withdraw(run)
+            return waiter is not None
+
+    def _pump(self) -> None:
+        """Give turns while there are some; the caller holds the lock."""
+        while self._driving < self._limits.max_turns and (run := self._queue.take()) is not None:
+            waiter = self._waiters[run]
+            try:
+                waiter.loop.call_soon_threadsafe(_grant, waiter.future)
+            except RuntimeError:
+                # Its loop is closed, and nobody is there to take the turn or to leave.
+                del self._waiters[run]
+                self._queue.done(run)
+                continue
+            waiter.granted = True
+            self._driving += 1
+
+
+def _grant(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,132 @@
+"""A capability that keeps failing is left alone for a while, and what is uncertain stays so until it is asked again."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.action.breaker import Breakers
+from contextos.contracts.ports import Adapter
+from contextos.contracts.pressure import Pressure
+from contextos.contracts.tool import AdapterReply, ToolError
+from contextos.errors import LostReply, Unavailable
+from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
+
+COOL_US = 60_000_000
+LIMITS = Pressure(breaker_failures_in_a_row=2, breaker_cool_down_ms=COOL_US // 1_000)
+
+
+class Failing:
+    """An adapter that does what it does, or fails as told: `away` before it acts, `lost` after, `no` by an answer."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter, self.fails, self.calls = adapter, "", 0
+
+    def describe(self) -> Any:
+        return self.adapter.describe()
+
+    async def call(self, capability: str, args: Any, context: Any) -> AdapterReply:
+        self.calls += 1
+        if self.fails == "away":
+            raise Unavailable("adp", "it is away")
+        if self.fails == "no":
+            return AdapterReply(error=ToolError(code="no_such_order", message="there is no such order"))
+        reply = await self.adapter.call(capability, args, context)
+        if self.fails == "lost":
+            raise LostReply("the answer is lost")
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: Any) -> AdapterReply | None:
+        self.calls += 1
+        if self.fails:
+            raise LostReply("the answer is lost")
+        return await self.adapter.lookup(capability, idempotency_key, context)
+
+
+async def opened(path: Path, name: str, payments: str = "keyed") -> tuple[TestWorld, Failing]:
+    # The shop refuses by the time of this machine what comes after its `not_after`.
+    world = await open_world(path, payments=payments, clock=ManualClock(time.time_ns() // 1_000))
+    world.deployment.breakers = Breakers(LIMITS)
+    failing = Failing(world.adapters[name])
+    world.adapters[name] = failing
+    return world, failing
+
+
+async def stated(world: TestWorld) -> dict[str, Any]:
+    found = await world.stores.tenant(TENANT).scan("breakers")
+    return {one.key: json.loads(one.body) for one in found}
+
+
+async def last_outcome(world: TestWorld, run_id: str) -> dict[str, Any]:
+    entries = await world.stores.tenant(TENANT).read(run_id)
+    answers = [json.loads(one.body)["answer"] for one in entries if one.kind == "tool.returned"]
+    found: dict[str, Any] = answers[-1]
+    return found
+
+
+@pytest.mark.requirement("A-BREAKER")
+def test_while_a_circuit_is_open_nothing_is_sent_and_the_record_says_when_it_may_be(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, orders = await opened(tmp_path, "adp_orders")
+        orders.fails = "away"
+        first = await world.invoke(request(900, "req_1"))
+        assert (first.state, orders.calls) == ("escalated", 2)
+        second = await world.invoke(request(900, "req_2"))
+        assert (second.state, orders.calls) == ("escalated", 2)
+        outcome = await last_outcome(world, second.run_id)
+        error = outcome["envelope"]["error"]
+        assert (outcome["outcome"], error["code"], error["retryable"]) == ("not_sent", "circuit_open", True)
+        assert "try again in" in error["message"]
+        told = (await stated(world))["adp_orders.lookup"]
+        assert (told["state"], told["failures"]) == ("open", 2)
+
+        orders.fails = ""
+        world.clock.at_us += COOL_US
+        third = await world.invoke(request(900, "req_3"))
+        assert (third.state, len(world.refunds())) == ("completed", 1)
+        assert (await stated(world))["adp_orders.lookup"]["state"] == "closed"
+
+    run(act())
+
+
+@pytest.mark.requirement("A-BREAKER-UNCERTAIN")
+@pytest.mark.parametrize("payments", ["keyed", "lookup"])
+def test_an_uncertain_payment_waits_for_the_circuit_and_is_then_found_to_have_happened(
+    tmp_path: Path, payments: str
+) -> None:
+    async def act() -> None:
+        world, shop = await opened(tmp_path, "adp_payments", payments)
+        shop.fails = "lost"
+        view = await world.invoke(request(900, "req_1"))
+        assert (view.state, view.ended, view.waiting, shop.calls) == ("executing", False, None, 2)
+        assert view.wake_at_us is not None
+        assert view.wake_at_us > world.clock.at_us
+        keys = await world.stores.tenant(TENANT).scan("keys")
+        assert json.loads(keys[0].body)["state"] == "claimed"
+
+        still = await world.deployment.advance(TENANT, view.run_id)
+        assert (still.state, shop.calls, len(world.refunds())) == ("executing", 2, 1)
+
+        shop.fails = ""
+        world.clock.at_us += COOL_US
+        await world.deployment.advance(TENANT, view.run_id)
+        after = await world.deployment.view(TENANT, view.run_id)
+        assert (after.state, shop.calls, len(world.refunds())) == ("completed", 3, 1)
+
+    run(act())
+
+
+def test_a_business_error_opens_no_circuit(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, orders = await opened(tmp_path, "adp_orders")
+        orders.fails = "no"
+        for number in range(4):
+            assert (await world.invoke(request(900, f"req_{number}"))).state == "escalated"
+        assert orders.calls == 4
+        assert await stated(world) == {}
+
+    run(act())

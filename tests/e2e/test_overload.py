@@ -1,0 +1,183 @@
+"""Ten times more load than capacity: what is let in is bounded and ends once, what is not is told when to come again.
+
+Nothing here asserts a time: how long a quiet tenant waits is measured in `benchmarks/overload.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import tracemalloc
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.contracts.codec import canonical
+from contextos.contracts.journal import INDEX
+from contextos.contracts.pressure import Pressure
+from contextos.control.artifacts import PACK_TYPE
+from contextos.engine.gate import Gate
+from contextos.errors import Overloaded
+from contextos.store.clock import SystemClock
+from contextos.trust.seal import seal
+from tests.world import TENANT, TestWorld, example, open_world, request, run
+
+QUIET = "tenant_quiet"
+CAPACITY = 4
+LIMITS = Pressure(max_callers=8, max_callers_per_tenant=CAPACITY, max_turns=2, max_turns_per_tenant=1)
+def asked(tenant: str, amount: int) -> dict[str, Any]:
+    """A request of its own: in this shop order and amount say which refund it is."""
+    return {**request(amount, f"req_{amount}"), "tenant_id": tenant}
+
+
+async def opened(path: Path, stores: str) -> tuple[TestWorld, Gate]:
+    """A world behind a gate, and in it a second tenant with the same people and the same pack."""
+    world = await open_world(path, stores=stores, clock=SystemClock())
+    gate = Gate(LIMITS, world.clock)
+    world.deployment.ports = replace(world.deployment.ports, admission=gate)
+    where = path / "directory.json"
+    known = json.loads(where.read_text("utf-8"))
+    where.write_text(json.dumps({**known, QUIET: known[TENANT]}), "utf-8")
+    pack, graph = example("pack.json"), example("graph.json")
+    pack["pack_meta"]["tenant"] = QUIET
+    envelope = seal(PACK_TYPE, canonical(pack), world.keys, "pack")
+    await world.deployment.catalog(QUIET).publish(envelope, by="test", at_us=world.clock.now_us(), salt=os.urandom)
+    await world.stores.graph(QUIET).put(graph["nodes"], graph["edges"])
+    return world, gate
+
+
+@dataclass
+class Seen:
+    """What the callers were told, and how full it was at worst."""
+
+    ended: dict[tuple[str, int], str] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+
+    async def call(self, world: TestWorld, tenant: str, amount: int) -> None:
+        """Ask until it is taken, as a client does; waiting less than it was told makes the load worse."""
+        while True:
+            try:
+                view = await world.invoke(asked(tenant, amount))
+            except Overloaded as refusal:
+                assert refusal.retry_after_ms > 0
+                self.refused[tenant] += 1
+                await asyncio.sleep(0.02)
+            else:
+                self.ended[tenant, amount] = view.state
+                return
+
+    async def watch(self, gate: Gate) -> None:
+        while True:
+            for name, size in (("callers", gate.callers), ("driving", gate.driving)):
+                self.most[name] = max(self.most[name], size)
+            await asyncio.sleep(0.001)
+
+
+async def storm(world: TestWorld, gate: Gate, noisy: range, quiet: range) -> Seen:
+    """All noisy callers at once; the quiet tenant asks one thing after the other."""
+    seen = Seen()
+
+    async def quietly() -> None:
+        for amount in quiet:
+            await seen.call(world, QUIET, amount)
+
+    watching = asyncio.ensure_future(seen.watch(gate))
+    await asyncio.gather(quietly(), *(seen.call(world, TENANT, amount) for amount in noisy))
+    watching.cancel()
+    return seen
+
+
+async def check_nothing_is_lost_or_twice(world: TestWorld, seen: Seen, noisy: range, quiet: range) -> None:
+    assert seen.ended == {(TENANT, one): "completed" for one in noisy} | {(QUIET, one): "completed" for one in quiet}
+    assert sorted(one["amount_inr"] for one in world.refunds()) == sorted([*noisy, *quiet])
+    for tenant, amounts in ((TENANT, noisy), (QUIET, quiet)):
+        index = await world.stores.tenant(tenant).read(INDEX)
+        assert Counter(line.kind for line in index) == {"run.indexed": len(amounts), "run.closed": len(amounts)}
+
+
+@pytest.mark.requirement("R-OVERLOADED", "R-FAIR")
+@pytest.mark.parametrize("stores", ["sqlite", "postgres"])
+def test_ten_times_the_load_is_bounded_and_a_quiet_tenant_is_never_refused(
+    tmp_path: Path, stores: str, request: pytest.FixtureRequest
+) -> None:
+    kept = request.getfixturevalue("database").app if stores == "postgres" else stores
+    noisy, quiet = range(1, 1 + 10 * CAPACITY), range(100, 104)
+
+    async def act() -> None:
+        world, gate = await opened(tmp_path, kept)
+        seen = await storm(world, gate, noisy, quiet)
+        assert seen.refused[TENANT] >= 9 * CAPACITY
+        assert seen.refused[QUIET] == 0
+        assert seen.most["callers"] <= CAPACITY + 1
+        assert seen.most["driving"] <= 2
+        assert (gate.callers, gate.driving) == (0, 0)
+        await check_nothing_is_lost_or_twice(world, seen, noisy, quiet)
+        world.close()
+
+    run(act())
+
+
+@pytest.mark.requirement("R-OVERLOADED")
+def test_a_refused_request_leaves_nothing_behind_and_may_be_sent_again(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, gate = await opened(tmp_path, "memory")
+        with ExitStack() as full:
+            for _ in range(CAPACITY):
+                full.enter_context(gate.caller(TENANT))
+            with pytest.raises(Overloaded):
+                await world.invoke(asked(TENANT, 1))
+        store = world.stores.tenant(TENANT)
+        assert (await store.read(INDEX), await store.scan("requests")) == ([], [])
+        assert (await world.invoke(asked(TENANT, 1))).state == "completed"
+
+    run(act())
+
+
+@pytest.mark.requirement("R-OVERLOADED")
+def test_a_flood_of_refusals_takes_no_memory(tmp_path: Path) -> None:
+    async def flood(world: TestWorld, count: int) -> None:
+        for number in range(count):
+            with pytest.raises(Overloaded):
+                await world.invoke(asked(f"tenant_{number}", 1))
+
+    async def act() -> None:
+        world, gate = await opened(tmp_path, "memory")
+        with ExitStack() as full:
+            for number in range(LIMITS.max_callers):
+                full.enter_context(gate.caller(f"other_{number}"))
+            await flood(world, 10)
+            tracemalloc.start()
+            try:
+                await flood(world, 300)
+                gc.collect()
+                left_bytes = tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+        assert left_bytes < 100 * 300
+        assert set(world.deployment.tenants()) <= {TENANT, QUIET}
+
+    run(act())
+
+
+@pytest.mark.requirement("R-QUOTA")
+def test_past_its_quota_a_tenant_begins_no_run_and_still_gets_the_answers_of_those_it_has(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, gate = await opened(tmp_path, "memory")
+        gate = Gate(replace(LIMITS, max_new_runs_per_minute_per_tenant=1), world.clock)
+        world.deployment.ports = replace(world.deployment.ports, admission=gate)
+        first = await world.invoke(asked(TENANT, 1))
+        with pytest.raises(Overloaded) as raised:
+            await world.invoke(asked(TENANT, 2))
+        assert 0 < raised.value.retry_after_ms <= 60_000
+        assert (await world.invoke(asked(TENANT, 1))).run_id == first.run_id
+        assert (await world.invoke(asked(QUIET, 3))).state == "completed"
+        assert len(await world.stores.tenant(TENANT).scan("requests")) == 1
+
+    run(act())

@@ -1,0 +1,216 @@
+"""The gate: bounded, fair, refused at once past its bounds, and it gives every turn back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import pytest
+
+from contextos.contracts.pressure import Pressure
+from contextos.engine.gate import Gate
+from contextos.errors import Overloaded, Unavailable
+from tests.world import run
+
+SMALL = Pressure(
+    max_callers=6, max_callers_per_tenant=4, max_turns=3, max_turns_per_tenant=2, max_new_runs_per_minute_per_tenant=3
+)
+
+
+class StandingClock:
+    at_us = 1_000_000_000
+
+    def now_us(self) -> int:
+        return self.at_us
+
+
+def gate(limits: Pressure = SMALL, clock: StandingClock | None = None) -> Gate:
+    return Gate(limits, clock or StandingClock())
+
+
+@pytest.mark.requirement("R-OVERLOADED")
+def test_a_caller_past_a_bound_is_refused_at_once_and_the_next_is_in_when_one_leaves() -> None:
+    made = gate()
+    with ExitStack() as inside:
+        for _ in range(4):
+            inside.enter_context(made.caller("noisy"))
+        with pytest.raises(Overloaded, match="4 callers of this tenant") as raised, made.caller("noisy"):
+            pass
+        assert raised.value.retry_after_ms > 0
+        assert isinstance(raised.value, Unavailable)
+        for _ in range(2):
+            inside.enter_context(made.caller("quiet"))
+        with pytest.raises(Overloaded, match="6 callers are in"), made.caller("third"):
+            pass
+        assert made.callers == 6
+    assert made.callers == 0
+    with made.caller("noisy"):
+        assert made.callers == 1
+
+
+@pytest.mark.requirement("R-QUOTA")
+def test_the_quota_of_new_runs_tells_when_the_next_is_allowed_and_keeps_to_it() -> None:
+    clock = StandingClock()
+    made = gate(clock=clock)
+    for _ in range(3):
+        made.begin("noisy")
+    with pytest.raises(Overloaded, match="3 runs within a minute") as raised:
+        made.begin("noisy")
+    made.begin("quiet")
+    assert raised.value.retry_after_ms == 20_000
+    clock.at_us += 20_000_000 - 1
+    with pytest.raises(Overloaded):
+        made.begin("noisy")
+    clock.at_us += 1
+    made.begin("noisy")
+    with pytest.raises(Overloaded):
+        made.begin("noisy")
+
+
+def test_tenants_whose_quota_is_whole_again_take_no_room() -> None:
+    clock = StandingClock()
+    made = gate(clock=clock)
+    for number in range(5_000):
+        made.begin(f"tenant_{number}")
+        clock.at_us += 1_000_000
+    assert len(made._spent_until_us) <= 1_024 + 60
+
+
+def test_no_more_runs_have_a_turn_than_are_allowed_and_every_one_gets_it() -> None:
+    made, now, most, served = gate(), Counter[str](), Counter[str](), Counter[str]()
+
+    async def drive(tenant: str, number: int) -> None:
+        async with made.turn(tenant, f"run_{number}"):
+            now[tenant] += 1
+            most[tenant], most["all"] = max(most[tenant], now[tenant]), max(most["all"], now.total())
+            await asyncio.sleep(0)
+            now[tenant] -= 1
+            served[tenant] += 1
+
+    async def act() -> None:
+        await asyncio.gather(*(drive(f"t{number % 2}", number) for number in range(60)))
+
+    run(act())
+    assert served == {"t0": 30, "t1": 30}
+    assert (most["all"], max(most["t0"], most["t1"])) == (3, 2)
+    assert made.driving == 0
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_a_quiet_tenant_does_not_wait_behind_the_queue_of_a_noisy_one() -> None:
+    made, order = gate(replace(SMALL, max_turns=1)), list[str]()
+
+    async def drive(tenant: str, number: int) -> None:
+        async with made.turn(tenant, f"run_{number}"):
+            order.append(tenant)
+            await asyncio.sleep(0)
+
+    async def act() -> None:
+        noisy = [asyncio.ensure_future(drive("noisy", number)) for number in range(50)]
+        await asyncio.sleep(0)
+        await drive("quiet", 99)
+        await asyncio.gather(*noisy)
+
+    run(act())
+    assert order.index("quiet") <= 3
+
+
+def test_a_run_that_stands_aside_lets_another_work_and_comes_back() -> None:
+    made, order = gate(replace(SMALL, max_turns=1)), list[str]()
+
+    async def slow() -> None:
+        async with made.turn("one", "run_slow"):
+            with suppress(KeyError):
+                async with made.aside("one", "run_slow"):
+                    await asyncio.sleep(0.01)
+                    raise KeyError
+            order.append("slow")
+            assert made.driving == 1
+
+    async def quick() -> None:
+        async with made.turn("one", "run_quick"):
+            order.append("quick")
+
+    async def act() -> None:
+        await asyncio.gather(slow(), quick())
+
+    run(act())
+    assert order == ["quick", "slow"]
+    assert made.driving == 0
+
+
+@pytest.mark.parametrize("held_up_in", ["waiting", "granted", "driving", "aside"])
+def test_who_is_cancelled_gives_back_what_they_had(held_up_in: str) -> None:
+    made = gate(replace(SMALL, max_turns=1))
+
+    async def drive() -> None:
+        async with made.turn("one", "run_1"):
+            if held_up_in == "aside":
+                async with made.aside("one", "run_1"):
+                    await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+    async def act() -> None:
+        with ExitStack() as stack:
+            if held_up_in == "waiting":
+                other = made.turn("two", "run_2")
+                await other.__aenter__()
+            task = asyncio.ensure_future(drive())
+            for _ in range(1 if held_up_in == "granted" else 5):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            stack.close()
+            assert made.driving == (1 if held_up_in == "waiting" else 0)
+            if held_up_in == "waiting":
+                await other.__aexit__(None, None, None)
+        async with made.turn("three", "run_3"):
+            assert made.driving == 1
+
+    run(act())
+    assert (made.driving, len(made._waiters), len(made._queue)) == (0, 0, 0)
+
+
+def test_a_turn_is_handed_over_between_the_event_loops_of_two_threads() -> None:
+    made, now, most = gate(replace(SMALL, max_turns=1, max_turns_per_tenant=1)), Counter[str](), list[int]()
+
+    async def drive(name: str) -> None:
+        for number in range(50):
+            async with made.turn(name, f"{name}_{number}"):
+                now["in"] += 1
+                most.append(now["in"])
+                await asyncio.sleep(0)
+                now["in"] -= 1
+
+    threads = [threading.Thread(target=lambda name=name: run(drive(name))) for name in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(most), max(most)) == (150, 1)
+
+
+def test_a_turn_for_a_loop_that_is_closed_goes_to_the_next() -> None:
+    made = gate(replace(SMALL, max_turns=1))
+    left = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        await made._take(("gone", "run_gone"))
+
+    async def act() -> None:
+        async with made.turn("one", "run_1"):
+            waiting = wait()
+            task = left.create_task(waiting)
+            left.call_soon(left.stop)
+            await asyncio.to_thread(left.run_forever)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            left.close()
+        async with made.turn("two", "run_2"):
+            assert made.driving == 1
+
+    run(act())
+    assert made.driving == 0

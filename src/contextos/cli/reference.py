@@ -60,7 +60,8 @@ MEANING: Final = {
     "max_callers": "requests that are being answered; the next is refused with exit code 4 (`overloaded`)",
     "max_callers_per_tenant": "the same of one tenant, so that it leaves room for others",
     "max_turns": "runs that are worked on at the same time; one that waits for an adapter does not count",
-    "max_turns_per_tenant": "the same of one tenant; the less it is of all turns, the less a tenant feels the others",
+    "max_turns_per_tenant": "the same of one tenant while another was there within a minute; the fewer, the less a "
+    "tenant feels the others",
     "max_new_runs_per_minute_per_tenant": "new runs of a tenant; past them it is refused with the time until the next",
     "breaker_failures_in_a_row": "failures of transport after which a capability is not called for a while",
     "breaker_cool_down_ms": "milliseconds until one call is let through again",

@@ -10,13 +10,14 @@ class Pressure:
     """Bounds of one process; those of a tenant hold within those of the process.
 
     A caller counts from its request to its answer. A run has a turn while it is driven, and lets others have it while
-    an adapter is asked. New runs may come at once up to the quota of a minute, and then as fast as it comes back.
+    an adapter is asked. A tenant keeps to its share of the turns where another was there within a minute. New runs may
+    come at once up to the quota of a minute, and then as fast as it comes back.
     """
 
     max_callers: int = 256
     max_callers_per_tenant: int = 64
     max_turns: int = 4
-    max_turns_per_tenant: int = 2
+    max_turns_per_tenant: int = 1
     max_new_runs_per_minute_per_tenant: int = 6_000
     breaker_failures_in_a_row: int = 5
     breaker_cool_down_ms: int = 30_000

@@ -8,10 +8,10 @@ Run = tuple[str, str]
 
 
 class FairQueue:
-    """Runs that wait to be driven, each once. No tenant has more than `per_tenant` of the drives in progress."""
+    """Runs that wait to be driven, each once. No tenant gets more than `per_tenant` of the drives in progress."""
 
     def __init__(self, *, per_tenant: int) -> None:
-        self._per_tenant = per_tenant
+        self.per_tenant = per_tenant
         self._waiting: dict[str, dict[str, None]] = {}
         self._driven: Counter[str] = Counter()
         self._length = 0
@@ -38,7 +38,7 @@ class FairQueue:
 
     def take(self) -> Run | None:
         """The next run, from now on in progress; None if none waits or every waiting tenant has its share."""
-        tenant = next((tenant for tenant in self._waiting if self._driven[tenant] < self._per_tenant), None)
+        tenant = next((tenant for tenant in self._waiting if self._driven[tenant] < self.per_tenant), None)
         if tenant is None:
             return None
         runs = self._waiting.pop(tenant)

@@ -1,7 +1,8 @@
 """`Gate`: how many callers are in this process and how many runs are driven at once, in all and for each tenant.
 
 Callers past their bound are refused at once, before anything is stored. Those within it wait for a turn, tenants in
-turn, so that one of them cannot starve another. New runs of a tenant are counted against its quota of the period.
+turn, so that one of them cannot starve another. A tenant that is alone has all turns; where another was there lately
+it keeps to its share, so that the other finds one free and works beside few. New runs are counted against a quota.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from contextos.contracts.ports import Clock
     from contextos.contracts.pressure import Pressure
 
-RETRY_AFTER_MS: Final = 1_000
+RETRY_AFTER_MS: Final = (1_000, 60_000)
+"""A refused caller is told how long callers stayed lately, within these."""
+LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
 MANY_TENANTS: Final = 1_024
 """From so many on, tenants whose quota is whole again are forgotten."""
@@ -45,6 +48,9 @@ class Gate:
         self._waiters: dict[Run, _Waiter] = {}
         self._driving = 0
         self._spent_until_us: dict[str, int] = {}
+        self._last_tenant: str | None = None
+        self._shared_until_us = 0
+        self._stay_us = 0
 
     @property
     def callers(self) -> int:
@@ -60,18 +66,23 @@ class Gate:
     def caller(self, tenant_id: str) -> Iterator[None]:
         with self._lock:
             if self._callers.total() >= self._limits.max_callers:
-                raise Overloaded("runtime", f"{self._limits.max_callers} callers are in", retry_after_ms=RETRY_AFTER_MS)
+                raise self._full(f"{self._limits.max_callers} callers are in")
             if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
-                detail = f"{self._limits.max_callers_per_tenant} callers of this tenant are in"
-                raise Overloaded("runtime", detail, retry_after_ms=RETRY_AFTER_MS)
+                raise self._full(f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
             self._callers[tenant_id] += 1
+            came_us = self._clock.now_us()
         try:
             yield
         finally:
             with self._lock:
+                self._stay_us += (max(0, self._clock.now_us() - came_us) - self._stay_us) // 8
                 self._callers[tenant_id] -= 1
                 if not self._callers[tenant_id]:
                     del self._callers[tenant_id]
+
+    def _full(self, detail: str) -> Overloaded:
+        least_ms, most_ms = RETRY_AFTER_MS
+        return Overloaded("runtime", detail, retry_after_ms=min(max(self._stay_us // 1_000, least_ms), most_ms))
 
     def begin(self, tenant_id: str) -> None:
         quota = self._limits.max_new_runs_per_minute_per_tenant
@@ -116,9 +127,18 @@ class Gate:
             assert run not in self._waiters, "a run is driven once at a time"
             self._waiters[run] = waiter
             self._queue.put(run)
+            self._share(run[0])
             self._pump()
         if not waiter.granted:
             await waiter.future
+
+    def _share(self, tenant_id: str) -> None:
+        now_us = self._clock.now_us()
+        if self._last_tenant not in (None, tenant_id):
+            self._shared_until_us = now_us + LATELY_US
+        self._last_tenant = tenant_id
+        shared = now_us < self._shared_until_us
+        self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
 
     def _leave(self, run: Run) -> bool:
         """Give back a turn, or stop waiting for one; whether there was either."""

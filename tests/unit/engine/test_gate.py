@@ -79,6 +79,44 @@ def test_tenants_whose_quota_is_whole_again_take_no_room() -> None:
     assert len(made._spent_until_us) <= 1_024 + 60
 
 
+def test_a_tenant_that_is_alone_has_every_turn_until_another_comes_and_again_a_minute_after_it_left() -> None:
+    clock = StandingClock()
+    made, most = gate(clock=clock), Counter[str]()
+
+    async def drive(tenant: str, number: int) -> None:
+        async with made.turn(tenant, f"run_{number}"):
+            most[tenant] = max(most[tenant], made.driving)
+            await asyncio.sleep(0)
+
+    async def alone() -> int:
+        most.clear()
+        await asyncio.gather(*(drive("one", number) for number in range(10)))
+        return most["one"]
+
+    async def act() -> None:
+        assert await alone() == 3
+        await drive("two", 0)
+        assert await alone() == 2
+        clock.at_us += 60_000_000
+        assert await alone() == 3
+
+    run(act())
+
+
+def test_a_refused_caller_is_told_to_come_when_those_who_are_in_have_left() -> None:
+    clock = StandingClock()
+    made = gate(clock=clock)
+    for _ in range(100):
+        with made.caller("noisy"):
+            clock.at_us += 5_000_000
+    with ExitStack() as inside:
+        for _ in range(4):
+            inside.enter_context(made.caller("noisy"))
+        with pytest.raises(Overloaded) as raised, made.caller("noisy"):
+            pass
+    assert 4_900 <= raised.value.retry_after_ms <= 5_000
+
+
 def test_no_more_runs_have_a_turn_than_are_allowed_and_every_one_gets_it() -> None:
     made, now, most, served = gate(), Counter[str](), Counter[str](), Counter[str]()
 

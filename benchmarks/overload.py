@@ -1,0 +1,129 @@
+"""A quiet tenant beside one that asks for ten times what it may: `python -m benchmarks.overload`.
+
+The quiet tenant asks one refund after the other, alone and under the noisy tenant's load in turns. The noisy one has
+ten times as many callers as `max_callers_per_tenant`, each of which comes again when it was told. One process, SQLite,
+the defaults of `[pressure]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import outside, refund_pack
+from benchmarks.bars import folder, is_quick, judge, note
+from contextos.contracts.codec import canonical
+from contextos.contracts.pressure import Pressure
+from contextos.control.artifacts import PACK_TYPE
+from contextos.deployment import Deployment
+from contextos.engine.gate import Gate
+from contextos.errors import Overloaded
+from contextos.store.clock import SystemClock
+from contextos.trust.seal import KeyRing, seal
+
+NOISY, QUIET = refund_pack.TENANT, "tenant_quiet"
+LOAD = 10
+NUMBERS = count()
+
+
+async def open_for_two(path: Path, limits: Pressure) -> tuple[Deployment, outside.Shop]:
+    """The refund for two tenants of the same pack and people, behind a gate."""
+    shop = outside.Shop(path, keyed=True)
+    deployment = await refund_pack.open_deployment(path, refund_pack.Tools(shop, "", keyed=True), 0)
+    directory = path / "directory.json"
+    known = json.loads(directory.read_text("utf-8"))
+    directory.write_text(json.dumps({**known, QUIET: known[NOISY]}), "utf-8")
+    body = refund_pack.pack(0)
+    body["pack_meta"]["tenant"] = QUIET
+    envelope = seal(PACK_TYPE, canonical(body), KeyRing.from_seed(b"b" * 32), "pack")
+    catalog = deployment.catalog(QUIET)
+    await catalog.publish(envelope, by="bench", at_us=deployment.ports.clock.now_us(), salt=os.urandom)
+    graph = json.loads((refund_pack.EXAMPLE / "graph.json").read_text("utf-8"))
+    await deployment.ports.graph(QUIET).put(graph["nodes"], graph["edges"])
+    deployment.ports = replace(deployment.ports, admission=Gate(limits, SystemClock()))
+    return deployment, shop
+
+
+def asked(tenant: str) -> dict[str, Any]:
+    return {**outside.request(next(NUMBERS), 900), "tenant_id": tenant}
+
+
+async def quiet_runs(deployment: Deployment, runs: int) -> list[float]:
+    """Milliseconds of each of `runs` requests, one after the other."""
+    taken = []
+    for _ in range(runs):
+        body, start = asked(QUIET), time.perf_counter()
+        view = await deployment.invoke(body)
+        taken.append((time.perf_counter() - start) * 1e3)
+        assert view.state == "completed", view
+        await asyncio.sleep(0.01)
+    return taken
+
+
+@asynccontextmanager
+async def load(deployment: Deployment, callers: int, told: Counter[str]) -> AsyncIterator[None]:
+    """The noisy tenant's callers, from before the first line inside to the end of it."""
+    stopped = asyncio.Event()
+
+    async def call(place: int) -> None:
+        await asyncio.sleep(place / callers / 2)
+        while not stopped.is_set():
+            body = asked(NOISY)
+            try:
+                await deployment.invoke(body)
+                told["taken"] += 1
+            except Overloaded as refusal:
+                told["refused"] += 1
+                await asyncio.sleep(refusal.retry_after_ms / 1e3)
+
+    noisy = [asyncio.ensure_future(call(place)) for place in range(callers)]
+    await asyncio.sleep(0.6)
+    try:
+        yield
+    finally:
+        stopped.set()
+        await asyncio.gather(*noisy)
+
+
+def p99(taken: list[float]) -> float:
+    return sorted(taken)[int(0.99 * len(taken))]
+
+
+async def measure(path: Path, limits: Pressure, rounds: int, runs: int) -> None:
+    deployment, shop = await open_for_two(path, limits)
+    await quiet_runs(deployment, 10)
+    callers = LOAD * limits.max_callers_per_tenant
+    idle: list[float] = []
+    loaded: list[float] = []
+    told: Counter[str] = Counter()
+    for _ in range(rounds):
+        idle += await quiet_runs(deployment, runs)
+        async with load(deployment, callers, told):
+            loaded += await quiet_runs(deployment, runs)
+    label = f"a quiet tenant beside {LOAD} times the load, p99 / its idle p99"
+    judge(label, p99(loaded) / p99(idle), 2, best=min(loaded) / min(idle), against=idle)
+    note("its p50, loaded and idle", f"{median(loaded):9.2f} ms, {median(idle):.2f} ms")
+    note("its p99, loaded and idle", f"{p99(loaded):9.2f} ms, {p99(idle):.2f} ms")
+    note(f"{callers} noisy callers", f"{told['taken']:6} taken, {told['refused']} refused with a retry time")
+    outside.close(deployment)
+    shop.close()
+
+
+def main() -> None:
+    rounds, runs = (3, 40) if is_quick() else (6, 100)
+    with folder() as name:
+        asyncio.run(measure(Path(name), Pressure(max_new_runs_per_minute_per_tenant=60_000), rounds, runs))
+
+
+if __name__ == "__main__":
+    main()

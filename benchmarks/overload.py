@@ -84,7 +84,8 @@ async def load(deployment: Deployment, callers: int, told: Counter[str]) -> Asyn
                 told["taken"] += 1
             except Overloaded as refusal:
                 told["refused"] += 1
-                await asyncio.sleep(refusal.retry_after_ms / 1e3)
+                # No two come at the same moment: clients that retry add a part of their own.
+                await asyncio.sleep(refusal.retry_after_ms / 1e3 * (1 + place / callers / 2))
 
     noisy = [asyncio.ensure_future(call(place)) for place in range(callers)]
     await asyncio.sleep(0.6)

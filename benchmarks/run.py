@@ -17,7 +17,7 @@ sys.path[0] = str(ROOT)
 
 from benchmarks.bars import MARKS, WIDTH  # noqa: E402
 
-BENCHMARKS = ("policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store")
+BENCHMARKS = ("policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload")
 
 
 def run(name: str, *, quick: bool) -> tuple[int, list[str]]:

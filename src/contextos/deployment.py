@@ -55,7 +55,7 @@ SOON_US: Final = 2_000_000
 
 
 class Open:
-    """The `Admission` of a process that bounds nothing: a command, a test, a simulation."""
+    """The `Admission` of a process that bounds nothing: a test, a simulation."""
 
     def caller(self, _tenant_id: str) -> AbstractContextManager[None]:
         return nullcontext()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from contextos.app import SETTINGS_FILE, UNSAFE, Settings, open_app
+from contextos.contracts.pressure import Pressure
 from contextos.errors import InvalidSettings, Problem
 from contextos.seams import Limits
-from contextos.settings import LIMITS, AdapterSetting, check
+from contextos.settings import LIMITS, PRESSURE, AdapterSetting, check
 
 
 def read(path: Path, text: str) -> Settings:
@@ -45,11 +46,13 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         [limits]
         max_cost_cents = 12.5
         max_replan_attempts = 0
+        [pressure]
+        max_turns = 9
     """
     assert read(tmp_path, text) == Settings(
         tmp_path, store="s.db", packs=("a", "b"), policies=(("tenant", "POLICY_X@1.0.0"),),
         unsafe=("unsafe_local_keys",), lease_ttl_s=60, adapters=(AdapterSetting("shop.py:make", "sha256:00"),),
-        limits=Limits(max_cost_cents=12.5, max_replan_attempts=0),
+        limits=Limits(max_cost_cents=12.5, max_replan_attempts=0), pressure=Pressure(max_turns=9),
     )  # fmt: skip
 
 
@@ -85,6 +88,8 @@ WRONG = [
     ('limits = 7', "/limits"), ('limits = {max_tokens = 7}', "/limits/max_tokens"), ('stores = "x"', "/stores"),
     ('limits = {max_cost_cents = 0.12345}', "/limits/max_cost_cents"), ('workspace = "/"', "/workspace"),
     ('limits = {claim_ttl_s = 3601}', "/limits/claim_ttl_s"), ('limits = {wall_clock_ms = 0}', "/limits/wall_clock_ms"),
+    ('pressure = 7', "/pressure"), ('pressure = {max_turns = 1.5}', "/pressure/max_turns"),
+    ('pressure = {turns = 7}', "/pressure/turns"),
     ('store =', ""),
 ]  # fmt: skip
 
@@ -100,14 +105,22 @@ def test_no_limit_is_anything_but_a_number_in_bounds(tmp_path: Path, name: str, 
     assert problem(tmp_path, f"[limits]\n{name} = {value}").pointer == f"/limits/{name}"
 
 
+@pytest.mark.parametrize("name", [one.name for one in fields(Pressure)])
+@pytest.mark.parametrize("value", ['"a"', "inf", "0", "-1", "true", "9007199254740993"])
+def test_no_bound_of_a_process_can_be_taken_off(tmp_path: Path, name: str, value: str) -> None:
+    assert problem(tmp_path, f"[pressure]\n{name} = {value}").pointer == f"/pressure/{name}"
+
+
 def test_every_limit_has_its_bounds_and_the_defaults_are_within() -> None:
     assert list(LIMITS) == [one.name for one in fields(Limits)]
+    assert list(PRESSURE) == [one.name for one in fields(Pressure)]
     check(Settings(Path()))
 
 
 @pytest.mark.parametrize("change", [
     {"workspace": "here"}, {"lease_ttl_s": float("nan")}, {"limits": Limits(max_tool_calls="a")}, {"limits": {}},  # type: ignore[arg-type]
-    {"limits": Limits(max_cost_cents=float("nan"))}, {"adapters": ("shop.py:make",)}, {"policies": ("tenant",)},
+    {"limits": Limits(max_cost_cents=float("nan"))}, {"adapters": ("shop.py:make",)},
+    {"pressure": Pressure(max_callers=0)}, {"pressure": Limits()}, {"policies": ("tenant",)},
 ])  # fmt: skip
 def test_settings_that_were_built_by_hand_are_held_to_the_same(tmp_path: Path, change: dict[str, Any]) -> None:
     whole = Settings(tmp_path, unsafe=("unsafe_local_directory", "unsafe_local_keys"))

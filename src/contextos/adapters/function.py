@@ -5,9 +5,9 @@ the declared cost is charged). It says no by `BusinessError`, "nothing happened"
 `LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that, an answer that is no reply
 and a timeout alike: of a write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
 
-Sync functions run in a bounded pool of threads, async ones on the loop, both within `timeout_ms`. A thread cannot be
-stopped: after a timeout it goes on, and the call may still happen. Functions named in `inline` run on the caller's
-thread without a hand-over and without a timeout, for reads that take microseconds.
+Sync functions run in a bounded pool of threads for which at most `queue_limit` calls wait, async ones on the loop, both
+within `timeout_ms`. A thread cannot be stopped: after a timeout it goes on, and the call may still happen. Functions
+named in `inline` run on the caller's thread without a hand-over and without a timeout, for reads of microseconds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContex
 from contextos.errors import ContextOSError, InvalidSettings, LostReply, Overloaded, Problem, Unavailable
 
 MAX_THREADS: Final = 32
+QUEUE_LIMIT: Final = 256
 
 Function = Callable[..., Any]
 
@@ -47,11 +48,13 @@ class FunctionAdapter:
     def __init__(
         self, definition: AdapterDefinition, functions: Mapping[str, Function],
         lookups: Mapping[str, Function] | None = None, *, inline: Collection[str] = (), threads: int = 8,
+        queue_limit: int = QUEUE_LIMIT,
     ) -> None:  # fmt: skip
         self._declared = {capability.name: capability for capability in definition.capabilities}
         self._definition, self._functions, self._lookups = definition, dict(functions), dict(lookups or {})
         self._inline = frozenset(inline)
         _refuse_misfit(definition.adapter_id, self._declared, self._functions, self._lookups, self._inline)
+        self._given_out, self._most = set[Future[Any]](), min(threads, MAX_THREADS) + queue_limit
         self._pool = ThreadPoolExecutor(min(threads, MAX_THREADS), thread_name_prefix=definition.adapter_id)
 
     def describe(self) -> AdapterDefinition:
@@ -96,7 +99,11 @@ class FunctionAdapter:
                     return await function(*given)
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
+        if len(self._given_out) >= self._most:
+            raise Overloaded(self._definition.adapter_id, "too many calls wait for its threads")
         running: Future[Any] = self._pool.submit(function, *given)
+        self._given_out.add(running)
+        running.add_done_callback(self._given_out.discard)
         waiting = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
         if done:
@@ -109,14 +116,15 @@ class FunctionAdapter:
 class _Caught:
     """Turns what foreign code raised into what the port promises. The one place where any `Exception` is caught.
 
-    An error of ours passes through, but for a lookup that is not `certain`: there it may only be a `LostReply`.
+    An error of ours passes through, but for a lookup that is not `certain`: there only `LostReply` does, and that this
+    process had no room.
     """
 
     def __init__(self, adapter_id: str, capability: CapabilityDefinition, *, certain: bool = True) -> None:
         self.capability, self._adapter_id = capability, adapter_id
         self.refusal: BusinessError | None = None
         self._certain = certain and capability.kind == "read"
-        self._ours: tuple[type[ContextOSError], ...] = (Unavailable, LostReply) if certain else (LostReply,)
+        self._ours: tuple[type[ContextOSError], ...] = (Unavailable, LostReply) if certain else (LostReply, Overloaded)
 
     def __enter__(self) -> None: ...
 

@@ -89,8 +89,9 @@ def fail(error: ContextOSError, *, as_json: bool) -> int:
             {"pointer": one.pointer, "code": one.code, "detail": safe(one.detail), "remedy": safe(one.remedy)}
             for one in problems
         ]
-    if hasattr(error, "reason"):
-        body["reason"] = error.reason
+    for name in ("reason", "retry_after_ms"):
+        if hasattr(error, name):
+            body[name] = getattr(error, name)
     lines = [safe(str(one)) for one in problems] or [safe(str(error))]
     return _failed(body, lines, as_json=as_json)
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Bounds of a local engine. Past `max_waiting` a submit is dropped, and the sweep finds the run later."""
+    """Bounds of a local engine. At most `max_waiting` runs wait, have a timer, or are tried again later, each.
+
+    Past that a hint is dropped, and the sweep finds the run later.
+    """
 
     max_drives: int = 32
     max_drives_per_tenant: int = 32
@@ -138,6 +141,8 @@ class LocalEngine:
             if earlier[0] <= when_us:
                 return
             earlier[1].cancel()
+        elif len(self._timers) >= self._limits.max_waiting:
+            return
         handle = asyncio.get_running_loop().call_later(delay_us / 1e6, self._ring, run)
         self._timers[run] = (when_us, handle)
 
@@ -224,7 +229,8 @@ class LocalEngine:
     def _retry(self, run: Run, delay_ms: int) -> None:
         if (earlier := self._retries.pop(run, None)) is not None:
             earlier.cancel()
-        self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
+        if len(self._retries) < self._limits.max_waiting:
+            self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
 
     def _try_again(self, run: Run) -> None:
         del self._retries[run]

@@ -11,7 +11,7 @@ import pytest
 
 from contextos.adapters.function import BusinessError, FunctionAdapter
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.errors import InvalidSettings, LostReply, Unavailable
+from contextos.errors import InvalidSettings, LostReply, Overloaded, Unavailable
 
 Answer = Callable[[Mapping[str, Any], CallContext], Any]
 CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 60_000)
@@ -203,6 +203,29 @@ def test_an_async_function_that_does_not_answer_in_time_is_stopped(capability: s
     with pytest.raises(heard, match="did not answer"):
         call(adapter(look=slow, act=slow), capability, SOON)
     assert stopped == [True]
+
+
+def test_more_calls_than_may_wait_for_a_thread_are_refused_at_once_as_overload() -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append(args["n"])
+        go.wait(10)
+        return {}
+
+    made = adapter(act=slow, threads=1, queue_limit=2)
+
+    async def crowd() -> list[Any]:
+        calls = [asyncio.ensure_future(made.call("act", {"n": number}, CONTEXT)) for number in range(6)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        go.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    done = asyncio.run(crowd())
+    assert [type(one) for one in done] == [AdapterReply] * 3 + [Overloaded] * 3
+    assert all(one.retry_after_ms > 0 for one in done[3:])
+    assert sorted(sent) == [0, 1, 2]
+    assert asyncio.run(made.call("act", {"n": 9}, CONTEXT)) == done[0]
 
 
 def test_a_call_that_never_got_a_thread_certainly_did_not_happen() -> None:

@@ -313,6 +313,28 @@ def test_a_submit_past_the_bound_is_dropped_and_the_sweep_finds_it() -> None:
     play(scenario)
 
 
+def test_timers_and_retries_past_the_bound_are_dropped_and_the_sweep_finds_their_runs() -> None:
+    runs = ["run_a", "run_b", "run_c", "run_d"]
+
+    async def scenario(world: World) -> None:
+        engine = world.engine(replace(LIMITS, max_waiting=2, sweep_interval_ms=20))
+        await engine.start()
+        for run in runs:
+            engine.at("acme", run, world.clock.us + 30_000_000)
+            world.script[run] = [Unavailable("store", "it is away", retry_after_ms=30)]
+        assert len(engine._timers) == 2
+        most = 0
+        for run in runs:
+            await world.wake(run)
+        while Counter(world.drives) != dict.fromkeys(runs, 2):
+            most = max(most, len(engine._retries))
+            await asyncio.sleep(0.001)
+        assert most == 2
+        await engine.stop()
+
+    play(scenario)
+
+
 def test_a_conflict_is_driven_again_and_success_starts_the_count_anew() -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(NO_SWEEP, max_conflicts=2))

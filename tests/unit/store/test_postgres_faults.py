@@ -11,7 +11,7 @@ import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
-from contextos.store import postgres_writer
+from contextos.store import postgres_connections, postgres_writer
 from contextos.store.postgres import PostgresStores
 from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
 from contextos.store.postgres_writer import GroupWriter
@@ -258,6 +258,28 @@ def test_a_full_queue_refuses_with_a_retry_time_and_what_was_queued_is_done(data
         assert len(refused) == 6
         assert {one.retry_after_ms for one in refused} == {100}
         await stores.aclose()
+
+    awaited(history())
+
+
+def test_more_readers_than_may_wait_are_refused_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_connections, "MAX_WAITING", 2)
+
+    async def history() -> None:
+        connections = Connections(database.app, limit=1)
+
+        async def read() -> int:
+            async with connections.connection() as connection:
+                await asyncio.sleep(0.01)
+                return int(await connection.fetchval("SELECT 1"))
+
+        async with connections.connection():
+            reads = [asyncio.ensure_future(read()) for _ in range(5)]
+            await asyncio.wait(reads, return_when=asyncio.FIRST_EXCEPTION)
+        done = await asyncio.gather(*reads, return_exceptions=True)
+        assert done[:2] == [1, 1]
+        assert {type(one) for one in done[2:]} == {Unavailable}
+        await connections.close()
 
     awaited(history())
 

@@ -38,6 +38,7 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "max_session_duration_ms": (1, MAX_COUNT),
 }
 """The least and the most of each limit; 0 where a deployment may allow none at all."""
+
 DRIVING: Final[Mapping[str, tuple[int, int]]] = {
     "max_drives": (1, 1000),
     "max_drives_per_tenant": (1, 1000),

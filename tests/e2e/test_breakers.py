@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,46 @@ def test_an_uncertain_payment_waits_for_the_circuit_and_is_then_found_to_have_ha
         await world.deployment.advance(TENANT, view.run_id)
         after = await world.deployment.view(TENANT, view.run_id)
         assert (after.state, shop.calls, len(world.refunds())) == ("completed", 3, 1)
+
+    run(act())
+
+
+@pytest.mark.requirement("A-BREAKER-UNCERTAIN")
+def test_a_probe_whose_time_went_by_while_it_was_announced_is_not_sent(tmp_path: Path) -> None:
+    class Slow:
+        """A store in which it takes a minute to write the state of a circuit."""
+
+        def __init__(self, store: Any, clock: ManualClock) -> None:
+            self.store, self.clock = store, clock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+        async def commit(self, batch: Any) -> None:
+            await self.store.commit(batch)
+            self.clock.at_us += 60_000_000 * any(write.collection == "breakers" for write in batch.writes)
+
+    class SlowStores:
+        def __init__(self, world: TestWorld) -> None:
+            self.stores, self.clock = world.stores, world.clock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stores, name)
+
+        def tenant(self, tenant_id: str) -> Any:
+            return Slow(self.stores.tenant(tenant_id), self.clock)
+
+    async def act() -> None:
+        world, shop = await opened(tmp_path, "adp_payments", "lookup")
+        shop.fails = "away"
+        for number in range(2):
+            await world.invoke(request(900, f"req_{number}"))
+        sent = shop.calls
+        shop.fails = ""
+        world.clock.at_us += COOL_US
+        world.deployment.ports = replace(world.deployment.ports, stores=SlowStores(world))
+        view = await world.invoke(request(900, "req_late"))
+        assert (view.state, shop.calls, world.refunds()) == ("escalated", sent, [])
 
     run(act())
 

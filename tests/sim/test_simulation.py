@@ -46,7 +46,10 @@ def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
     assert report.clean, "\n".join(map(str, report.violations))
     assert report.seeds_run == 50
     assert {"completed", "refused", "escalated", "rejected"} <= report.ends.keys()
-    named = ("sessions", "sessions out of time", "crashes", "recoveries", "settlements", "effects", "approvals asked")
+    named = (
+        "sessions", "sessions out of time", "crashes", "recoveries", "settlements", "effects", "approvals asked",
+        "circuit open",
+    )  # fmt: skip
     for name in named:
         assert report.exercised[name] > 0, name
     assert len(report.faults) > 12

@@ -32,8 +32,8 @@ class Way:
     aside: Callable[[], AbstractAsyncContextManager[None]]
 
     @asynccontextmanager
-    async def through(self, adapter_id: str, capability: str) -> AsyncIterator[None]:
-        """Make one call inside. Raises `CircuitOpen` where nothing is to be sent."""
+    async def through(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[None]:
+        """Make one call inside. Raises `CircuitOpen` where nothing is sent, `Unavailable` where it got too late."""
         if self.breakers is None:
             async with self.aside():
                 yield
@@ -45,6 +45,8 @@ class Way:
             raise CircuitOpen(f"{adapter_id}.{capability}", circuit.retry_at_us, left_ms)
         if changed:
             await self._say(place, circuit)
+            if now_us <= not_after_us < self.clock.now_us():
+                raise Unavailable(adapter_id, "its time was over before it was sent")
         try:
             async with self.aside():
                 yield
@@ -83,11 +85,11 @@ class Reached:
         return self.adapter.describe()
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        async with self.way.through(self.adapter_id, capability):
+        async with self.way.through(self.adapter_id, capability, context.not_after_us):
             return await self.adapter.call(capability, args, context)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        async with self.way.through(self.adapter_id, capability):
+        async with self.way.through(self.adapter_id, capability, context.not_after_us):
             return await self.adapter.lookup(capability, idempotency_key, context)
 
 

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import orjson
+
 from contextos import __version__
+from contextos.action.breaker import COLLECTION, Breakers
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports import Adapter
+from contextos.contracts.pressure import Pressure
 from contextos.contracts.tool import AdapterDefinition
 from contextos.deployment import Deployment, Ports
 from contextos.seams import Limits
@@ -25,6 +29,7 @@ from contextos.store.memory import MemoryStores
 
 START_US = 1_777_800_000_000_000
 UNSAFE = ("unsafe_local_approvals",)
+PRESSURE = Pressure(breaker_failures_in_a_row=2, breaker_cool_down_ms=20_000)
 
 
 class TrueClock:
@@ -91,6 +96,8 @@ class World:
     def committed(self, owner: str, batch: Batch) -> None:
         """A batch is durable."""
         self.judge.committed(owner, batch)
+        changed = [orjson.loads(one.body or b"") for one in batch.writes if one.collection == COLLECTION]
+        self.exercised.update(f"circuit {one['state']}" for one in changed)
 
     def give_up(self, host: Host) -> None:
         """Others take this process for dead, and it is not: a zombie."""
@@ -164,7 +171,9 @@ class World:
             directory=SimulatedDirectory(host), adapters=lambda _tenant: self._adapters(host), estimator=BytesDiv4(),
             pause=pause, owner=host.owner, alive=self.alive,
         )  # fmt: skip
-        return Deployment(ports=ports, limits=Limits(), runtime_version=__version__, unsafe=UNSAFE)
+        return Deployment(
+            ports=ports, limits=Limits(), runtime_version=__version__, unsafe=UNSAFE, breakers=Breakers(PRESSURE)
+        )
 
     def _adapters(self, host: Host) -> dict[str, Adapter]:
         found: dict[str, Adapter] = {}

@@ -1,6 +1,7 @@
 """A quiet tenant beside one that asks for ten times what it may: `python -m benchmarks.overload`.
 
-The quiet tenant asks one refund after the other, alone and under the noisy tenant's load in turns. The noisy one has
+The quiet tenant asks one refund after the other, alone and under the noisy tenant's load in turns, short enough that
+a neighbour on the machine falls upon both. The noisy one has
 ten times as many callers as `max_callers_per_tenant`, each of which comes again when it was told. One process, SQLite,
 the defaults of `[pressure]`.
 """
@@ -121,7 +122,7 @@ async def measure(path: Path, limits: Pressure, rounds: int, runs: int) -> None:
 
 
 def main() -> None:
-    rounds, runs = (3, 40) if is_quick() else (6, 100)
+    rounds, runs = (6, 20) if is_quick() else (20, 30)
     with folder() as name:
         asyncio.run(measure(Path(name), Pressure(max_new_runs_per_minute_per_tenant=60_000), rounds, runs))
 

@@ -49,9 +49,11 @@ def asked(circuit: Circuit, limits: Pressure, now_us: int) -> Circuit | None:
     """
     if circuit.state == "closed":
         return circuit
-    if now_us < circuit.retry_at_us:
+    cool_down_us = limits.breaker_cool_down_ms * 1_000
+    # A clock that was put back must not keep it shut for longer than it takes to cool down.
+    if 0 < circuit.retry_at_us - now_us <= cool_down_us:
         return None
-    return _moved(circuit, "half_open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
+    return _moved(circuit, "half_open", now_us, now_us + cool_down_us)
 
 
 def answered(circuit: Circuit, began_at: int, now_us: int) -> Circuit:

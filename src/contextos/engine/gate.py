@@ -89,7 +89,8 @@ class Gate:
         with self._lock:
             now_us = self._clock.now_us()
             # What each run uses up of the period comes back as time passes (the generic cell rate algorithm).
-            spent_us = max(self._spent_until_us.get(tenant_id, 0), now_us) + PERIOD_US // quota
+            # A clock that was put back must not make a tenant wait for longer than a period.
+            spent_us = min(max(self._spent_until_us.get(tenant_id, 0), now_us), now_us + PERIOD_US) + PERIOD_US // quota
             early_us = spent_us - now_us - PERIOD_US
             if early_us > 0:
                 detail = f"this tenant began {quota} runs within a minute"
@@ -137,7 +138,7 @@ class Gate:
         if self._last_tenant not in (None, tenant_id):
             self._shared_until_us = now_us + LATELY_US
         self._last_tenant = tenant_id
-        shared = now_us < self._shared_until_us
+        shared = 0 < self._shared_until_us - now_us <= LATELY_US
         self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
 
     def _leave(self, run: Run) -> bool:

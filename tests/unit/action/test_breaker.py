@@ -66,6 +66,12 @@ def test_a_probe_that_is_never_heard_of_is_followed_by_another() -> None:
     assert breakers.ask(ONE, 2 * COOL_US)[1]
 
 
+def test_a_clock_that_is_put_back_keeps_no_circuit_shut() -> None:
+    breakers = opened(at_us=3_600_000_000)
+    assert not breakers.ask(ONE, 3_600_000_000)[1]
+    assert breakers.ask(ONE, 0)[1]
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_what_began_before_a_change_of_state_tells_nothing_of_what_came_after(answer: bool) -> None:
     breakers = Breakers(LIMITS)

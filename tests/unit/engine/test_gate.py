@@ -70,6 +70,17 @@ def test_the_quota_of_new_runs_tells_when_the_next_is_allowed_and_keeps_to_it() 
         made.begin("noisy")
 
 
+def test_a_clock_that_is_put_back_makes_nobody_wait_for_longer_than_a_period() -> None:
+    clock = StandingClock()
+    made = gate(clock=clock)
+    for _ in range(3):
+        made.begin("noisy")
+    clock.at_us -= 3_600_000_000
+    with pytest.raises(Overloaded) as raised:
+        made.begin("noisy")
+    assert raised.value.retry_after_ms <= 20_000
+
+
 def test_tenants_whose_quota_is_whole_again_take_no_room() -> None:
     clock = StandingClock()
     made = gate(clock=clock)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from contextos.contracts.ports import Clock
     from contextos.contracts.pressure import Pressure
 
-RETRY_AFTER_MS: Final = (1_000, 60_000)
-"""A refused caller is told how long callers stayed lately, within these."""
+RETRY_AFTER_MS: Final = (100, 60_000)
+"""The least and the most that a refused caller is told."""
 LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
 MANY_TENANTS: Final = 1_024
-"""From so many on, tenants whose quota is whole again are forgotten."""
+"""From so many on, tenants of whom nothing is ahead are forgotten."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +51,7 @@ class Gate:
         self._last_tenant: str | None = None
         self._shared_until_us = 0
         self._stay_us = 0
+        self._told_until_us: dict[str, int] = {}
 
     @property
     def callers(self) -> int:
@@ -66,9 +67,9 @@ class Gate:
     def caller(self, tenant_id: str) -> Iterator[None]:
         with self._lock:
             if self._callers.total() >= self._limits.max_callers:
-                raise self._full(f"{self._limits.max_callers} callers are in")
+                raise self._full(tenant_id, f"{self._limits.max_callers} callers are in")
             if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
-                raise self._full(f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
+                raise self._full(tenant_id, f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
             self._callers[tenant_id] += 1
             came_us = self._clock.now_us()
         try:
@@ -80,9 +81,18 @@ class Gate:
                 if not self._callers[tenant_id]:
                     del self._callers[tenant_id]
 
-    def _full(self, detail: str) -> Overloaded:
+    def _full(self, tenant_id: str, detail: str) -> Overloaded:
+        """Each refused caller of a tenant is told a time of its own, as far apart as places become free.
+
+        So they come back about as fast as they can be taken, and refusing them does not become the load.
+        """
         least_ms, most_ms = RETRY_AFTER_MS
-        return Overloaded("runtime", detail, retry_after_ms=min(max(self._stay_us // 1_000, least_ms), most_ms))
+        now_us = self._clock.now_us()
+        apart_us = self._stay_us // self._limits.max_callers_per_tenant
+        at_us = min(max(self._told_until_us.get(tenant_id, 0), now_us) + apart_us, now_us + most_ms * 1_000)
+        self._told_until_us = _current(self._told_until_us, now_us)
+        self._told_until_us[tenant_id] = at_us
+        return Overloaded("runtime", detail, retry_after_ms=max((at_us - now_us) // 1_000, least_ms))
 
     def begin(self, tenant_id: str) -> None:
         quota = self._limits.max_new_runs_per_minute_per_tenant
@@ -95,8 +105,7 @@ class Gate:
             if early_us > 0:
                 detail = f"this tenant began {quota} runs within a minute"
                 raise Overloaded("runtime", detail, retry_after_ms=-(-early_us // 1000))
-            if len(self._spent_until_us) >= MANY_TENANTS:
-                self._spent_until_us = {name: at for name, at in self._spent_until_us.items() if at > now_us}
+            self._spent_until_us = _current(self._spent_until_us, now_us)
             self._spent_until_us[tenant_id] = spent_us
 
     @asynccontextmanager
@@ -166,6 +175,13 @@ class Gate:
                 continue
             waiter.granted = True
             self._driving += 1
+
+
+def _current(until_us: dict[str, int], now_us: int) -> dict[str, int]:
+    """What is still ahead; looked at only where there is much of it."""
+    if len(until_us) < MANY_TENANTS:
+        return until_us
+    return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
 
 
 def _grant(future: asyncio.Future[None]) -> None:

@@ -200,6 +200,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "memory list",
         "memory review",
         "simulate",
+        "breakers",
         "resume",
         "worker",
         "dead-letters",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_MS: Final = (100, 60_000)
 """The least and the most that a refused caller is told."""
+FIRST_STAY_US: Final = 1_000_000
+"""How long a tenant's callers are taken to stay while none of them has left."""
 LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
 MANY_TENANTS: Final = 1_024
@@ -50,7 +52,7 @@ class Gate:
         self._spent_until_us: dict[str, int] = {}
         self._last_tenant: str | None = None
         self._shared_until_us = 0
-        self._stay_us = 0
+        self._stay_us: dict[str, int] = {}
         self._told_until_us: dict[str, int] = {}
 
     @property
@@ -76,10 +78,11 @@ class Gate:
             yield
         finally:
             with self._lock:
-                self._stay_us += (max(0, self._clock.now_us() - came_us) - self._stay_us) // 8
+                before_us = self._stay_us.get(tenant_id, FIRST_STAY_US)
+                self._stay_us[tenant_id] = before_us + (max(0, self._clock.now_us() - came_us) - before_us) // 8
                 self._callers[tenant_id] -= 1
                 if not self._callers[tenant_id]:
-                    del self._callers[tenant_id]
+                    del self._callers[tenant_id], self._stay_us[tenant_id]
 
     def _full(self, tenant_id: str, detail: str) -> Overloaded:
         """Each refused caller of a tenant is told a time of its own, as far apart as places become free.
@@ -88,7 +91,7 @@ class Gate:
         """
         least_ms, most_ms = RETRY_AFTER_MS
         now_us = self._clock.now_us()
-        apart_us = self._stay_us // self._limits.max_callers_per_tenant
+        apart_us = self._stay_us.get(tenant_id, FIRST_STAY_US) // self._limits.max_callers_per_tenant
         at_us = min(max(self._told_until_us.get(tenant_id, 0), now_us) + apart_us, now_us + most_ms * 1_000)
         self._told_until_us = _current(self._told_until_us, now_us)
         self._told_until_us[tenant_id] = at_us

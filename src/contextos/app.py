@@ -95,7 +95,22 @@ class App:
 
 
 async def open_app(settings: Settings) -> App:
-    """Build a deployment from its settings: it starts whole or not at all.
+    """Build a deployment from its settings and publish its packs: it starts whole or not at all.
+
+    Raises:
+        InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
+        StoreRestored: the store was restored from a backup and nobody said so.
+    """
+    app = await open_as_it_is(settings)
+    with ExitStack() as on_failure:
+        on_failure.callback(app.close)
+        await publish_all(app)
+        on_failure.pop_all()
+    return app
+
+
+async def open_as_it_is(settings: Settings) -> App:
+    """The same with nothing published: for who looks at a store before anything acts on it.
 
     Raises:
         InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
@@ -131,12 +146,7 @@ async def open_app(settings: Settings) -> App:
     engine = LocalEngine(
         deployment.advance, stores, clock, orphans=partial(due_now, deployment), witness=tell, beat=deployment.beat
     )
-    app = App(settings, deployment, stores, owner, engine, keys, witnessing)
-    with ExitStack() as on_failure:
-        on_failure.callback(app.close)
-        await publish_all(app)
-        on_failure.pop_all()
-    return app
+    return App(settings, deployment, stores, owner, engine, keys, witnessing)
 
 
 async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Owner | LeasedOwner]:
@@ -268,5 +278,5 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
 
 __all__ = [
     "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "migrate", "migrate_queue",
-    "open_app", "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
+    "open_app", "open_as_it_is", "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
 ]  # fmt: skip

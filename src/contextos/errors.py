@@ -18,6 +18,7 @@ must do::
     |   +-- ChainBroken         trust.ledger, trust.heads; names the entry                  exit 3
     |   +-- SignatureInvalid    trust.seal; bytes and signature disagree, or key unknown    exit 3
     |   +-- UnknownSemantics    trust.ledger; written by a runtime that we are not          exit 3
+    |   +-- StoreRestored       store; a database that was restored and nobody said so      exit 3
     +-- Conflict                store; a compare-and-set lost; advance the run again        exit 4
     +-- Unavailable             adapters, store; not done, or not known: read, then again   exit 4
     |   +-- Overloaded          engine, store, adapters; no room, nothing stored: later     exit 4
@@ -152,6 +153,12 @@ class UnknownSemantics(Integrity):
     """A run was written under semantics that this runtime does not know."""
 
     code = "unknown_semantics"
+
+
+class StoreRestored(Integrity):
+    """The database is not where it was: nothing acts on it until an operator says that it was restored."""
+
+    code = "store_restored"
 
 
 class Conflict(ContextOSError):

@@ -2,23 +2,44 @@
 
 `index` and `control` are chained but nobody outside holds their heads, so who owns the store can cut them, and a run
 with them, and make all that is left fit. Against a witness the cut shows; without one it is not provable.
+
+A restore is a cut that an operator stands for (`restoring`). From then on heads are witnessed under the stream's name
+with the number of the restore (`index@1`), and the first of them says what was kept: of what was witnessed before,
+more is gone and is counted, and everything else must still hold. Only the runtime's key begins a new number, so the
+store's owner cannot pass a cut off as a restore.
 Source: shared/design/journal.md; shared/design/architecture.md, "Tenancy".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
-from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead
-from contextos.contracts.ports import Clock, Keys, Stores, Witness
+from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead, genesis
+from contextos.contracts.ports import Clock, Keys, Store, Stores, Witness
 from contextos.errors import ChainBroken
 from contextos.trust.chain import verify_chain
 from contextos.trust.heads import head_payload, is_signed
 
 STREAMS: Final = (INDEX, CONTROL)
+_NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
+
+
+class Restoration(NamedTuple):
+    """What a restore left of a stream: `kept` entries of the `witnessed` ones; the others are `gone`."""
+
+    number: int
+    stream: str
+    kept: int
+    witnessed: int
+    at_us: int
+
+    @property
+    def gone(self) -> int:
+        return max(self.witnessed - self.kept, 0)
 
 
 @dataclass(slots=True)
@@ -62,6 +83,39 @@ class Witnessing:
             raise broken
         return len(moved)
 
+    async def left(self, tenant_id: str) -> list[WitnessedHead]:
+        """What a restore left of the tenant's streams, signed; empty where the witness knows nothing of the tenant.
+
+        Raises:
+            ChainBroken: what is left does not chain, or the witness holds a head that the runtime never signed.
+            Unavailable: the witness or the store did not answer.
+        """
+        heads = await self.witness.heads(tenant_id)
+        for head in heads:
+            _must_be_ours(head, self.keys)
+        number = 1 + max((_number(head) for head in heads), default=0)
+        return [await self._left(tenant_id, stream, number, heads) for stream in STREAMS] if heads else []
+
+    async def accept(self, tenant_id: str, left: Sequence[WitnessedHead]) -> list[Restoration]:
+        """Witness that `left` is what a restore left, and say what is gone. Raises `Unavailable`: say it again."""
+        if left:
+            await self.witness.put(left)
+            self._asked.discard(tenant_id)
+        numbers = {_number(head) for head in left}
+        return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
+
+    async def _left(
+        self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]
+    ) -> WitnessedHead:  # fmt: skip
+        """Where a stream stands before the first entry that it contradicts the witness about."""
+        entries = await self.stores.tenant(tenant_id).read(stream)
+        verify_chain(tenant_id, stream, entries)
+        limits = _limits(heads)
+        wrong = [head.seq for head in heads if _of(head)[0] == stream and head.seq <= limits[head.stream]
+                 and head.seq and (head.seq > len(entries) or entries[head.seq - 1].hash != head.hash)]  # fmt: skip
+        kept = min([len(entries), *(seq - 1 for seq in wrong)])
+        return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
+
     def _learn(self, heads: Iterable[WitnessedHead]) -> None:
         """Keep the furthest head of each stream: two who tell at once may put theirs in any order."""
         for head in heads:
@@ -74,50 +128,119 @@ class Witnessing:
         if tenant_id not in self._asked:
             self._learn(await self.witness.heads(tenant_id))
             self._asked.add(tenant_id)
-        store, moved = self.stores.tenant(tenant_id), []
-        for stream in STREAMS:
-            told = self._told.get((tenant_id, stream))
-            entries = await store.read(stream, after=told.seq - 1 if told else 0)
-            if told:
-                _must_be_ours(told, self.keys)
-                _must_hold(told, {entry.seq: entry for entry in entries[:1]})
-                verify_chain(tenant_id, stream, entries[1:], after=entries[0])
-            else:
-                verify_chain(tenant_id, stream, entries)
-            if entries and (told is None or entries[-1].seq > told.seq):
-                moved.append(self._signed(entries[-1]))
-        return moved
+        names = {stream: stream for stream in STREAMS}
+        for head in sorted((one for (tenant, _), one in self._told.items() if tenant == tenant_id), key=_number):
+            names[_of(head)[0]] = head.stream
+        store = self.stores.tenant(tenant_id)
+        moved = [await self._grown(store, tenant_id, stream, name) for stream, name in names.items()]
+        return [head for head in moved if head]
 
-    def _signed(self, last: Entry) -> WitnessedHead:
-        kid, signature = self.keys.sign("head", head_payload(last.tenant, last.run, last.seq, last.hash))
-        return WitnessedHead(
-            last.tenant, last.run, last.seq, last.hash, kid, signature.hex(), self.clock.now_us()
-        )  # fmt: skip
+    async def _grown(self, store: Store, tenant_id: str, stream: str, name: str) -> WitnessedHead | None:
+        told = self._told.get((tenant_id, name))
+        if told:
+            _must_be_ours(told, self.keys)
+        if told is None or told.seq == 0:
+            entries = await store.read(stream)
+            verify_chain(tenant_id, stream, entries)
+        else:
+            entries = await store.read(stream, after=told.seq - 1)
+            _must_hold(told, {entry.seq: entry for entry in entries[:1]})
+            verify_chain(tenant_id, stream, entries[1:], after=entries[0])
+        if not entries or (told and entries[-1].seq <= told.seq):
+            return None
+        return self._signed(tenant_id, name, entries[-1].seq, entries[-1].hash)
+
+    def _signed(self, tenant_id: str, name: str, seq: int, head: str) -> WitnessedHead:
+        kid, signature = self.keys.sign("head", head_payload(tenant_id, name, seq, head))
+        return WitnessedHead(tenant_id, name, seq, head, kid, signature.hex(), self.clock.now_us())
 
 
 def verify_witnessed(
-    tenant_id: str, streams: Mapping[str, Sequence[Entry]], heads: Iterable[WitnessedHead], keys: Keys
+    tenant_id: str, streams: Mapping[str, Sequence[Entry]], heads: Sequence[WitnessedHead], keys: Keys
 ) -> None:
-    """Hold a tenant's own streams against what was witnessed of them.
+    """Hold a tenant's own streams against what was witnessed of them and no restore took away.
 
     Raises:
         ChainBroken: naming the first entry that is gone or another; or a head that the runtime never signed.
     """
     for head in heads:
-        if head.tenant != tenant_id or head.stream not in streams:
+        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream) or _of(head)[0] not in streams:
             raise ChainBroken(head.stream[:64], head.seq, "was witnessed of another tenant or of no such stream")
         _must_be_ours(head, keys)
-        _must_hold(head, {entry.seq: entry for entry in streams[head.stream][head.seq - 1 : head.seq]})
+    limits = _limits(heads)
+    for head in heads:
+        if head.seq <= limits[head.stream]:
+            _must_hold(head, {entry.seq: entry for entry in streams[_of(head)[0]][max(head.seq - 1, 0) : head.seq]})
+
+
+def reach(heads: Iterable[WitnessedHead]) -> dict[str, int]:
+    """How far each stream was witnessed since it was restored last."""
+    furthest: dict[str, tuple[int, int]] = {}
+    for head in heads:
+        stream, number = _of(head)
+        furthest[stream] = max(furthest.get(stream, (0, 0)), (number, head.seq))
+    return {stream: seq for stream, (_, seq) in furthest.items()}
+
+
+def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
+    """What restores left, as they were witnessed, in their order."""
+    known: dict[str, dict[int, list[WitnessedHead]]] = {}
+    for head in heads:
+        stream, number = _of(head)
+        known.setdefault(stream, {}).setdefault(number, []).append(head)
+    made: list[Restoration] = []
+    for stream, by_number in known.items():
+        reach = 0
+        for number, same in sorted(by_number.items()):
+            first = min(same, key=lambda head: head.seq)
+            if number:
+                made.append(Restoration(number, stream, first.seq, reach, first.at_us))
+            reach = max(head.seq for head in same)
+    return sorted(made)
+
+
+def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
+    """Up to which entry the heads under a name must hold: what the restores after it kept."""
+    cuts: dict[tuple[str, int], int] = {}
+    for head in heads:
+        place = _of(head)
+        cuts[place] = min(cuts.get(place, head.seq), head.seq)
+    return {
+        head.stream: min(
+            (kept for (stream, number), kept in cuts.items() if stream == _of(head)[0] and number > _number(head)),
+            default=2**63,
+        )
+        for head in heads
+    }
+
+
+def _of(head: WitnessedHead) -> tuple[str, int]:
+    """The stream of a head, and how many restores came before it."""
+    named = _NAME.fullmatch(head.stream)
+    return (named[1], int(named[2] or 0)) if named else (head.stream, 0)
+
+
+def _number(head: WitnessedHead) -> int:
+    return _of(head)[1]
+
+
+def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) -> str:
+    return entries[seq - 1].hash if seq else genesis(tenant_id, stream)
 
 
 def _must_be_ours(head: WitnessedHead, keys: Keys) -> None:
-    if head.seq < 1 or not is_signed((head.seq, head.hash, head.kid, head.signature), head.tenant, head.stream, keys):
+    named = _NAME.fullmatch(head.stream)
+    known = named and head.seq >= (0 if named[2] else 1)
+    if not known or not is_signed((head.seq, head.hash, head.kid, head.signature), head.tenant, head.stream, keys):
         raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with a signature that is none")
 
 
 def _must_hold(head: WitnessedHead, there: Mapping[int, Entry]) -> None:
     when = datetime.fromtimestamp(head.at_us / 1e6, UTC).isoformat(timespec="seconds")
+    stream = _of(head)[0]
+    if head.seq == 0:
+        return
     if head.seq not in there:
-        raise ChainBroken(head.stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}")
+        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}")
     if there[head.seq].hash != head.hash:
-        raise ChainBroken(head.stream, head.seq, f"of `{head.tenant}` is not what was witnessed at {when}")
+        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is not what was witnessed at {when}")

@@ -79,7 +79,10 @@ class Delivery:
         """
         definition, mode = capability.definition, "send"
         claimed: Write | None = None
-        first_us = self.journal.now_us
+        first_us, began_us = self.journal.now_us, self.journal.log()[0].at_us
+        if definition.kind == "write" and idempotency.began_before(act, began_us):
+            # It may have been sent after the backup, at any time since the run began, and nothing here knows of it.
+            mode, first_us = "reconcile", began_us
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempt_key = f"{key}/{attempt}"
             not_after_us = self._not_after_us(capability)
@@ -97,7 +100,7 @@ class Delivery:
                         self.journal.run_id, capability.capability_id, envelope.idempotency_key, envelope.args,
                         act["version"], envelope.tool_call_id,
                     )  # fmt: skip
-                    unhindered = idempotency.unhindered(self.journal.run_id, capability, envelope.idempotency_key)
+                    unhindered = idempotency.unhindered(self.journal.run_id, capability, envelope.idempotency_key, act)
                     self.journal.stage(claimed, *_consumed(approval), *unhindered, *still)
             if definition.kind == "write" or capability.adapter.external:
                 await self.journal.commit()

@@ -301,6 +301,8 @@ async def approved(at: Station, governed: Governed) -> Governed | Refusal:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if act["denied"] or act["state"] != "free":
         return Refusal("blocked", "approval_void", "the act was denied or done meanwhile")
+    if not idempotency.in_one_epoch(governed.act, act):
+        return Refusal("blocked", "approval_void", "since it was asked the store was restored from a backup")
     return replace(governed, approval=redeemed, act=act, decision=again)
 
 

@@ -1,20 +1,21 @@
 """The idempotency table: which act a call is, what is known of it, and who may do it. One statement arbitrates.
 
 An act's document is `keys/<capability>/<key>`; a denial's is `denials/<capability>/<definition>/<key>`; a request to
-cancel the run is `cancels/<run>`. All are read in one recorded answer before anybody is asked or anything is sent.
+cancel the run is `cancels/<run>`; the store's epoch is `epoch/store`. All are read in one recorded answer before
+anybody is asked or anything is sent.
 Source: shared/design/contracts.md, "idempotency key", "A denial is final".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
 
 from contextos.contracts.codec import content_address
 from contextos.contracts.ids import idempotency_key
-from contextos.contracts.journal import Parked, Write
+from contextos.contracts.journal import EPOCH, Document, Parked, Write
 from contextos.contracts.ports import Clock, Journal, Store
 from contextos.contracts.scope import Capability, RunScope, Session, StepCall
 from contextos.contracts.tool import Idempotency, ToolResultEnvelope
@@ -65,8 +66,10 @@ async def look_up(
         cancelled = await store.scan("cancels", key=journal.run_id)
         denied = await store.scan("denials", key=denial_key(capability, key))
         acts = await store.scan("keys", key=f"{capability.capability_id}/{key}")
+        epochs = await store.scan(EPOCH[0], key=EPOCH[1])
         answer: dict[str, Any] = {
             "cancelled": bool(cancelled), "denied": bool(denied), "state": "free", "version": 0, "mutations": [],
+            "epoch": _epoch(epochs),
         }  # fmt: skip
         if acts:
             act = orjson.loads(acts[0].body)
@@ -99,9 +102,32 @@ def claim(run_id: str, capability_id: str, key: str, args: Any, version: int, to
     return Write("keys", f"{capability_id}/{key}", version, orjson.dumps(body))
 
 
-def unhindered(run_id: str, capability: Capability, key: str) -> tuple[Write, Write]:
-    """Checks that ride with the claim: no cancel and no denial came between the look-up and this commit."""
-    return Write("cancels", run_id, 0, None), Write("denials", denial_key(capability, key), 0, None)
+def unhindered(run_id: str, capability: Capability, key: str, act: Mapping[str, Any]) -> tuple[Write, ...]:
+    """Checks that ride with the claim: no cancel, denial or restore came between the look-up and this commit."""
+    checks = (Write("cancels", run_id, 0, None), Write("denials", denial_key(capability, key), 0, None))
+    return (*checks, Write(*EPOCH, act["epoch"]["version"], None)) if "epoch" in act else checks
+
+
+def _epoch(found: Sequence[Document]) -> dict[str, Any]:
+    """The epoch of the store as a look-up records it; old journals hold none."""
+    if not found:
+        return {"id": "", "version": 0, "since_us": 0}
+    said = orjson.loads(found[0].body)
+    return {"id": said["id"], "version": found[0].version, "since_us": said["at_us"]}
+
+
+def in_one_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two look-ups saw the store in the same epoch. One of before there were epochs saw the first."""
+    return bool(_id_of(before) == _id_of(now))
+
+
+def _id_of(act: Mapping[str, Any]) -> str:
+    return str(act["epoch"]["id"]) if "epoch" in act else ""
+
+
+def began_before(act: Mapping[str, Any], first_us: int) -> bool:
+    """Whether what began at `first_us` is older than the store's epoch: what it did after the backup is not known."""
+    return "epoch" in act and first_us <= int(act["epoch"]["since_us"])
 
 
 def conclude(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:

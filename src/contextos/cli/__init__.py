@@ -21,6 +21,7 @@ from contextos.cli import (
     memory,
     migrating,
     requests,
+    restoring,
     runs,
     sessions,
     simulate,
@@ -68,6 +69,7 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     "dead-letters": (working.dead_letters, "contextos dead-letters"),
     "retry": (working.retry, "contextos retry req_dead"),
     "migrate": (migrating.migrate, "contextos migrate"),
+    "restored": (restoring.restored, "contextos restored --by user_operator_5"),
 }
 """Every command with its example, which the docs test runs in a workspace of `contextos demo --keep`."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,11 +17,15 @@ from contextos.cli.opening import (
     TenantOption,
     WorkspaceOption,
     about,
+    looking,
     read_file,
     within,
 )
 from contextos.cli.terminal import give
 from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.witnessing import Restoration
 
 TrustedKeyOption = Annotated[
     list[str] | None,
@@ -82,13 +87,15 @@ def verify(
     if witness and not witness.is_file():
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
     if file is not None:
-        streams, told, there = _covered(file, trusted_key or [], workspace, tenant), None, False
+        streams, told, there, past = _covered(file, trusted_key or [], workspace, tenant), None, False, []
     else:
-        streams, told, there = within(workspace, tenant, partial(_stored, witness))
+        streams, told, there, past = looking(workspace, tenant, partial(_stored, witness))
     total = sum(one["entries"] for one in streams)
     lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
     lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told, there)]
-    give({"verified": streams} | ({} if told is None else {"witnessed": told}), lines, as_json=as_json)
+    lines += [restored_line(one) for one in past]
+    document = {"witnessed": told, "restored": [restored_document(one) for one in past]}
+    give({"verified": streams} | ({} if told is None else document), lines, as_json=as_json)
     return 0
 
 
@@ -128,18 +135,27 @@ async def _stored(witness: Path | None, session: Session) -> Any:
     """The tenant's verified streams, and how far each of its own was witnessed."""
     from contextos.app import witness_at
     from contextos.audit import verify_tenant
+    from contextos.witnessing import reach, restorations
 
     known = witness_at(witness) if witness else session.app.witnessing and session.app.witnessing.witness
     # What was witnessed is read first: the streams may grow meanwhile and must not shrink.
     heads = await known.heads(session.tenant_id) if known else ()
     verified = await verify_tenant(session.store, session.tenant_id, session.app.keys, heads)
-    told: dict[str, int] = {}
-    for head in heads:
-        told[head.stream] = max(told.get(head.stream, 0), head.seq)
-    return [
-        {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
-        for one in verified
-    ], told, bool(known)
+    return (
+        [
+            {
+                "stream": one.stream,
+                "entries": one.entries,
+                "head": one.head,
+                "erased": list(one.erased),
+                "ended": one.ended,
+            }
+            for one in verified
+        ],
+        reach(heads),
+        bool(known),
+        restorations(heads),
+    )
 
 
 def _truncation(told: dict[str, int] | None, there: bool) -> list[str]:
@@ -150,6 +166,17 @@ def _truncation(told: dict[str, int] | None, there: bool) -> list[str]:
         why = "the witness knows nothing of this tenant" if there else "there is no witness"
         return [f"truncation of index and control: not provable, {why}"]
     return ["witnessed: " + ", ".join(f"{stream} up to entry {seq}" for stream, seq in sorted(told.items()))]
+
+
+def restored_line(one: Restoration) -> str:
+    """What a restore left of a stream, as a person reads it."""
+    when = datetime.fromtimestamp(one.at_us / 1e6, UTC).isoformat(timespec="seconds")
+    return f"restored at {when}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
+
+
+def restored_document(one: Restoration) -> dict[str, Any]:
+    """The same for programs."""
+    return {**one._asdict(), "gone": one.gone}
 
 
 def _user() -> str:

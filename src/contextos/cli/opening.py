@@ -117,6 +117,32 @@ def within(workspace: Path, tenant: str | None, act: Callable[[Session], Awaitab
     return asyncio.run(inside())
 
 
+def looking(workspace: Path, tenant: str, act: Callable[[Session], Awaitable[T]]) -> T:
+    """The same for who looks at a store as it is: nothing is published and nothing is asked of the witness before.
+
+    Raises:
+        ContextOSError: the workspace cannot be opened, or whatever `act` raises.
+    """
+    import asyncio
+
+    from contextos.app import Settings, open_as_it_is
+
+    async def inside() -> T:
+        settings = Settings.read(workspace)
+        tenant_id = tenant or only_tenant(workspace / settings.directory)
+        app = await open_as_it_is(settings)
+        try:
+            done = await act(Session(app, tenant_id))
+            if app.witnessing:
+                with _warning(Unavailable, ChainBroken):
+                    await app.witnessing.tell([tenant_id])
+            return done
+        finally:
+            app.close()
+
+    return asyncio.run(inside())
+
+
 @contextmanager
 def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
     """What is done is done, and the next command looks again: say so and go on."""

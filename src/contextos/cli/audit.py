@@ -73,8 +73,8 @@ def verify(
     ] = None,
     trusted_key: TrustedKeyOption = None,
     witness: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A copy of the witness, instead of the one in the settings.")
-    ] = None,
+        str, typer.Option(metavar="FILE|URL", help="A copy of the witness, instead of the one in the settings.")
+    ] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -84,8 +84,12 @@ def verify(
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
     if file is not None and witness:
         raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
-    if witness and not witness.is_file():
+    if witness and "://" not in witness and not Path(witness).is_file():
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
+    if witness:
+        from contextos.settings import check_witness
+
+        check_witness(witness)
     if file is not None:
         streams, told, there, past = _covered(file, trusted_key or [], workspace, tenant), None, False, []
     else:
@@ -131,13 +135,13 @@ def export(
     return 0
 
 
-async def _stored(witness: Path | None, session: Session) -> Any:
+async def _stored(witness: str, session: Session) -> Any:
     """The tenant's verified streams, and how far each of its own was witnessed."""
     from contextos.app import witness_at
     from contextos.audit import verify_tenant
     from contextos.witnessing import reach, restorations
 
-    known = witness_at(witness) if witness else session.app.witnessing and session.app.witnessing.witness
+    known = witness_at(witness, Path()) if witness else session.app.witnessing and session.app.witnessing.witness
     # What was witnessed is read first: the streams may grow meanwhile and must not shrink.
     heads = await known.heads(session.tenant_id) if known else ()
     verified = await verify_tenant(session.store, session.tenant_id, session.app.keys, heads)

@@ -65,10 +65,10 @@ def fault_of(fault: BaseException) -> ContextOSError:
     if state in _DAMAGED:
         return Integrity(f"the store is damaged ({fault}); stop, keep the server's files and restore a backup")
     if state[:2] in _DATA or isinstance(fault, ValueError):
-        return InvalidInput(Problem("", "not_storable", f"PostgreSQL refuses it: {_said(fault)}"))
+        return InvalidInput(Problem("", "not_storable", f"PostgreSQL refuses it: {first_line(fault)}"))
     if state[:2] in _AGAIN:
-        return Unavailable("store", _said(fault), retry_after_ms=SOON_MS)
-    return Unavailable("store", _said(fault))
+        return Unavailable("store", first_line(fault), retry_after_ms=SOON_MS)
+    return Unavailable("store", first_line(fault))
 
 
 def is_callers_own(fault: BaseException) -> bool:
@@ -194,7 +194,7 @@ def named_tenant(tenant_id: str) -> str:
     return tenant_id
 
 
-def _said(fault: BaseException) -> str:
+def first_line(fault: BaseException) -> str:
     """The server's words on one line, without the details that quote rows."""
     first = (str(fault).splitlines() or [""])[0].strip().rstrip(".")
     return first or type(fault).__name__

@@ -7,16 +7,15 @@ refused, because then one forgotten condition would show one tenant's rows to an
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
-
-from contextos.errors import ContextOSError, InvalidSettings, Problem
-from contextos.store.postgres_connections import FAULTS, Connection, connect, fault_of
+from contextos.store.postgres_connections import FAULTS, Connection, connect
+from contextos.store.postgres_refusals import cause, refusal, refuse_url, unusable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection as SyncConnection
 
 SCHEMA_VERSION: Final = "0001"
@@ -39,10 +38,21 @@ _ABOVE: Final = (
     "  SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     "  WHERE space.nspname = 'contextos' AND pg_has_role(session_user, relation.relowner, 'MEMBER'))"
 )
+# All that a run needs, asked at the start, so that none is missing in the middle of one.
+_LACKING: Final = (
+    "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
+    "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
+    "   ('journal', 'SELECT'), ('journal', 'INSERT'), ('heads', 'INSERT'), ('documents', 'INSERT'), ('runs', 'INSERT'),"
+    "   ('nodes', 'INSERT'), ('edges', 'INSERT'), ('graph_commits', 'INSERT')) AS table_right (name, needed)"
+    "   WHERE NOT has_table_privilege('contextos.' || name, needed)"
+    "  UNION ALL SELECT format('EXECUTE on `%s`', name) FROM unnest(ARRAY['commit_batch', 'due', 'read_document',"
+    "   'read_stream', 'scan_documents', 'signed_heads', 'stream_heads']) AS name"
+    "   WHERE NOT EXISTS (SELECT FROM pg_proc AS made JOIN pg_namespace AS space ON space.oid = made.pronamespace"
+    "    WHERE space.nspname = 'contextos' AND proname = name AND has_function_privilege(made.oid, 'EXECUTE'))"
+    ") AS lacking (what)"
+)
 _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 _MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
-
-_WRONG_ROLE: Final = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
 
 
 async def check_schema(url: str) -> None:
@@ -57,22 +67,28 @@ async def check_schema(url: str) -> None:
     try:
         await _check_server(connection, url)
         if not await connection.fetchval(_IS_THERE):
-            raise _unusable(
+            raise unusable(
                 url, "it has no schema of contextos", "run `contextos migrate` as the role that will own it"
             )
         if not await connection.fetchval(_MAY_USE):
-            raise _unusable(url, "its role may not use the schema", "run `GRANT contextos_app TO` that role")
-        _check_version(await connection.fetchval(_VERSION), url)
+            raise unusable(url, "its role may not use the schema", "run `GRANT contextos_app TO` that role")
+        version = _only([row[0] for row in await connection.fetch(_VERSION)], url)
+        if version != SCHEMA_VERSION:
+            raise unusable(url, f"its schema `{version}` is older than `{SCHEMA_VERSION}`", "run `contextos migrate`")
         if await connection.fetchval(_READ_ONLY):
-            raise _unusable(url, "it is a standby, or read only", "name the server that takes writes")
+            raise unusable(url, "it is a standby, or read only", "name the server that takes writes")
+        lacking = await connection.fetchval(_LACKING)
+        if lacking:
+            mend = "run `GRANT contextos_app TO` that role, or restore the schema"
+            raise unusable(url, f"its role lacks a right: {lacking}", mend)
         if await connection.fetchval(_ABOVE):
-            raise _unusable(
+            raise unusable(
                 url,
                 "its role may pass row-level security, so tenants could see each other",
                 "name a role that is a member of `contextos_app` and neither owner nor superuser",
             )
     except FAULTS as fault:
-        raise _refusal(url, fault) from fault
+        raise refusal(url, fault) from fault
     finally:
         connection.terminate()
 
@@ -99,27 +115,43 @@ async def migrate(url: str) -> tuple[str | None, str]:
         await _check_server(connection, url)
         async with engine.begin() as transaction:
             await transaction.exec_driver_sql(_LOCK)
-            before = await _version(transaction)
-            if before is not None:
-                _check_not_newer(before, url)
+            before = await _version(transaction, url)
             if before != SCHEMA_VERSION:
                 await transaction.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS contextos")
                 await transaction.run_sync(_upgrade)
     except SQLAlchemyError as fault:
-        raise _refusal(url, _cause(fault)) from fault
+        raise refusal(url, cause(fault)) from fault
     except FAULTS as fault:
-        raise _refusal(url, fault) from fault
+        raise refusal(url, fault) from fault
     finally:
         await engine.dispose()
         connection.terminate()
     return before, SCHEMA_VERSION
 
 
-async def _version(transaction: Any) -> str | None:
+async def _version(transaction: Any, url: str) -> str | None:
     if not (await transaction.exec_driver_sql(_IS_THERE)).scalar_one():
         return None
-    version: str | None = (await transaction.exec_driver_sql(_VERSION)).scalar_one_or_none()
+    return _only([row[0] for row in await transaction.exec_driver_sql(_VERSION)], url)
+
+
+def _only(versions: Sequence[str], url: str) -> str:
+    """The one version that the schema says it has. Refuses several, none, and one that was never made."""
+    if len(versions) != 1:
+        said = f"its schema says {len(versions)} versions instead of one"
+        raise unusable(url, said, "restore the database, or name an empty one")
+    (version,) = versions
+    if version > SCHEMA_VERSION:
+        raise unusable(url, f"its schema `{version}` is newer than `{SCHEMA_VERSION}`", "run a newer contextos")
+    if version not in made():
+        said = f"its schema `{version}` is none that contextos made"
+        raise unusable(url, said, "restore the database, or name an empty one")
     return version
+
+
+def made() -> tuple[str, ...]:
+    """Every version that a migration makes, the oldest first."""
+    return tuple(sorted(path.name[:4] for path in (MIGRATIONS / "versions").glob("[0-9][0-9][0-9][0-9]_*.py")))
 
 
 def _upgrade(connection: SyncConnection) -> None:
@@ -133,77 +165,16 @@ def _upgrade(connection: SyncConnection) -> None:
 
 
 async def _connected(url: str) -> Connection:
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise _unusable(url, "it is no URL of PostgreSQL", "write `postgresql://role:password@host:port/database`")
+    refuse_url(url)
     try:
         return await connect(url)
     except (*FAULTS, ValueError) as fault:
-        raise _refusal(url, fault) from fault
+        raise refusal(url, fault) from fault
 
 
 async def _check_server(connection: Connection, url: str) -> None:
     if connection.get_server_version().major < OLDEST_SERVER:
-        raise _unusable(url, f"its server is older than PostgreSQL {OLDEST_SERVER}", "upgrade the server")
+        raise unusable(url, f"its server is older than PostgreSQL {OLDEST_SERVER}", "upgrade the server")
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
-        raise _unusable(url, f"its encoding is `{encoding}`", "make a database with `ENCODING 'UTF8'`")
-
-
-def _check_version(version: str | None, url: str) -> None:
-    if version is not None:
-        _check_not_newer(version, url)
-    if version != SCHEMA_VERSION:
-        raise _unusable(url, f"its schema `{version}` is older than `{SCHEMA_VERSION}`", "run `contextos migrate`")
-
-
-def _check_not_newer(version: str, url: str) -> None:
-    if version > SCHEMA_VERSION:
-        raise _unusable(url, f"its schema `{version}` is newer than `{SCHEMA_VERSION}`", "run a newer contextos")
-
-
-def _refusal(url: str, fault: BaseException) -> ContextOSError:
-    """What a fault at the start means: most are settings, and some pass."""
-    if isinstance(fault, _WRONG_ROLE):
-        return _unusable(url, "the server does not know the role or its password", "mend the URL")
-    if isinstance(fault, asyncpg.InvalidCatalogNameError):
-        return _unusable(url, "there is no such database", "make it with `createdb`, or mend the URL")
-    if isinstance(fault, asyncpg.InsufficientPrivilegeError):
-        return _unusable(url, f"its role lacks a right ({fault})", "use a role that has it, or grant it")
-    if isinstance(fault, asyncpg.UndefinedObjectError | asyncpg.ClientConfigurationError):
-        return _unusable(url, f"an option is not known ({fault})", "mend the options of the URL")
-    if isinstance(fault, asyncpg.PostgresError) and (fault.sqlstate or "").startswith("42"):
-        detail = f"what is in it is not as `contextos migrate` made it ({fault})"
-        return _unusable(url, detail, "restore it, or name an empty database")
-    if isinstance(fault, socket.gaierror):
-        return _unusable(url, f"no server is where it points ({fault.strerror})", "mend host and options of the URL")
-    if isinstance(fault, ValueError) and not isinstance(fault, asyncpg.PostgresError):
-        return _unusable(url, f"it cannot be read ({fault})", "write `postgresql://role:password@host:port/database`")
-    return fault_of(fault)
-
-
-def _cause(fault: BaseException) -> BaseException:
-    """What asyncpg raised below SQLAlchemy's own wrappers; the wrapper itself if there is nothing below."""
-    below: BaseException | None = fault
-    while below is not None and not isinstance(below, FAULTS):
-        below = getattr(below, "orig", None) or below.__cause__
-    return below if below is not None else fault
-
-
-def _unusable(url: str, why: str, remedy: str) -> InvalidSettings:
-    return InvalidSettings(
-        Problem("/store", "unusable_store", f"the store `{shown(url)}` cannot be used: {why}", remedy)
-    )
-
-
-def shown(url: str) -> str:
-    """A URL without its password and its query, which may hold one.
-
-    >>> shown("postgresql://app:secret@db.example:5432/contextos?password=x")
-    'postgresql://app@db.example:5432/contextos'
-    """
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return "(no URL)"
-    # The last `@`, because a password may hold any sign that somebody forgot to encode.
-    account, at, place = rest.rpartition("@")
-    return f"{scheme}://{account.partition(':')[0]}{at}{place.partition('?')[0]}"
+        raise unusable(url, f"its encoding is `{encoding}`", "make a database with `ENCODING 'UTF8'`")

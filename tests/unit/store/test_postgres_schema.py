@@ -14,7 +14,8 @@ from contextos.cli import run
 from contextos.errors import ContextOSError, InvalidSettings, Unavailable
 from contextos.store import postgres_schema
 from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate, shown
+from contextos.store.postgres_refusals import shown
+from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate
 from tests.postgres import LOGIN, PASSWORD, Database, Server, awaited
 
 WHOLE = (

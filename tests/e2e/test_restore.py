@@ -160,6 +160,7 @@ def test_before_anybody_said_so_the_cut_is_named_and_nothing_acts(shop: Shop) ->
     assert shop.refunds() == shop.paid
 
 
+@pytest.mark.requirement("J-ELSEWHERE")
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
 def test_without_a_witness_a_database_elsewhere_is_noticed_by_itself(shop: Shop) -> None:
     settings = Path("contextos.toml").read_text()
@@ -175,6 +176,7 @@ def test_without_a_witness_a_database_elsewhere_is_noticed_by_itself(shop: Shop)
     Path("contextos.toml").write_text(settings)
 
 
+@pytest.mark.requirement("J-BACKUP")
 def test_what_came_after_the_backup_is_counted_and_every_run_in_it_verifies(shop: Shop) -> None:
     code, epoch = said("restored", "--by", "user_operator_5")
     assert code == 0
@@ -194,6 +196,7 @@ def test_an_approval_from_before_pays_nothing_again_and_a_new_request_goes_its_w
     assert said("verify")[0] == 0
 
 
+@pytest.mark.requirement("J-BACKUP")
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
 def test_tenants_are_apart_and_the_journal_only_grows_in_a_restored_database(shop: Shop) -> None:
     assert shop.database is not None
@@ -209,6 +212,7 @@ def test_tenants_are_apart_and_the_journal_only_grows_in_a_restored_database(sho
     assert again.execute("SELECT count(*) FROM contextos.journal", again.app)[0][0] == 0
 
 
+@pytest.mark.requirement("J-WITNESSED")
 def test_what_the_owner_deletes_after_the_restore_is_named(shop: Shop) -> None:
     for where in (
         "run = (SELECT key FROM {} WHERE run = 'index' LIMIT 1)",

@@ -63,6 +63,7 @@ async def driven(world: TestWorld) -> list[str]:
     return states
 
 
+@pytest.mark.requirement("J-EPOCH")
 @pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
 @pytest.mark.parametrize("amount", [900, 4200])
 def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str, amount: int) -> None:
@@ -91,6 +92,7 @@ def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str
     run(go())
 
 
+@pytest.mark.requirement("J-EPOCH")
 @pytest.mark.parametrize("answered", ["before the backup", "after the restore"])
 def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Path, answered: str) -> None:
     async def go() -> None:
@@ -215,6 +217,7 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
     run(go())
 
 
+@pytest.mark.requirement("J-WITNESSED")
 def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)

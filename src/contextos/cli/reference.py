@@ -37,8 +37,8 @@ MEANING: Final = {
     "unsafe": "the development stand-ins that are allowed",
     "lease_ttl_s": "after how many seconds a run is taken over from a driver that cannot be asked whether it lives",
     "heartbeat_ttl_s": "after how many seconds without a heartbeat a `long_running` run is taken over from its engine",
-    "witness": "a file out of reach of who owns the store, told where `index` and `control` stand; `verify` asks it "
-    "(empty: that they were cut is not provable)",
+    "witness": "a file, or the URL of a sink (extra `http`), out of reach of who owns the store, told where `index` "
+    "and `control` stand; `verify` asks it (empty: that they were cut is not provable)",
     "queue": "the URL of a PostgreSQL database of its own in which workers share what is due, after "
     "`contextos migrate` (extra `durable`; empty: each finds it in the store)",
     "driving": "how much a worker drives at once; a table of its own, below",

@@ -66,6 +66,7 @@ def with_options(url: str, options: str) -> str:
     return url + ("&" if "?" in url else "?") + options
 
 
+@pytest.mark.requirement("J-START")
 @pytest.mark.parametrize(("options", "says"), [
     ("sslmode=verify-full&sslrootcert=/nowhere/root.pem", "the file of `sslrootcert` cannot be read"),
     ("sslmode=verify-full&sslrootcert=/", "the file of `sslrootcert` cannot be read: is a directory"),
@@ -103,6 +104,7 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
         made.execute("INSERT INTO contextos.schema_version VALUES ('0001')")
 
 
+@pytest.mark.requirement("J-START")
 @pytest.mark.parametrize(("take", "give", "says"), [
     ("REVOKE INSERT ON contextos.journal FROM contextos_app", "GRANT INSERT ON contextos.journal TO contextos_app",
      "INSERT on `journal`"),
@@ -154,6 +156,7 @@ def test_a_server_without_tls_is_a_setting_where_tls_is_asked_for(said: Said) ->
     one_sentence(error, "its server takes no TLS", "`sslmode`")
 
 
+@pytest.mark.requirement("J-START")
 def test_a_database_that_vanishes_is_typed_while_it_is_used_and_at_the_next_start(
     said: Said, postgres: Server, tmp_path: Path
 ) -> None:

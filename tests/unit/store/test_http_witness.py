@@ -68,6 +68,7 @@ WRONG: dict[str, tuple[Answer, type[Exception]]] = {
 }
 
 
+@pytest.mark.requirement("J-SINK")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_sink_that_answers_wrongly_ends_typed(served: Sink, wrong: str) -> None:
     answer, error = WRONG[wrong]
@@ -178,6 +179,7 @@ def test_a_password_in_the_url_is_used_and_never_shown(served: Sink) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.requirement("J-SINK")
 def test_verify_never_says_yes_on_the_word_of_a_sink_that_answers_wrongly(
     served: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

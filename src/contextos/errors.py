@@ -18,11 +18,11 @@ must do::
     |   +-- ChainBroken         trust.ledger, trust.heads; names the entry                  exit 3
     |   +-- SignatureInvalid    trust.seal; bytes and signature disagree, or key unknown    exit 3
     |   +-- UnknownSemantics    trust.ledger; written by a runtime that we are not          exit 3
-    |   +-- StoreRestored       store; a database that was restored and nobody said so      exit 3
     +-- Conflict                store; a compare-and-set lost; advance the run again        exit 4
     +-- Unavailable             adapters, store; not done, or not known: read, then again   exit 4
     |   +-- Overloaded          engine, store, adapters; no room, nothing stored: later     exit 4
     |   +-- CircuitOpen         action.breaker; not sent, it failed too often just now     exit 4
+    |   +-- StoreRestored       store; a database that was restored and nobody said so      exit 3
     +-- LostReply               adapters; sent, and not known whether it happened           exit 4
 
 Messages are lower case, quote the input in backticks, have no full stop and say what to do next.
@@ -155,12 +155,6 @@ class UnknownSemantics(Integrity):
     code = "unknown_semantics"
 
 
-class StoreRestored(Integrity):
-    """The database is not where it was: nothing acts on it until an operator says that it was restored."""
-
-    code = "store_restored"
-
-
 class Conflict(ContextOSError):
     """A compare-and-set was lost; `what` names the document, or the stream whose sequence moved."""
 
@@ -195,6 +189,17 @@ class CircuitOpen(Unavailable):
     def __init__(self, capability: str, retry_at_us: int, retry_after_ms: int) -> None:
         self.retry_at_us = retry_at_us
         super().__init__(capability, "its circuit is open and nothing was sent", retry_after_ms=retry_after_ms)
+
+
+class StoreRestored(Unavailable):
+    """The database is not where it was: nothing is committed to it until an operator says that it was restored."""
+
+    code = "store_restored"
+    exit_code = 3
+
+    def __init__(self, detail: str) -> None:
+        self.dependency, self.retry_after_ms = "store", 30_000
+        ContextOSError.__init__(self, detail)
 
 
 class LostReply(ContextOSError):

@@ -1,0 +1,148 @@
+"""A store that finds itself elsewhere commits nothing until it was said, goes on by itself after that, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from contextos.contracts.journal import CONTROL, EPOCH, Advance, Batch, Draft, Write
+from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.errors import Conflict, StoreRestored, Unavailable
+from contextos.store import postgres
+from contextos.store.clock import SystemClock
+from contextos.store.postgres import PostgresStores
+from contextos.store.postgres_place import PLACE
+from tests.postgres import Database
+
+Move = Callable[[str], None]
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> Move:
+    """From now on the database says that it is at another place, as after a restore."""
+    return lambda place: monkeypatch.setattr(postgres, "PLACE", f"SELECT '{place}'")
+
+
+def line(text: str) -> Batch:
+    return Batch(CONTROL, shared=((CONTROL, Draft("runs.exported", text, 1, "me", b"{}", bytes(16))),))
+
+
+def epoch(version: int, name: str) -> Batch:
+    return Batch(CONTROL, writes=(Write(*EPOCH, version, orjson.dumps({"id": name, "at_us": 1, "by": "me"})),))
+
+
+def test_a_place_is_server_database_and_timeline(database: Database) -> None:
+    server, number, timeline = database.execute(PLACE)[0][0].split("/")
+    assert int(server) > 0
+    assert int(number) == database.execute("SELECT oid FROM pg_database WHERE datname = current_database()")[0][0]
+    assert int(timeline, 16) >= 1
+    other = database.server.database()
+    assert other.execute(PLACE, other.app)[0][0] != database.execute(PLACE, database.app)[0][0]
+    other.drop()
+
+
+@pytest.mark.requirement("J-ELSEWHERE")
+def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, moves: Move) -> None:
+    async def go() -> None:
+        first = PostgresStores(database.app)
+        for tenant in ("a", "b"):
+            await first.tenant(tenant).commit(line("before"))
+        await first.aclose()
+        moves("elsewhere")
+        stores = PostgresStores(database.app)
+        for _ in range(2):
+            with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
+                await stores.tenant("a").commit(line("refused"))
+        await stores.tenant("new").commit(line("no tenant of before"))
+        with pytest.raises(Conflict):
+            await stores.tenant("a").commit(epoch(7, "wrong"))
+        with pytest.raises(StoreRestored):
+            await stores.tenant("a").commit(line("a lost write began no epoch"))
+        await stores.tenant("a").commit(epoch(0, "e1"))
+        await stores.tenant("a").commit(line("after"))
+        with pytest.raises(StoreRestored):
+            await stores.tenant("b").commit(line("refused"))
+        assert [one.key for one in await stores.tenant("a").read(CONTROL)] == ["before", "after"]
+        assert [one.key for one in await stores.tenant("b").read(CONTROL)] == ["before"]
+        await stores.aclose()
+
+    asyncio.run(go())
+
+
+def test_an_epoch_of_the_backup_is_none_of_the_restore(database: Database, moves: Move) -> None:
+    async def go() -> None:
+        for place, version in (("one", 0), ("two", 1), ("three", 2)):
+            moves(place)
+            stores = PostgresStores(database.app)
+            if version:
+                with pytest.raises(StoreRestored):
+                    await stores.tenant("a").commit(line("refused"))
+            await stores.tenant("a").commit(epoch(version, place))
+            await stores.tenant("a").commit(line(place))
+            await stores.aclose()
+
+    asyncio.run(go())
+
+
+def test_a_server_that_was_replaced_under_a_running_process_is_noticed_at_the_next_connection(
+    database: Database, moves: Move
+) -> None:
+    async def go() -> None:
+        stores = PostgresStores(database.app)
+        await stores.tenant("a").commit(line("before"))
+        moves("elsewhere")
+        await stores.tenant("a").commit(line("the same connection"))
+        await asyncio.to_thread(
+            database.execute, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()",
+        )  # fmt: skip
+        for _ in range(3):
+            try:
+                await stores.tenant("a").commit(line("refused"))
+            except StoreRestored:
+                break
+            except Unavailable:
+                continue
+            raise AssertionError("it went on elsewhere")
+        await stores.tenant("a").commit(epoch(0, "e1"))
+        await stores.tenant("a").commit(line("after"))
+        keys = [one.key for one in await stores.tenant("a").read(CONTROL)]
+        assert keys == ["before", "the same connection", "after"]
+        await stores.aclose()
+
+    asyncio.run(go())
+
+
+def test_an_engine_buries_nothing_meanwhile_and_goes_on_by_itself(database: Database, moves: Move) -> None:
+    async def go() -> None:
+        first = PostgresStores(database.app)
+        await first.tenant("a").commit(Batch("run_a", wake_at_us=5))
+        await first.aclose()
+        moves("elsewhere")
+        stores = PostgresStores(database.app)
+        refused, done = asyncio.Event(), asyncio.Event()
+
+        async def advance(tenant: str, run: str) -> Advance:
+            try:
+                await stores.tenant(tenant).commit(Batch(run, wake_at_us=0))
+            except StoreRestored as error:
+                error.retry_after_ms = 1
+                refused.set()
+                raise
+            done.set()
+            return Advance("completed", None)
+
+        engine = LocalEngine(advance, stores, SystemClock(), limits=EngineLimits(sweep_interval_ms=20))
+        await engine.start()
+        await refused.wait()
+        assert await stores.tenant("a").scan("dead_letters") == []
+        await stores.tenant("a").commit(epoch(0, "e1"))
+        await done.wait()
+        assert engine.failures == {}
+        await engine.stop()
+        await stores.aclose()
+
+    asyncio.run(asyncio.wait_for(go(), 30))

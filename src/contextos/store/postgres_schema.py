@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.store.postgres_connections import FAULTS, Connection, connect
+from contextos.store.postgres_place import PLACE
 from contextos.store.postgres_refusals import cause, refusal, refuse_url, unusable
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ async def check_schema(url: str) -> None:
             raise unusable(url, f"its schema `{version}` is older than `{SCHEMA_VERSION}`", "run `contextos migrate`")
         if await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read only", "name the server that takes writes")
+        # Asked here, so that a server that does not say where it is shows at the start.
+        await connection.fetchval(PLACE)
         lacking = await connection.fetchval(_LACKING)
         if lacking:
             mend = "run `GRANT contextos_app TO` that role, or restore the schema"

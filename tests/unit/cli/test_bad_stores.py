@@ -114,6 +114,8 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
      "EXECUTE on `due`"),
     ("ALTER TABLE contextos.documents RENAME TO papers", "ALTER TABLE contextos.papers RENAME TO documents",
      "is not as `contextos migrate` made it"),
+    ("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+     "GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC", "permission denied for function pg_control_system"),
     (f"REVOKE contextos_app FROM {LOGIN}", f"GRANT contextos_app TO {LOGIN}", "its role may not use the schema"),
 ])  # fmt: skip
 def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(

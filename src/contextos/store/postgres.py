@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +30,7 @@ from contextos.store.postgres_connections import (
     terminate,
 )
 from contextos.store.postgres_graph import PostgresGraph
-from contextos.store.postgres_place import PLACE, must_be_known
+from contextos.store.postgres_place import PLACE, begins_epoch, is_here, refuse_elsewhere
 from contextos.store.postgres_schema import check_schema
 from contextos.store.postgres_writer import QUEUE_LIMIT, GroupWriter
 
@@ -61,6 +60,7 @@ class Link:
 
     connections: Connections
     writer: GroupWriter
+    looks: dict[str, asyncio.Future[bool]] = field(default_factory=dict)
 
 
 class PostgresStores:
@@ -130,14 +130,29 @@ class PostgresStores:
         """Refuses what would act on a store that was restored unsaid. Raises `StoreRestored`."""
         if tenant in self._here:
             return
-        link = self.link()
+        looks = self.link().looks
+        if tenant not in looks:
+            looks[tenant] = asyncio.ensure_future(self._look(tenant))
+            looks[tenant].add_done_callback(lambda _: looks.pop(tenant))
+        # All that wait for one look go on together, in their order.
+        if not await asyncio.shield(looks[tenant]):
+            refuse_elsewhere(batch)
+
+    async def note_epoch(self, tenant: str) -> None:
+        """Note at once where the new epoch began, or the next restore of it elsewhere would pass for this one."""
+        self._here.discard(tenant)
+        await self._look(tenant)
+
+    async def _look(self, tenant: str) -> bool:
+        connections = self.link().connections
         if self._place is None:
-            async with link.connections.connection() as connection:
+            async with connections.connection() as connection:
                 self._place = await connection.fetchval(PLACE)
         place = self._place
-        scan, commit = PostgresStore(tenant, self).scan_one, partial(link.writer.commit, tenant)
-        if await must_be_known(place, batch, scan, commit):
+        here = await is_here(place, tenant, connections)
+        if here and place == self._place:
             self._here.add(tenant)
+        return here
 
     async def _connect(self) -> Connection:
         """A connection for writing. Refuses to go on elsewhere than before: what was queued is read again first."""
@@ -187,6 +202,8 @@ class PostgresStore:
         _refuse_broken_chain(self._tenant, batch)
         await self._stores.must_be_here(self._tenant, batch)
         await self._stores.link().writer.commit(self._tenant, batch)
+        if begins_epoch(batch):
+            await self._stores.note_epoch(self._tenant)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         found: list[Entry] = []
@@ -209,9 +226,6 @@ class PostgresStore:
         else:
             rows = await self._fetch(_SCAN, collection, prefix, after, past(prefix), _whole(max(limit, 0)))
         return [Document(*row) for row in rows]
-
-    async def scan_one(self, collection: str, key: str) -> Sequence[Document]:
-        return await self.scan(collection, key=key)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""

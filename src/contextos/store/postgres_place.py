@@ -8,13 +8,13 @@ the same database, and the server's files put back as they were.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.journal import CONTROL, EPOCH, Batch, Document, Write
-from contextos.errors import Conflict, StoreRestored
+from contextos.contracts.journal import EPOCH, Batch
+from contextos.errors import StoreRestored
+from contextos.store.postgres_connections import Connections
 
 PLACE: Final = (
     "SELECT (SELECT system_identifier FROM pg_control_system())::text"
@@ -22,34 +22,44 @@ PLACE: Final = (
     " || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 )
 _KEPT: Final = (EPOCH[0], "place")
+_READ: Final = "SELECT key, version, body FROM contextos.documents WHERE tenant = $1 AND collection = $2"
+_NOTE: Final = (
+    "INSERT INTO contextos.documents (tenant, collection, key, version, body) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (tenant, collection, key) DO UPDATE SET version = excluded.version, body = excluded.body"
+    " WHERE documents.version = excluded.version - 1"
+)
 
-Scan = Callable[[str, str], Awaitable[Sequence[Document]]]
-Commit = Callable[[Batch], Awaitable[None]]
 
-
-async def must_be_known(place: str, batch: Batch, scan: Scan, commit: Commit) -> bool:
+async def is_here(place: str, tenant: str, connections: Connections) -> bool:
     """Whether a tenant's store stands at `place`; what is there for the first time, or after a restore, is noted.
 
-    False where `batch` itself begins a new epoch: it may be committed, and the next one is looked at again.
-
-    Raises: `StoreRestored` where the store stood elsewhere and its epoch is the one of then.
+    False where it stood elsewhere and its epoch is still the one of then.
     """
-    kept, epochs = await scan(*_KEPT), await scan(*EPOCH)
-    epoch = epochs[0].version if epochs else 0
-    said: dict[str, Any] = orjson.loads(kept[0].body) if kept else {"place": "", "epoch": epoch}
-    if said["place"] == place:
-        return True
-    if any((write.collection, write.key) == EPOCH for write in batch.writes):
-        return False
-    if kept and said["epoch"] >= epoch:
+    async with connections.transaction(tenant) as connection:
+        rows = await connection.fetch(_READ, tenant, EPOCH[0])
+        found = {key: (version, body) for key, version, body in rows}
+        epoch = found[EPOCH[1]][0] if EPOCH[1] in found else 0
+        version, body = found.get(_KEPT[1], (0, None))
+        said: dict[str, Any] = orjson.loads(body) if body else {}
+        if said == {"place": place, "epoch": epoch}:
+            return True
+        if said and said["place"] != place and said["epoch"] >= epoch:
+            return False
+        note = orjson.dumps({"place": place, "epoch": epoch})
+        # Another process may have noted it first: where it is not this place, the next start of it will tell.
+        await connection.execute(_NOTE, tenant, *_KEPT, version + 1, note)
+    return True
+
+
+def begins_epoch(batch: Batch) -> bool:
+    """Whether a batch begins a new epoch."""
+    return any((write.collection, write.key) == EPOCH and write.body is not None for write in batch.writes)
+
+
+def refuse_elsewhere(batch: Batch) -> None:
+    """Refuses all but the beginning of a new epoch. Raises `StoreRestored`."""
+    if not begins_epoch(batch):
         raise StoreRestored(
             "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
             " it, compare what came after the backup, then run `contextos restored --by WHO`"
         )
-    body = orjson.dumps({"place": place, "epoch": epoch})
-    try:
-        await commit(Batch(run=CONTROL, writes=(Write(*_KEPT, kept[0].version if kept else 0, body),)))
-    except Conflict:
-        # Another process noted it first; what it noted is looked at with the next commit.
-        return False
-    return True

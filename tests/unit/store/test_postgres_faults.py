@@ -180,6 +180,8 @@ def test_any_failing_operation_takes_down_its_whole_group_and_only_that(
         while True:
             nth += 1
             stores = PostgresStores(database.app)
+            # Where it is was looked up before anything is counted.
+            assert await stores._look("acme")
             # The first commit of the store is alone in its group, and one call.
             plan = [Counting(await connect(database.app), nth + 1, fault)]
 

@@ -56,6 +56,8 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
         for _ in range(2):
             with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
                 await stores.tenant("a").commit(line("refused"))
+        with pytest.raises(StoreRestored):
+            await stores.tenant("a").commit(Batch(CONTROL, writes=(Write(*EPOCH, 0, None),)))
         await stores.tenant("new").commit(line("no tenant of before"))
         with pytest.raises(Conflict):
             await stores.tenant("a").commit(epoch(7, "wrong"))

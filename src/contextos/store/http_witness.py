@@ -34,6 +34,7 @@ WHOLE_TIMEOUT_S: Final = 30.0
 MAX_OBJECT_BYTES: Final = 4096
 MAX_OBJECTS: Final = 1 << 40
 MAX_RACES: Final = 64
+MAX_AT_ONCE: Final = 8
 
 _MADE: Final = (200, 201, 204)
 _THERE: Final = 412
@@ -60,14 +61,22 @@ class HttpWitness:
         self._proven = False
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
+        by_tenant: dict[str, list[WitnessedHead]] = {}
+        for head in heads:
+            by_tenant.setdefault(head.tenant, []).append(head)
+        gate = asyncio.Semaphore(MAX_AT_ONCE)
         async with self._client() as client:
-            for head in heads:
-                await self._append(client, head)
+            outcomes = await asyncio.gather(
+                *(self._append_all(client, gate, some) for some in by_tenant.values()), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if outcome is not None:
+                    raise outcome
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
         """The first and the furthest head of each stream, since each restore."""
         found: list[WitnessedHead] = []
-        async with self._client() as client:
+        async with self._client() as client, asyncio.timeout(self._whole_timeout_s):
             number, names = 0, (INDEX, CONTROL)
             while True:
                 of_index = await self._ends_of(client, tenant_id, names[0])
@@ -81,13 +90,10 @@ class HttpWitness:
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
         try:
-            async with (
-                asyncio.timeout(self._whole_timeout_s),
-                httpx.AsyncClient(
-                    verify=_tls(), trust_env=False, follow_redirects=False, timeout=self._timeout_s,
-                    headers={"Accept-Encoding": "identity", "Cache-Control": "no-cache"},
-                ) as client,
-            ):  # fmt: skip
+            async with httpx.AsyncClient(
+                verify=_tls(), trust_env=False, follow_redirects=False, timeout=self._timeout_s,
+                headers={"Accept-Encoding": "identity", "Cache-Control": "no-cache"},
+            ) as client:  # fmt: skip
                 yield client
         except TimeoutError:
             raise self._unavailable(f"it took more than {self._whole_timeout_s:g} s") from None
@@ -123,6 +129,15 @@ class HttpWitness:
             step = step * 2 if growing else step // 2
         self._ends[tenant_id, stream] = at
         return at, last
+
+    async def _append_all(
+        self, client: httpx.AsyncClient, gate: asyncio.Semaphore, heads: Sequence[WitnessedHead]
+    ) -> None:
+        """One tenant's heads, in their order: a restore is put for the index first."""
+        async with gate:
+            for head in heads:
+                async with asyncio.timeout(self._whole_timeout_s):
+                    await self._append(client, head)
 
     async def _append(self, client: httpx.AsyncClient, head: WitnessedHead) -> None:
         number, last = await self._last(client, head.tenant, head.stream)

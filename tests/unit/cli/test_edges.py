@@ -206,6 +206,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "dead-letters",
         "retry",
         "migrate",
+        "restored",
     ]
     assert list(COMMANDS) == expected
     assert all((command.__doc__ or "").strip().endswith(".") for command, _ in COMMANDS.values())

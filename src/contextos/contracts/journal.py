@@ -123,6 +123,19 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
     )  # fmt: skip
 
 
+def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
+    """What the hash of `draft` covers, in three parts: `prev_hash` goes after the first and `seq` after the second.
+
+    For a store that finds both where the entry is inserted, and hashes there. `digest` is the draft's `body_digest`.
+    """
+    before = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}
+    return (
+        _spelled(before)[:-1] + ',"prev_hash":"',
+        '",' + _spelled({"run": run})[1:-1] + ',"seq":',
+        "," + _spelled({"tenant": tenant, "v": ENTRY_FORMAT})[1:],
+    )
+
+
 def header_hash(entry: Entry) -> str:
     """What `entry.hash` must be, recomputed from the entry's own header."""
     return _hash({
@@ -135,6 +148,10 @@ def header_hash(entry: Entry) -> str:
 def _hash(header: dict[str, Any]) -> str:
     # Only texts and integers under ASCII keys: orjson's sorted output is RFC 8785 as it is.
     return "sha256:" + hashlib.sha256(orjson.dumps(header, None, orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _spelled(part: dict[str, Any]) -> str:
+    return orjson.dumps(part, None, orjson.OPT_SORT_KEYS).decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,15 @@ STATEMENT_TIMEOUT_S: Final = 30.0
 WAIT_TIMEOUT_S: Final = 10.0
 MAX_READERS: Final = 8
 MAX_WAITING: Final = 4096
+LOCK_TIMEOUT: Final = "2s"
+"""So long anybody waits for what another session keeps locked."""
 
 SESSION: Final = {
     "application_name": "contextos",
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    # One tenant's stopped worker holds up the group that it is in no longer than this.
-    "lock_timeout": "2s",
+    "lock_timeout": LOCK_TIMEOUT,
     # A process that is stopped inside a transaction keeps its locks no longer than this.
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
@@ -75,6 +76,11 @@ def is_callers_own(fault: BaseException) -> bool:
     """Whether a fault comes of one caller's input or of its order with others, and not of server or connection."""
     state = getattr(fault, "sqlstate", None) or ""
     return state[:2] in _DATA | _AGAIN or state == _LOCKED or isinstance(fault, ValueError)
+
+
+def is_locked(fault: BaseException) -> bool:
+    """Whether another session kept something locked for too long."""
+    return getattr(fault, "sqlstate", None) == _LOCKED
 
 
 def may_be_repeated(fault: BaseException) -> bool:

@@ -1,33 +1,37 @@
-"""The one writer of an event loop: it commits whatever is queued as one transaction, each batch under a savepoint.
+"""The one writer of an event loop: it commits whatever is queued as one transaction, in one round trip.
 
 A caller alone does not wait: the group is what stands in the queue when the writer comes back. While the server syncs
 one group the next one gathers, so throughput grows with the number of callers.
 
-`contextos.commit_batch` is called once per batch, all in one round trip; its block is the savepoint. Where nothing is
-shared the calls are one implicit transaction. The tenant is set anew by each call and ends with the transaction.
-The first call locks, in one order for all writers, every run and document that the group touches.
+`contextos.commit_batches` is called once for each tenant in the group, with all its batches: all of them hold or none,
+and where one does not, each is called alone in a second transaction, so that a caller's failure is its own. All calls
+of a round trip are one implicit transaction, so no lock is held while a client thinks. The tenant is set anew by each
+call and ends with the transaction. The first call locks, in one order for all writers, every run and document that the
+group touches. What another session keeps locked for longer than `PATIENCE` holds up its own caller alone, aside.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from contextos.contracts.journal import Batch, Entry, genesis, link
+from contextos.contracts.journal import Batch
 from contextos.errors import Conflict, ContextOSError, Unavailable
 from contextos.store.batch import nothing_signed
+from contextos.store.postgres_calls import COMMIT, arguments, locked, parted
 from contextos.store.postgres_connections import (
     CONNECT_TIMEOUT_S,
     FAULTS,
+    LOCK_TIMEOUT,
     SOON_MS,
     Connection,
     fault_of,
     is_callers_own,
+    is_locked,
     may_be_repeated,
     terminate,
 )
@@ -36,18 +40,16 @@ if TYPE_CHECKING:
     from contextos.contracts.ports import Clock
 
 QUEUE_LIMIT: Final = 4096
-# A transaction with more than 64 savepoints makes every snapshot of the server slower.
+# Alone, each is a savepoint, and more than 64 in a transaction make every snapshot of the server slower.
 GROUP_LIMIT: Final = 64
 GROUP_BYTES: Final = 16 << 20
 ATTEMPTS: Final = 5
+PATIENCE: Final = "200ms"
+"""So long a group waits for a lock: another writer's commit takes less, even where the disk is slow."""
+ASIDE_LIMIT: Final = 4
+"""So many connections wait for locks at once, beside the writer's own."""
 
 Outcome = str | None
-_ENTRY_FIELDS: Final = (
-    "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash", "salt", "body",
-)  # fmt: skip
-_PLACES: Final = ", ".join(f"${number}" for number in range(1, 26))
-_COMMIT: Final = f"SELECT contextos.commit_batch({_PLACES})"
-_HEADS: Final = "SELECT tenant, stream, seq, hash FROM contextos.stream_heads($1, $2)"
 # What one caller's batch may raise on its way to the server: a bug that this caller shall see and nobody else.
 _BUGS: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, MemoryError)
 
@@ -61,7 +63,7 @@ class _Job:
 
 
 class GroupWriter:
-    """Commits batches in order of arrival; `commit` returns when its batch is durable.
+    """Commits batches, those of one run in order of arrival; `commit` returns when its batch is durable.
 
     `clock` judges deadlines; None leaves that to the server's. At most `queue_limit` batches wait. Raises
     `Unavailable` past that, after `close`, and to every batch of a group whose transaction was lost; the next group
@@ -75,13 +77,15 @@ class GroupWriter:
         self._queue: deque[_Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        self._aside: dict[asyncio.Task[None], Connection | None] = {}
+        self._turns = asyncio.Semaphore(ASIDE_LIMIT)
         self._closed = self._abandoned = False
 
     async def commit(self, tenant: str, batch: Batch) -> None:
         """Commit one batch. Raises: `Conflict`, `InvalidInput`, `Unavailable`, `Integrity`."""
         if self._closed:
             raise Unavailable("store", "it is closed")
-        if len(self._queue) >= self._queue_limit:
+        if len(self._queue) + len(self._aside) >= self._queue_limit:
             detail = f"more than {self._queue_limit} commits are waiting"
             raise Unavailable("store", detail, retry_after_ms=SOON_MS)
         future = asyncio.get_running_loop().create_future()
@@ -95,6 +99,8 @@ class GroupWriter:
         self._closed = True
         if self._task is not None:
             await asyncio.wait([self._task])
+        if self._aside:
+            await asyncio.wait(list(self._aside))
         if self._connection is not None:
             with suppress(*FAULTS):
                 await self._connection.close(timeout=CONNECT_TIMEOUT_S)
@@ -103,6 +109,9 @@ class GroupWriter:
         """Let go at once; what is queued or under way is answered with `Unavailable`."""
         self._closed = self._abandoned = True
         self._drop()
+        for connection in self._aside.values():
+            if connection is not None:
+                terminate(connection)
 
     async def _drain(self) -> None:
         group: list[_Job] = []
@@ -110,14 +119,15 @@ class GroupWriter:
         try:
             while self._queue:
                 group = self._gather()
-                await self._settle(group)
+                calls = parted([(job.tenant, job.batch) for job in group])
+                await self._settle([[group[number] for number in call] for call in calls])
             done = True
         finally:
             # Also the way out if the loop ends or of a bug: nobody is left waiting, and no lock is left behind.
             if not done:
                 self._drop()
             self._task = None
-            for job in [*group, *self._queue]:
+            for job in [*(group if not done else ()), *self._queue]:
                 _fail(job, Unavailable("store", "its writer has stopped"))
             self._queue.clear()
 
@@ -128,59 +138,74 @@ class GroupWriter:
             group.append(self._queue.popleft())
         return group
 
-    async def _settle(self, group: Sequence[_Job], *, attempts: int = ATTEMPTS) -> None:
-        """Commit a group and tell each what came of it. A fault that one of them caused sends each on its own way."""
+    async def _settle(self, calls: Sequence[Sequence[_Job]], *, attempts: int = ATTEMPTS) -> None:
+        """Commit calls and tell each job what came of it. What cannot stand together, or makes a fault, goes alone."""
         try:
-            outcomes = await self._attempt(group)
+            outcomes = await self._call(await self._open(), calls)
         except (*FAULTS, ContextOSError, *_BUGS) as fault:
             self._drop()
-            if self._abandoned or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
-                error = fault if isinstance(fault, ContextOSError) else fault_of(fault)
-                for job in group:
-                    _fail(job, error)
-            elif len(group) > 1:
-                for job in group:
-                    await self._settle([job])
-            elif attempts > 1 and may_be_repeated(fault):
-                await self._settle(group, attempts=attempts - 1)
-            else:
-                _fail(group[0], fault_of(fault) if isinstance(fault, FAULTS) else fault)
+            await self._settle_fault([job for jobs in calls for job in jobs], fault, attempts)
             return
-        for job, outcome in zip(group, outcomes, strict=True):
-            _tell(job, outcome)
+        alone: list[_Job] = []
+        for jobs, outcome in zip(calls, outcomes, strict=True):
+            if outcome is not None and len(jobs) > 1:
+                alone += jobs
+                continue
+            for job in jobs:
+                _tell(job, outcome)
+        if alone:
+            await self._settle([[job] for job in alone])
 
-    async def _attempt(self, group: Sequence[_Job]) -> list[Outcome]:
-        """One transaction for the group. Each outcome is what stood in the way, None for what happened."""
-        connection = await self._open()
+    async def _settle_fault(self, jobs: Sequence[_Job], fault: BaseException, attempts: int) -> None:
+        """What follows a transaction of `jobs` that did not happen. A fault that one of them caused is its own."""
+        if self._abandoned or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
+            for job in jobs:
+                _fail(job, _told(fault))
+        elif len(jobs) > 1:
+            for job in jobs:
+                await self._settle([[job]])
+        elif is_locked(fault):
+            self._set_aside(jobs[0])
+        elif attempts > 1 and may_be_repeated(fault):
+            await self._settle([jobs], attempts=attempts - 1)
+        else:
+            _fail(jobs[0], _told(fault))
+
+    async def _call(
+        self, connection: Connection, calls: Sequence[Sequence[_Job]], *, patience: str = PATIENCE
+    ) -> list[Outcome]:
+        """One transaction in one round trip, a savepoint for each call."""
         now_us = self._clock.now_us() if self._clock is not None else None
-        locks = _locks(group)
-        calls = [
-            _arguments(job.tenant, job.batch, now_us, locks if number == 0 else {}) for number, job in enumerate(group)
+        locks = locked((job.tenant, job.batch) for jobs in calls for job in jobs)
+        given = [
+            arguments(jobs[0].tenant, [job.batch for job in jobs], now_us, patience, locks if number == 0 else {})
+            for number, jobs in enumerate(calls)
         ]
-        if not any(job.batch.shared for job in group):
-            return await _call(connection, calls)
-        await connection.execute("BEGIN")
-        outcomes = await _call(connection, calls)
-        await self._append_shared(
-            connection, [job for job, outcome in zip(group, outcomes, strict=True) if outcome is None]
-        )
-        await connection.execute("COMMIT")
-        return outcomes
+        if len(given) == 1:
+            return [await connection.fetchval(COMMIT, *given[0])]
+        return [row[0] for row in await connection.fetchmany(COMMIT, given)]
 
-    async def _append_shared(self, connection: Connection, jobs: Sequence[_Job]) -> None:
-        """Link the shared drafts of `jobs` to the heads of their streams, which the transaction has locked."""
-        streams = sorted({(job.tenant, stream) for job in jobs for stream, _ in job.batch.shared})
-        if not streams:
-            return
-        rows = await connection.fetch(_HEADS, [tenant for tenant, _ in streams], [stream for _, stream in streams])
-        heads = {place: (0, genesis(*place)) for place in streams}
-        heads |= {(tenant, stream): (seq, digest) for tenant, stream, seq, digest in rows}
-        linked = _linked(jobs, heads)
-        moved = await _call(
-            connection, [_arguments(tenant, Batch(run, tuple(new)), None, {}) for (tenant, run), new in linked.items()]
-        )
-        if any(moved):
-            raise Unavailable("store", "a shared stream was written past its lock", retry_after_ms=SOON_MS)
+    def _set_aside(self, job: _Job) -> None:
+        """Let this job wait for its lock on a connection of its own, so that the next group goes on."""
+        task = asyncio.ensure_future(self._wait_aside(job))
+        self._aside[task] = None
+        task.add_done_callback(lambda task: self._aside.pop(task, None))
+
+    async def _wait_aside(self, job: _Job) -> None:
+        task, connection = asyncio.current_task(), None
+        assert task is not None
+        try:
+            async with self._turns:
+                connection = self._aside[task] = await self._connect()
+                if not self._abandoned:
+                    (outcome,) = await self._call(connection, [[job]], patience=LOCK_TIMEOUT)
+                    _tell(job, outcome)
+        except (*FAULTS, ContextOSError) as fault:
+            _fail(job, _told(fault))
+        finally:
+            if connection is not None:
+                terminate(connection)
+            _fail(job, Unavailable("store", "its writer has stopped"))
 
     async def _open(self) -> Connection:
         if self._abandoned:
@@ -195,23 +220,9 @@ class GroupWriter:
             terminate(connection)
 
 
-async def _call(connection: Connection, calls: Sequence[tuple[Any, ...]]) -> list[Outcome]:
-    if len(calls) == 1:
-        return [await connection.fetchval(_COMMIT, *calls[0])]
-    return [row[0] for row in await connection.fetchmany(_COMMIT, calls)]
-
-
-def _linked(jobs: Sequence[_Job], heads: dict[tuple[str, str], tuple[int, str]]) -> dict[tuple[str, str], list[Entry]]:
-    """The shared drafts of `jobs` as entries that continue `heads`, by tenant and stream."""
-    grown: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for job in jobs:
-        for stream, draft in job.batch.shared:
-            place = (job.tenant, stream)
-            seq, head = heads[place]
-            entry = link(*place, seq + 1, head, draft)
-            heads[place] = (entry.seq, entry.hash)
-            grown[place].append(entry)
-    return grown
+def _told(fault: BaseException) -> BaseException:
+    """What a caller hears of a fault."""
+    return fault_of(fault) if isinstance(fault, FAULTS) else fault
 
 
 def _tell(job: _Job, outcome: Outcome) -> None:
@@ -226,42 +237,6 @@ def _tell(job: _Job, outcome: Outcome) -> None:
 def _fail(job: _Job, error: BaseException) -> None:
     if not job.future.done():
         job.future.set_exception(error)
-
-
-def _locks(group: Sequence[_Job]) -> dict[int, bool]:
-    """What the group's transaction locks, in order: alone (True) what it writes, shared what it only looks at."""
-    locks: dict[int, bool] = {}
-    for job in group:
-        runs = {stream for stream, _ in job.batch.shared} | {job.batch.run}
-        alone = [("run", run) for run in runs]
-        alone += [(write.collection, write.key) for write in job.batch.writes if write.body is not None]
-        for place in alone:
-            locks[_place(job.tenant, *place)] = True
-        for write in job.batch.writes:
-            locks.setdefault(_place(job.tenant, write.collection, write.key), False)
-    return dict(sorted(locks.items()))
-
-
-def _place(*names: str) -> int:
-    """The number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
-    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def _arguments(tenant: str, batch: Batch, now_us: int | None, locks: Mapping[int, bool]) -> tuple[Any, ...]:
-    """The arguments of `contextos.commit_batch`, in its order."""
-    writes = batch.writes
-    kid, sig = batch.signature if batch.signature is not None else (None, None)
-    return (
-        tenant, batch.run, now_us, list(locks), list(locks.values()), *_columns(batch.entries),
-        [one.collection for one in writes], [one.key for one in writes], [one.expect for one in writes],
-        [one.body for one in writes], [one.not_after_us for one in writes], [one.not_before_us for one in writes],
-        batch.wake_at_us, kid, sig,
-    )  # fmt: skip
-
-
-def _columns(entries: Sequence[Entry]) -> list[list[Any]]:
-    return [[getattr(entry, name) for entry in entries] for name in _ENTRY_FIELDS]
 
 
 def _size(batch: Batch) -> int:

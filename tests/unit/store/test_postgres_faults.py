@@ -13,6 +13,7 @@ from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.store import postgres_connections, postgres_writer
 from contextos.store.postgres import PostgresStores
+from contextos.store.postgres_calls import locked
 from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
 from contextos.store.postgres_writer import GroupWriter
 from tests.postgres import Database, Server, awaited, own_server
@@ -173,7 +174,7 @@ class Counting:
 def test_any_failing_operation_takes_down_its_whole_group_and_only_that(
     database: Database, fault: BaseException
 ) -> None:
-    """The Nth operation of a group fails, for every N until none is left to fail. COMMIT is the last of them."""
+    """The Nth operation of a group fails, for every N until none is left to fail."""
 
     async def history() -> None:
         batches, nth, failures = [], 0, 0
@@ -203,7 +204,7 @@ def test_any_failing_operation_takes_down_its_whole_group_and_only_that(
             )
             await stores.aclose()
         await stores.aclose()
-        assert failures == 5, "BEGIN, the batches, the heads, the shared entries, COMMIT"
+        assert failures == 2, "the batches together, and then each alone because two of them cannot stand together"
 
     awaited(history())
 
@@ -315,6 +316,48 @@ def test_a_process_that_hangs_inside_a_transaction_holds_up_nobody_for_long(data
             await held.execute("COMMIT")
         held.terminate()
         await stores.aclose()
+
+    awaited(history())
+
+
+def test_what_another_session_keeps_locked_holds_up_its_own_callers_and_nobody_else(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        await asyncio.gather(store.commit(batch("run_a")), store.commit(batch("run_b")))
+        held = await connect(database.app)
+        await held.execute("BEGIN")
+        await held.execute("SELECT set_config('contextos.tenant', 'acme', true)")
+        await held.execute("UPDATE contextos.documents SET body = 'held' WHERE key = 'run_a'")
+        waits = asyncio.ensure_future(store.commit(Batch("run_a", writes=(Write("keys", "run_a", 1, b"next"),))))
+        await asyncio.gather(
+            store.commit(Batch("run_b", writes=(Write("keys", "run_b", 1, b"next"),))), store.commit(batch("run_c"))
+        )
+        await store.commit(batch("run_d"))
+        assert not waits.done(), "it waits while those that came with it and after it are done"
+        await held.execute("ROLLBACK")
+        await waits
+        assert [document.version for document in await store.scan("keys", prefix="run_a")] == [2]
+        await held.close()
+        await stores.aclose()
+
+    awaited(history())
+
+
+def test_who_waits_for_a_lock_when_the_store_is_let_go_is_told(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        await store.commit(batch("run_a"))
+        held = await connect(database.app)
+        await held.execute("BEGIN")
+        await held.execute("SELECT pg_advisory_xact_lock($1)", next(iter(locked([("acme", Batch("run_a"))]))))
+        waits = asyncio.ensure_future(store.commit(Batch("run_a", wake_at_us=1)))
+        await store.commit(batch("run_b"))
+        stores.close()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(waits, 5)
+        await held.close()
 
     awaited(history())
 

@@ -8,16 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import asyncpg
 import pytest
 
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Write, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
 from contextos.store.postgres import PAGE_ENTRIES, PostgresStores
 from contextos.store.postgres_connections import connect
 from tests.postgres import Database, Server
-from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, verify
+from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, verify
 
 
 class TestPostgresStores(StoreSuite):
@@ -269,6 +270,49 @@ def test_of_many_who_claim_one_key_at_the_same_time_on_two_machines_one_wins_and
     asyncio.run(race())
 
 
+def test_of_those_who_commit_together_each_that_does_not_hold_fails_alone(database: Database) -> None:
+    def begins(run: str, *writes: Write, **more: Any) -> Batch:
+        return Batch(run, entries_after("acme", run, [], 2), (Write("keys", run, 0, b"v"), *writes), **more)
+
+    async def history() -> None:
+        stores = PostgresStores(database.app, clock=SettableClock())
+        store = stores.tenant("acme")
+        await store.commit(begins("run_old"))
+        elsewhere = entries_after("acme", "run_gap", entries_after("acme", "run_gap", [], 4), 1)
+        first = begins("run_1", signature=("kid", "aa"), wake_at_us=7, shared=((INDEX, draft()),))
+        second = Batch("run_1", entries_after("acme", "run_1", first.entries, 1), signature=("kid", "bb"))
+        together = {
+            "begins": first,
+            "goes on": second,
+            "moved": begins("run_old"),
+            "gap": Batch("run_gap", elsewhere, shared=((INDEX, draft()),)),
+            "fenced": begins("run_2", Write("leases", "run_2", 3, b"mine")),
+            "late": begins("run_3", Write("keys", "late", 0, b"v", not_after_us=NOW_US - 1)),
+            "unsigned": Batch("run_4", writes=(Write("keys", "run_4", 0, b"v"),), signature=("kid", "cc")),
+            "another": begins("run_5", shared=((INDEX, draft()), (INDEX, draft()))),
+        }
+        ahead = asyncio.ensure_future(store.commit(begins("run_0")))
+        await asyncio.sleep(0)
+        done = await asyncio.gather(*map(store.commit, together.values()), return_exceptions=True)
+        await ahead
+        told = {name: str(getattr(one, "what", one)) for name, one in zip(together, done, strict=True) if one}
+        assert told == {
+            "moved": "run_old", "gap": "run_gap", "fenced": "leases/run_2", "late": "keys/late",
+            "unsigned": told["unsigned"],
+        }  # fmt: skip
+        assert isinstance(done[6], InvalidInput)
+        assert [one.key for one in await store.scan("keys")] == ["run_0", "run_1", "run_5", "run_old"]
+        lengths = [len(await store.read(run)) for run in ("run_1", "run_old", "run_gap", "run_2", "run_3", "run_5")]
+        assert lengths == [3, 2, 0, 0, 0, 2]
+        assert [(seq, sig) for seq, _, _, sig in await store.signed_heads("run_1")] == [(2, "aa"), (3, "bb")]
+        index = list(await store.read(INDEX))
+        verify("acme", INDEX, index)
+        assert len(index) == 3
+        await stores.aclose()
+
+    asyncio.run(history())
+
+
 def test_two_machines_that_append_to_one_run_never_both_succeed_at_a_sequence(database: Database) -> None:
     async def machine(name: str, stores: PostgresStores) -> int:
         store, done = stores.tenant("acme"), 0
@@ -312,6 +356,27 @@ def test_shared_streams_of_many_tenants_grow_without_a_gap_from_two_machines(dat
         await asyncio.gather(*(one.aclose() for one in machines))
 
     asyncio.run(race())
+
+
+@pytest.mark.parametrize("name", ['","prev_hash":"x","seq":7', "back\\slash", "\x01\t\n\x7f", "\u2028ä\U0001f600", "0"])
+def test_a_shared_stream_is_chained_as_any_other_whatever_is_written_in_it(shared: Database, name: str) -> None:
+    """Its entries are linked in the database, so that PostgreSQL hashes what Python spells."""
+
+    async def history() -> None:
+        stores = PostgresStores(shared.app)
+        store = stores.tenant(name)
+        odd = Draft(kind=name, key=name, at_us=2**62, by=name, body=name.encode(), salt=b"\0\xff" * 8)
+        for number in range(2):
+            await store.commit(
+                Batch(f"run_{number}", wake_at_us=0, shared=((CONTROL, odd), (INDEX, odd), (INDEX, odd)))
+            )
+        for stream, length in ((INDEX, 4), (CONTROL, 2)):
+            entries = list(await store.read(stream))
+            verify(name, stream, entries)
+            assert [(one.key, one.body) for one in entries] == [(name, name.encode())] * length
+        await stores.aclose()
+
+    asyncio.run(history())
 
 
 def test_of_a_check_for_absence_and_a_write_that_cross_at_most_one_sees_what_was_before(database: Database) -> None:

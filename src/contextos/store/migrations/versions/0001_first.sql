@@ -142,43 +142,51 @@ WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
 EXECUTE FUNCTION contextos.append_only();
 
--- One batch, whole or not at all: its inner block is a savepoint. Returns what stood in the way (`collection/key`, or
--- the run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it happened.
+-- Batches of one tenant, all of them or none: the inner block is a savepoint. Returns what stood in the way
+-- (`collection/key`, or a run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it
+-- happened. A run stands in one call at most once. Entries `e_`, writes `w_`, wake times `r_`, signed heads `s_`; `x_` are
+-- the drafts for shared streams, whose place in the chain is found here: `x_header` is what is hashed but for `prev_hash`
+-- and `seq`, in three parts, one after the other.
 -- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
 -- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
--- which no row can.
-CREATE FUNCTION contextos.commit_batch(
-  p_tenant text, p_run text, p_now_us bigint, l_place bigint[], l_alone boolean[],
-  p_seq bigint[], p_v integer[], p_kind text[], p_key text[], p_at_us bigint[], p_by text[],
-  p_body_digest text[], p_prev_hash text[], p_hash text[], p_salt bytea[], p_body bytea[],
+-- which no row can. Who waits longer than `p_patience` for any lock fails.
+CREATE FUNCTION contextos.commit_batches(
+  p_tenant text, p_now_us bigint, p_patience text, l_place bigint[], l_alone boolean[],
+  e_first boolean[], e_run text[], e_seq bigint[], e_kind text[], e_key text[], e_at_us bigint[], e_by text[],
+  e_body_digest text[], e_prev_hash text[], e_hash text[], e_body bytea[], e_salt bytea[], e_v integer[],
   w_collection text[], w_key text[], w_expect bigint[], w_body bytea[], w_not_after bigint[], w_not_before bigint[],
-  p_wake_at_us bigint, p_kid text, p_sig text
+  r_run text[], r_wake_at_us bigint[], s_run text[], s_kid text[], s_sig text[],
+  x_run text[], x_genesis text[], x_kind text[], x_key text[], x_at_us bigint[], x_by text[], x_body_digest text[],
+  x_header text[], x_body bytea[], x_salt bytea[], x_v integer[]
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   what text;
+  done bigint;
   found_version bigint;
+  head_seq bigint;
+  head_hash text;
   now_us bigint;
 BEGIN
-  FOR i IN 1 .. cardinality(l_place) LOOP
-    IF l_alone[i] THEN
-      PERFORM pg_advisory_xact_lock(l_place[i]);
-    ELSE
-      PERFORM pg_advisory_xact_lock_shared(l_place[i]);
-    END IF;
-  END LOOP;
-  PERFORM set_config('contextos.tenant', p_tenant, true);
+  PERFORM set_config('contextos.tenant', p_tenant, true), set_config('lock_timeout', p_patience, true);
+  IF cardinality(l_place) > 0 THEN
+    PERFORM CASE WHEN alone THEN pg_advisory_xact_lock(place) ELSE pg_advisory_xact_lock_shared(place) END
+    FROM unnest(l_place, l_alone) AS l (place, alone);
+  END IF;
   now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   BEGIN
-    IF cardinality(p_seq) > 0 THEN
-      what := p_run;
+    IF cardinality(e_seq) > 0 THEN
+      what := e_run[1];
+      -- A scalar comparison and no EXISTS: that one may be planned as a scan of the whole journal.
       INSERT INTO contextos.journal
-        (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
-      SELECT p_tenant, p_run, e.*
-      FROM unnest(p_seq, p_v, p_kind, p_key, p_at_us, p_by, p_body_digest, p_prev_hash, p_hash, p_salt, p_body) AS e
-      WHERE p_seq[1] = 1 OR EXISTS (
-        SELECT FROM contextos.journal
-        WHERE tenant = p_tenant AND run = p_run AND seq = p_seq[1] - 1 AND hash = p_prev_hash[1]);
-      IF NOT FOUND THEN
+        (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
+      SELECT p_tenant, e.run, e.seq, e.kind, e.key, e.at_us, e.by, e.body_digest, e.prev_hash, e.hash, e.body, e.salt, e.v
+      FROM unnest(e_first, e_run, e_seq, e_kind, e_key, e_at_us, e_by, e_body_digest, e_prev_hash, e_hash, e_body, e_salt,
+                  e_v)
+        AS e (is_first, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
+      WHERE NOT e.is_first OR e.seq = 1 OR e.prev_hash = (
+        SELECT j.hash FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = e.run AND j.seq = e.seq - 1);
+      GET DIAGNOSTICS done = ROW_COUNT;
+      IF done <> cardinality(e_seq) THEN
         RAISE EXCEPTION 'a stream moved' USING ERRCODE = 'ZX001';
       END IF;
     END IF;
@@ -205,37 +213,44 @@ BEGIN
         RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
       END IF;
     END LOOP;
-    IF p_wake_at_us IS NOT NULL THEN
-      INSERT INTO contextos.runs (tenant, run, wake_at_us) VALUES (p_tenant, p_run, p_wake_at_us)
+    IF cardinality(r_run) > 0 THEN
+      INSERT INTO contextos.runs (tenant, run, wake_at_us)
+      SELECT p_tenant, r.run, r.wake_at_us FROM unnest(r_run, r_wake_at_us) AS r (run, wake_at_us)
       ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
     END IF;
-    IF p_kid IS NOT NULL THEN
+    FOR i IN 1 .. cardinality(s_run) LOOP
       what := '';
-      INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
-      SELECT p_tenant, p_run, head.seq, p_kid, head.hash, p_sig
-      FROM (SELECT seq, hash FROM contextos.journal WHERE tenant = p_tenant AND run = p_run
-            ORDER BY seq DESC LIMIT 1) AS head
-      ON CONFLICT DO NOTHING;
-      IF NOT FOUND AND NOT EXISTS (SELECT FROM contextos.journal WHERE tenant = p_tenant AND run = p_run) THEN
+      SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
+      WHERE tenant = p_tenant AND run = s_run[i] ORDER BY seq DESC LIMIT 1;
+      IF NOT FOUND THEN
         RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
       END IF;
-    END IF;
+      INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
+      VALUES (p_tenant, s_run[i], head_seq, s_kid[i], head_hash, s_sig[i]) ON CONFLICT DO NOTHING;
+    END LOOP;
+    FOR i IN 1 .. cardinality(x_run) LOOP
+      SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
+      WHERE tenant = p_tenant AND run = x_run[i] ORDER BY seq DESC LIMIT 1;
+      IF NOT FOUND THEN
+        head_seq := 0;
+        head_hash := x_genesis[i];
+      END IF;
+      INSERT INTO contextos.journal
+        (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
+      VALUES (p_tenant, x_run[i], head_seq + 1, x_kind[i], x_key[i], x_at_us[i], x_by[i], x_body_digest[i],
+              head_hash, 'sha256:' || encode(sha256(convert_to(
+                x_header[3 * i - 2] || head_hash || x_header[3 * i - 1] || head_seq + 1 || x_header[3 * i], 'UTF8')), 'hex'),
+              x_body[i], x_salt[i], x_v[i])
+      ON CONFLICT DO NOTHING;
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'a shared stream was written past its lock' USING ERRCODE = 'serialization_failure';
+      END IF;
+    END LOOP;
     RETURN NULL;
   EXCEPTION
     WHEN SQLSTATE 'ZX001' OR unique_violation THEN
       RETURN what;
   END;
-END $$;
-
--- The heads of streams that the transaction has locked; a stream without an entry has none.
-CREATE FUNCTION contextos.stream_heads(p_tenants text[], p_streams text[])
-RETURNS TABLE (tenant text, stream text, seq bigint, hash text) LANGUAGE plpgsql AS $$
-BEGIN
-  FOR i IN 1 .. cardinality(p_tenants) LOOP
-    PERFORM set_config('contextos.tenant', p_tenants[i], true);
-    RETURN QUERY SELECT j.tenant, j.run, j.seq, j.hash FROM contextos.journal AS j
-      WHERE j.tenant = p_tenants[i] AND j.run = p_streams[i] ORDER BY j.seq DESC LIMIT 1;
-  END LOOP;
 END $$;
 
 -- Reads are functions, so that a tenant is set for one transaction in one round trip.

@@ -17,7 +17,7 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment import Deployment, Ports
-from contextos.engine.owner import Owner
+from contextos.engine.owner import LeasedOwner, Owner
 from contextos.seams import Limits
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
@@ -92,6 +92,17 @@ def pack(filler: int) -> dict[str, Any]:
 
 async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
     """A deployment over SQLite in `path`, made if it is not there, with the pack published and the graph seeded."""
+    fresh = not (path / "contextos.db").exists()
+    stores = SqliteStores(path / "contextos.db", clock=SystemClock())
+    # The folder may hold files only; one process at a time drives here.
+    deployment = deploy(path, tools, stores, Owner(None))
+    if fresh:
+        await publish(deployment, filler)
+    return deployment
+
+
+def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) -> Deployment:
+    """A deployment over `stores`; `path` is where its directory of people stands."""
     directory = path / "directory.json"
     keys = KeyRing.from_seed(b"b" * 32)
     known = json.loads((EXAMPLE / "directory.json").read_text("utf-8"))
@@ -101,10 +112,6 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
             public, kid = _public(seeds[one["approver_id"]])
             one["keys"] = [{"kid": kid, "public_key": public.hex()}]
     directory.write_text(json.dumps(known), "utf-8")
-    clock = SystemClock()
-    fresh = not (path / "contextos.db").exists()
-    stores = SqliteStores(path / "contextos.db", clock=clock)
-    owner = Owner(None)  # the folder may hold files only; one process at a time drives here
     adapters = {adapter.describe().adapter_id: adapter for adapter in tools.adapters()}
 
     async def pause(duration_us: int) -> None:
@@ -112,20 +119,23 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
 
         await asyncio.sleep(duration_us / 1e6)
 
-    deployment = Deployment(
+    return Deployment(
         ports=Ports(
-            stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
+            stores=stores, graph=stores.graph, clock=SystemClock(), entropy=SystemEntropy(), keys=keys,
             directory=FileDirectory(directory), adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause,
             owner=owner.id, alive=owner.alive,
         ),
         limits=Limits(), runtime_version=__version__,
     )  # fmt: skip
-    if fresh:
-        envelope = seal(PACK_TYPE, canonical(pack(filler)), keys, "pack")
-        await deployment.catalog(TENANT).publish(envelope, by="bench", at_us=clock.now_us(), salt=os.urandom)
-        graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
-        await stores.graph(TENANT).put(graph["nodes"], graph["edges"])
-    return deployment
+
+
+async def publish(deployment: Deployment, filler: int) -> None:
+    """Publish the pack and seed the graph."""
+    ports = deployment.ports
+    envelope = seal(PACK_TYPE, canonical(pack(filler)), ports.keys, "pack")
+    await deployment.catalog(TENANT).publish(envelope, by="bench", at_us=ports.clock.now_us(), salt=os.urandom)
+    graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
+    await ports.graph(TENANT).put(graph["nodes"], graph["edges"])
 
 
 async def approve(deployment: Deployment, run_id: str) -> None:
@@ -168,4 +178,4 @@ def _load(path: Path) -> dict[str, Any]:
     return runpy.run_path(str(path))
 
 
-__all__ = ["APPROVER", "TENANT", "Tools", "approve", "open_deployment", "pack", "run_of", "settle"]
+__all__ = ["APPROVER", "TENANT", "Tools", "approve", "deploy", "open_deployment", "pack", "publish", "run_of", "settle"]

@@ -17,7 +17,9 @@ sys.path[0] = str(ROOT)
 
 from benchmarks.bars import MARKS, WIDTH  # noqa: E402
 
-BENCHMARKS = ("policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload")
+BENCHMARKS = (
+    "policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload", "postgres",
+)  # fmt: skip
 
 
 def run(name: str, *, quick: bool) -> tuple[int, list[str]]:

@@ -1,0 +1,82 @@
+"""What a refund costs on PostgreSQL where its tenant has few entries in the journal, and where it has many more.
+
+The entries are written with SQL, in runs that have ended, with the documents, signed heads and index lines of so many
+runs; what they say does not matter, for nobody reads them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bars import judge, note, ratio
+from benchmarks.deployed import closed, made, opened, timed
+from benchmarks.refund_pack import TENANT
+from contextos.contracts.journal import INDEX
+from contextos.store.postgres_connections import connect
+from tests.postgres import Database
+
+EACH = 25
+"""Entries of a run."""
+FILL = f"""
+INSERT INTO contextos.journal (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
+SELECT '{TENANT}', 'run_' || left(md5((n / {EACH})::text), 16), n % {EACH} + 1, 1, 'run.context', '', n, 'runtime',
+       'sha256:' || md5(n::text) || md5('a' || n), 'sha256:' || md5('b' || n) || md5('c' || n),
+       'sha256:' || md5('d' || n) || md5('e' || n), '\\x30313233343536373839616263646566',
+       convert_to(repeat(md5(n::text), 30), 'UTF8')
+FROM generate_series($1::bigint, $2::bigint - 1) AS n
+"""
+FILL_INDEX = f"""
+INSERT INTO contextos.journal (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
+SELECT '{TENANT}', '{INDEX}', n, 1, 'run.indexed', '', n, 'runtime', 'sha256:' || md5(n::text) || md5('a' || n),
+       'sha256:' || md5('b' || n) || md5('c' || n), 'sha256:' || md5('d' || n) || md5('e' || n), '\\x30', '\\x30'
+FROM generate_series(1, $1::bigint / {EACH} * 2) AS n
+"""
+FILL_DOCUMENTS = f"""
+INSERT INTO contextos.documents (tenant, collection, key, version, body)
+SELECT '{TENANT}', collection, left(md5(n::text), 16), 3, convert_to(repeat('x', 60), 'UTF8')
+FROM generate_series(1, $1::bigint / {EACH}) AS n, unnest(ARRAY['leases', 'requests', 'acts']) AS collection
+"""
+FILL_HEADS = f"""
+INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
+SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), seq, 'kid', 'sha256:' || md5(n::text), repeat('ab', 64)
+FROM generate_series(1, $1::bigint / {EACH}) AS n, unnest(ARRAY[5, 15, 25]) AS seq
+"""
+FILL_RUNS = f"""
+INSERT INTO contextos.runs (tenant, run, wake_at_us)
+SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), 0 FROM generate_series(1, $1::bigint / {EACH}) AS n
+"""
+
+
+async def fill(database: Database, entries: int) -> None:
+    """Ended runs of so many entries, as rows: what they say does not matter, nobody reads them."""
+    connection = await connect(database.owner)
+    await connection.execute("SET statement_timeout = 0; SET synchronous_commit = off")
+    for start in range(0, entries, 100_000):
+        await connection.execute(FILL, start, min(start + 100_000, entries), timeout=600)
+    for statement in (FILL_INDEX, FILL_DOCUMENTS, FILL_HEADS, FILL_RUNS):
+        await connection.execute(statement, entries, timeout=600)
+    await connection.execute("VACUUM ANALYZE", timeout=600)
+    await connection.execute("CHECKPOINT", timeout=600)
+    await connection.close()
+
+
+async def measure(databases: list[Database], path: Path, *, small: int, large: int, count: int) -> None:
+    """The same refunds in a database with few entries and in one with many; they take turns."""
+    for database, entries in zip(databases, (small, large), strict=True):
+        await fill(database, entries)
+    folders = [made(path, f"growth{number}") for number in range(len(databases))]
+    sides = [await opened(database.app, one) for database, one in zip(databases, folders, strict=True)]
+    taken: list[list[float]] = [[], []]
+    for number in range(count):
+        # They take turns in going first, too.
+        for side in (0, 1) if number % 2 else (1, 0):
+            taken[side].append(await timed(sides[side][0], number))
+    warm = count // 10
+    few, many = taken[0][warm:], taken[1][warm:]
+    label = f"refund run, journal of {large:,} entries / of {small:,}, p50"
+    judge(label, median(many) / median(few), 1.2, best=min(many) / min(few), against=few)
+    note("median of the ratios of each round", f"{ratio(many, few)[0]:9.2f}")
+    note(f"refund run, p50, {small:,} and {large:,} entries", f"{median(few):9.2f} ms, {median(many):.2f} ms")
+    for deployment, shop in sides:
+        await closed(deployment, shop)

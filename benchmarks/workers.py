@@ -1,0 +1,124 @@
+"""Worker processes that drive refunds over one PostgreSQL server: two beside one, and the durable engine beside DBOS.
+
+Server and workers share the cores of the machine, and the runs of a round are the same number for either side. A worker
+is a process that opens a deployment once and then runs so many refunds, `AT_ONCE` at a time, whenever it is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bars import judge, note, ratio
+from benchmarks.deployed import closed, deployed, made, opened, timed
+from tests.postgres import Database, awaited
+
+ROOT = Path(__file__).resolve().parents[1]
+AT_ONCE = 8
+
+
+class Worker:
+    """A worker process, ready when it is made."""
+
+    def __init__(self, url: str, path: Path, number: int) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.workers",
+            "--url",
+            url,
+            "--dir",
+            str(path),
+            "--number",
+            str(number),
+        ]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.said()
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def said(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "a worker ended early"
+        return line.strip()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def rate(workers: list[Worker], runs: int) -> float:
+    """Runs a second of these workers together, `runs` in all."""
+    start = time.perf_counter()
+    for worker in workers:
+        worker.tell(str(runs // len(workers)))
+    for worker in workers:
+        worker.said()
+    return runs / (time.perf_counter() - start)
+
+
+def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
+    """Two workers beside one; they take turns."""
+    folders = [made(path, f"worker{number}") for number in range(2)]
+    awaited(prepare(database.app, folders[0]))
+    workers = [Worker(database.app, folder, number) for number, folder in enumerate(folders)]
+    alone, together = [], []
+    try:
+        for number in range(rounds + 1):
+            one, two = rate(workers[:1], runs), rate(workers, runs)
+            if number:
+                alone.append(one)
+                together.append(two)
+    finally:
+        for worker in workers:
+            worker.close()
+    slowness = [1 / one for one in alone]
+    judge(
+        "two workers / one, runs/s", ratio(together, alone)[0], 1.3, best=max(together) / max(alone), at_least=True,
+        against=slowness,
+    )  # fmt: skip
+    note("runs/s of one worker and of two", f"{median(alone):9.0f}, {median(together):.0f}; {os.cpu_count()} cores")
+
+
+async def prepare(url: str, path: Path) -> None:
+    """Put the pack in force."""
+    await closed(*await opened(url, path))
+
+
+async def work(url: str, path: Path, number: int) -> None:
+    """What a worker process does: a line in is so many refunds, a line out is that they are done."""
+    deployment, shop = deployed(url, path)
+    names = iter(range(number * 1_000_000 // 2, 1_000_000))
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def refund() -> None:
+        async with free:
+            await timed(deployment, next(names))
+
+    print("ready", flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        await asyncio.gather(*(refund() for _ in range(int(line))))
+        print("done", flush=True)
+    await closed(deployment, shop)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--number", type=int, required=True)
+    given = parser.parse_args()
+    asyncio.run(work(given.url, given.dir, given.number))

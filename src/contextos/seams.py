@@ -218,13 +218,12 @@ async def _standing(world: World, scope: RunScope, key: str) -> Standing:
     user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
 
     async def look() -> dict[str, Any]:
-        # The version first: what changes after it fails the commit that sends.
-        active = await world.store.scan("active", key="policies")
         known = await world.directory.resolve(scope.run.tenant_id, user_id, agent_id)
         definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
-        now = await world.catalog.pins_now(tuple(scope.pins), definitions)
+        # A later version of the policies fails the commit that sends.
+        version, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
         return {"principals": known.to_json() if known else None,
-                "policies_version": active[0].version if active else 0,
+                "policies_version": version,
                 "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin)}  # fmt: skip
 
     asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
@@ -256,7 +255,7 @@ def _recheck(world: World, scope: RunScope, query: RetrievalQuery, action: Actio
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
-        now: dict[str, str | None] = dict(await world.catalog.pins_now(tuple(scope.pins), definitions))
+        _, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
         head = query.model_copy(update={"snapshot": await world.knowledge.snapshot()})
         items = admit(await world.knowledge.retrieve(head), head.named, world.clock.now_us())
         known = {item.name: item.digest for item in items if item.name}

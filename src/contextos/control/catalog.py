@@ -191,8 +191,11 @@ class Catalog:
             tuple(definitions),
         ))  # fmt: skip
 
-    async def pins_now(self, names: Sequence[str], definitions: Definitions) -> dict[str, str | None]:
-        """The digest of each pinned name as it is now; None for what is withdrawn, gone or was never there."""
+    async def pins_now(self, names: Sequence[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
+        """The digest of each pinned name as it is now; None for what is withdrawn, gone or was never there.
+
+        Before them the version of the policies in force that it holds under.
+        """
         active = await self._shelf.active()
         now: dict[str, str | None] = {}
         for name in names:
@@ -203,7 +206,7 @@ class Catalog:
                 now[name] = None if definition is None else self._shelf.address(definition)
             else:
                 now[name] = None if name in active.withdrawn else await self._shelf.digest_of(name)
-        return now
+        return active.version, now
 
     def _answer(self, pinned: Pinned, active: Active, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self._shelf.address(definitions[name]) for name in pinned.adapters}

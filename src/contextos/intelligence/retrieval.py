@@ -46,11 +46,12 @@ class GraphKnowledge:
     """The `Knowledge` seam over one tenant's graph; it holds no other, so crossing tenants is impossible."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph, self._newest = graph, 0
 
     async def snapshot(self) -> str:
         """The newest snapshot, `kg_<commit number>`; pinning it costs nothing."""
-        return f"kg_{await self._graph.head()}"
+        self._newest = await self._graph.head()
+        return f"kg_{self._newest}"
 
     async def retrieve(self, query: RetrievalQuery) -> tuple[EvidenceItem, ...]:
         """The items within the query's bounds at its snapshot, ordered by hop, subject, predicate and digest.
@@ -82,7 +83,10 @@ class GraphKnowledge:
     async def _edges(self, query: RetrievalQuery) -> Edges:
         match = _SNAPSHOT.fullmatch(query.snapshot)
         commit = int(match[1]) if match else -1
-        if not 0 <= commit <= await self._graph.head():
+        # Commits are only added, so what was a snapshot once is one.
+        if commit > self._newest:
+            self._newest = await self._graph.head()
+        if not 0 <= commit <= self._newest:
             raise NotFound(f"there is no snapshot `{query.snapshot}` of this graph; pin one that `snapshot` gave")
         return await self._graph.neighbourhood(
             query.seeds, at=commit, hops=query.hops, fan_out=query.fan_out, limit=query.limit

@@ -15,7 +15,6 @@ from contextos.store.edges import Change, Edge, Node, Stored, change, derived, j
 from contextos.store.postgres_connections import Connection, Connections, is_text, named_tenant
 from contextos.store.walk import Walk
 
-_HEAD: Final = "SELECT head FROM contextos.graph_commits WHERE tenant = $1"
 # Also locks the row until the commit; 0 is the head of a graph that is empty.
 _LOCK_HEAD: Final = (
     "INSERT INTO contextos.graph_commits AS mine (tenant, head) VALUES ($1, 0)"
@@ -43,17 +42,8 @@ _ADD_NODES: Final = (
     "INSERT INTO contextos.nodes (tenant, commit_no, ceid, type, body)"
     " SELECT $1, $2, made.* FROM unnest($3::text[], $4::text[], $5::bytea[]) AS made"
 )
-_END: Final = (
-    "(SELECT edge_id, src, dst, body FROM contextos.edges WHERE tenant = $1 AND {end} = frontier.node"
-    " AND valid_from <= $2 AND (valid_to IS NULL OR valid_to > $2){more} ORDER BY edge_id LIMIT $3)"
-)
-# Each end's index holds its edges in order of id, so a hub costs as much as its bound and not as much as it has.
-_HOP: Final = (
-    "SELECT frontier.node, found.edge_id, found.src, found.dst, found.body FROM unnest($4::text[]) AS frontier (node)"  # noqa: S608
-    " CROSS JOIN LATERAL (SELECT * FROM ("
-    f"{_END.format(end='src', more='')} UNION ALL {_END.format(end='dst', more=' AND src <> dst')}"
-    ") AS both_ends ORDER BY edge_id LIMIT $3) AS found ORDER BY frontier.node, found.edge_id"
-)
+_HEAD: Final = "SELECT contextos.graph_head($1)"
+_HOP: Final = "SELECT node, edge_id, src, dst, body FROM contextos.graph_hop($1, $2, $3, $4)"
 _MAX_COMMIT: Final = 2**63 - 1
 
 
@@ -64,8 +54,9 @@ class PostgresGraph:
         self._tenant, self._connections = named_tenant(tenant_id), connections
 
     async def head(self) -> int:
-        async with self._connections().transaction(self._tenant) as connection:
-            return await connection.fetchval(_HEAD, self._tenant) or 0
+        async with self._connections().connection() as connection:
+            head: int = await connection.fetchval(_HEAD, self._tenant)
+        return head
 
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
         """Append as one commit and return its number; the present head if all of it is there already."""
@@ -77,7 +68,8 @@ class PostgresGraph:
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
         walk = Walk(filter(is_text, seeds), fan_out=fan_out, limit=limit)
-        async with self._connections().transaction(self._tenant) as connection:
+        # What a commit number shows never changes, so the hops need no transaction.
+        async with self._connections().connection() as connection:
             for _ in range(hops):
                 if not (frontier := walk.frontier):
                     break

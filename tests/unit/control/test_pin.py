@@ -300,7 +300,7 @@ def test_pins_now_are_the_pins_until_something_changes(shelves: Shelves) -> None
     pins = shelves.pin()["pins"]
 
     def now() -> dict[str, str | None]:
-        return run(shelves.catalog.pins_now(list(pins), shelves.definitions))
+        return run(shelves.catalog.pins_now(list(pins), shelves.definitions))[1]
 
     assert now() == pins
     shelves.activate()
@@ -315,13 +315,13 @@ def test_pins_now_are_the_pins_until_something_changes(shelves: Shelves) -> None
 
 def test_what_was_never_there_is_not_there_now(shelves: Shelves) -> None:
     names = ["ctxpack.other@1.0.0", "adapter:adp_none", "estimator"]
-    assert run(shelves.catalog.pins_now(names, shelves.definitions)) == dict.fromkeys(names)
+    assert run(shelves.catalog.pins_now(names, shelves.definitions))[1] == dict.fromkeys(names)
 
 
 def test_a_newer_version_of_a_pack_changes_no_pin(shelves: Shelves) -> None:
     pins = shelves.pin()["pins"]
     shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.3.0"}))
-    assert run(shelves.catalog.pins_now(list(pins), shelves.definitions)) == pins
+    assert run(shelves.catalog.pins_now(list(pins), shelves.definitions))[1] == pins
 
 
 @pytest.mark.requirement("P-ROLLBACK")

@@ -301,6 +301,34 @@ BEGIN
     WHERE h.tenant = p_tenant AND h.stream = p_stream ORDER BY h.seq, h.kid;
 END $$;
 
+-- The number of the newest commit; 0 for a graph that is empty.
+CREATE FUNCTION contextos.graph_head(p_tenant text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN coalesce((SELECT head FROM contextos.graph_commits WHERE tenant = p_tenant), 0);
+END $$;
+
+-- The first `p_limit` edges at each node of the frontier as of commit `p_at`, in order of id. Each end's index holds its
+-- edges in that order, so a hub costs as much as its bound and not as much as it has.
+CREATE FUNCTION contextos.graph_hop(p_tenant text, p_at bigint, p_limit bigint, p_frontier text[])
+RETURNS TABLE (node text, edge_id text, src text, dst text, body bytea) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY
+    SELECT frontier.node, found.edge_id, found.src, found.dst, found.body FROM unnest(p_frontier) AS frontier (node)
+    CROSS JOIN LATERAL (SELECT * FROM (
+      (SELECT edge_id, src, dst, body FROM contextos.edges
+       WHERE tenant = p_tenant AND src = frontier.node
+         AND valid_from <= p_at AND (valid_to IS NULL OR valid_to > p_at) ORDER BY edge_id LIMIT p_limit)
+      UNION ALL
+      (SELECT edge_id, src, dst, body FROM contextos.edges
+       WHERE tenant = p_tenant AND dst = frontier.node AND src <> dst
+         AND valid_from <= p_at AND (valid_to IS NULL OR valid_to > p_at) ORDER BY edge_id LIMIT p_limit)
+    ) AS both_ends ORDER BY edge_id LIMIT p_limit) AS found
+    ORDER BY frontier.node, found.edge_id;
+END $$;
+
 -- The only read across tenants: names of runs and nothing of what is in them, and only of those that wait for a time.
 CREATE FUNCTION contextos.due(p_before_us bigint, p_limit bigint, p_skip bigint) RETURNS TABLE (tenant text, run text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,8 +1,8 @@
 """ContextOS on a real PostgreSQL server of its own, with fsync: `python -m benchmarks.postgres`.
 
 A whole refund beside the same rows written by hand with asyncpg in the same number of commits; journal entries by 32
-writers at once (`append.py`); two worker processes beside one, and the durable engine beside the same workflow as DBOS
-steps (`workers.py`); and what a run costs as the journal of its tenant grows (`growth.py`).
+writers at once (`append.py`); two worker processes beside one (`workers.py`); the durable engine beside the same
+workflow as DBOS steps (`durable.py`); and what a run costs as the journal of its tenant grows (`growth.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import append, growth, outside, workers
+from benchmarks import append, durable, growth, outside, workers
 from benchmarks.bars import folder, is_quick, judge, note
 from benchmarks.deployed import AMOUNT_INR, closed, made, opened, timed
 from benchmarks.refund_pack import TENANT
@@ -120,6 +120,8 @@ def main() -> None:
         asyncio.run(refunds(server.database(), path, 60 if quick else 300))
         asyncio.run(append.measure(server.database(), each=50 if quick else 150, rounds=3 if quick else 9))
         workers.measure(server.database(), path, runs=100 if quick else 300, rounds=3 if quick else 7)
+        databases = [server.database() for _ in range(4)]
+        durable.measure(databases, path, runs=100 if quick else 300, rounds=2 if quick else 5)
         large, count = (200_000, 60) if quick else (1_000_000, 300)
         databases = [server.database() for _ in range(2)]
         asyncio.run(growth.measure(databases, path, small=10_000, large=large, count=count))

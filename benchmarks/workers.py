@@ -1,4 +1,4 @@
-"""Worker processes that drive refunds over one PostgreSQL server: two beside one, and the durable engine beside DBOS.
+"""Worker processes that drive refunds over one PostgreSQL server, two beside one.
 
 Server and workers share the cores of the machine, and the runs of a round are the same number for either side. A worker
 is a process that opens a deployment once and then runs so many refunds, `AT_ONCE` at a time, whenever it is told.
@@ -26,22 +26,12 @@ AT_ONCE = 8
 class Worker:
     """A worker process, ready when it is made."""
 
-    def __init__(self, url: str, path: Path, number: int) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.workers",
-            "--url",
-            url,
-            "--dir",
-            str(path),
-            "--number",
-            str(number),
-        ]
+    def __init__(self, module: str, url: str, path: Path, *more: str) -> None:
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.said()
+            [sys.executable, "-m", module, "--url", url, "--dir", str(path), *more], cwd=ROOT, env=os.environ,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.said() == "ready"
 
     def tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -74,7 +64,10 @@ def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
     """Two workers beside one; they take turns."""
     folders = [made(path, f"worker{number}") for number in range(2)]
     awaited(prepare(database.app, folders[0]))
-    workers = [Worker(database.app, folder, number) for number, folder in enumerate(folders)]
+    workers = [
+        Worker("benchmarks.workers", database.app, folder, "--number", str(number))
+        for number, folder in enumerate(folders)
+    ]
     alone, together = [], []
     try:
         for number in range(rounds + 1):

@@ -21,15 +21,13 @@ STATEMENT_TIMEOUT_S: Final = 30.0
 WAIT_TIMEOUT_S: Final = 10.0
 MAX_READERS: Final = 8
 MAX_WAITING: Final = 4096
-LOCK_TIMEOUT: Final = "2s"
-"""So long anybody waits for what another session keeps locked."""
-
 SESSION: Final = {
     "application_name": "contextos",
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    "lock_timeout": LOCK_TIMEOUT,
+    # So long anybody waits for what another session keeps locked; the writer sets its own.
+    "lock_timeout": "2s",
     # A process that is stopped inside a transaction keeps its locks no longer than this.
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",

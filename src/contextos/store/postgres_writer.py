@@ -26,7 +26,6 @@ from contextos.store.postgres_calls import COMMIT, arguments, locked, parted
 from contextos.store.postgres_connections import (
     CONNECT_TIMEOUT_S,
     FAULTS,
-    LOCK_TIMEOUT,
     SOON_MS,
     Connection,
     fault_of,
@@ -48,6 +47,10 @@ PATIENCE: Final = "200ms"
 """So long a group waits for a lock: another writer's commit takes less, even where the disk is slow."""
 ASIDE_LIMIT: Final = 4
 """So many connections wait for locks at once, beside the writer's own."""
+ASIDE_PATIENCE: Final = "100ms"
+ASIDE_ATTEMPTS: Final = 10
+ASIDE_PAUSE_S: Final = 0.1
+"""Who waits aside lets go of what it has locked itself again and again: others want the same index."""
 
 Outcome = str | None
 # What one caller's batch may raise on its way to the server: a bug that this caller shall see and nobody else.
@@ -196,16 +199,27 @@ class GroupWriter:
         assert task is not None
         try:
             async with self._turns:
+                if self._abandoned:
+                    return
                 connection = self._aside[task] = await self._connect()
-                if not self._abandoned:
-                    (outcome,) = await self._call(connection, [[job]], patience=LOCK_TIMEOUT)
-                    _tell(job, outcome)
+                (outcome,) = await self._call_aside(connection, job)
+                _tell(job, outcome)
         except (*FAULTS, ContextOSError) as fault:
             _fail(job, _told(fault))
         finally:
             if connection is not None:
                 terminate(connection)
             _fail(job, Unavailable("store", "its writer has stopped"))
+
+    async def _call_aside(self, connection: Connection, job: _Job) -> list[Outcome]:
+        for _ in range(ASIDE_ATTEMPTS - 1):
+            try:
+                return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
+            except FAULTS as fault:
+                if self._abandoned or not is_locked(fault):
+                    raise
+            await asyncio.sleep(ASIDE_PAUSE_S)
+        return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
 
     async def _open(self) -> Connection:
         if self._abandoned:

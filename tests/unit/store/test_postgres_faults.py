@@ -329,7 +329,9 @@ def test_what_another_session_keeps_locked_holds_up_its_own_callers_and_nobody_e
         await held.execute("BEGIN")
         await held.execute("SELECT set_config('contextos.tenant', 'acme', true)")
         await held.execute("UPDATE contextos.documents SET body = 'held' WHERE key = 'run_a'")
-        waits = asyncio.ensure_future(store.commit(Batch("run_a", writes=(Write("keys", "run_a", 1, b"next"),))))
+        # It has the tenant's index locked whenever it tries, and the others need that too.
+        held_up = Batch("run_a", writes=(Write("keys", "run_a", 1, b"next"),), shared=((INDEX, draft()),))
+        waits = asyncio.ensure_future(store.commit(held_up))
         await asyncio.gather(
             store.commit(Batch("run_b", writes=(Write("keys", "run_b", 1, b"next"),))), store.commit(batch("run_c"))
         )

@@ -1,4 +1,4 @@
-"""A deployment over PostgreSQL with the refund's pack in force, and its shop."""
+"""A deployment over PostgreSQL with the refund's pack in force."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ def made(path: Path, name: str) -> Path:
     return path / name
 
 
-def deployed(url: str, path: Path) -> tuple[Deployment, outside.Shop]:
-    """A deployment over the database at `url`, and its shop in `path`."""
-    shop = outside.Shop(path, keyed=True)
-    tools = refund_pack.Tools(shop, "", keyed=True)
-    return refund_pack.deploy(path, tools, PostgresStores(url), LeasedOwner()), shop
+def deployed(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:
+    """A deployment over the database at `url`; without `tools` what is outside costs nothing."""
+    outside_world = outside.Stubs() if tools is None else tools
+    return refund_pack.deploy(path, outside_world, PostgresStores(url), LeasedOwner())
 
 
-async def opened(url: str, path: Path) -> tuple[Deployment, outside.Shop]:
+async def opened(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:
     """The same over a new database: the pack is put in force."""
-    deployment, shop = deployed(url, path)
+    deployment = deployed(url, path, tools)
     await refund_pack.publish(deployment, 0)
-    return deployment, shop
+    return deployment
 
 
 async def timed(deployment: Deployment, number: int) -> float:
@@ -43,8 +42,7 @@ async def timed(deployment: Deployment, number: int) -> float:
     return taken
 
 
-async def closed(deployment: Deployment, shop: outside.Shop) -> None:
-    """Let go of both."""
+async def closed(deployment: Deployment) -> None:
+    """Let go of its database."""
     stores: Any = deployment.ports.stores
     await stores.aclose()
-    shop.close()

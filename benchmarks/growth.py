@@ -71,12 +71,12 @@ async def measure(databases: list[Database], path: Path, *, small: int, large: i
     for number in range(count):
         # They take turns in going first, too.
         for side in (0, 1) if number % 2 else (1, 0):
-            taken[side].append(await timed(sides[side][0], number))
+            taken[side].append(await timed(sides[side], number))
     warm = count // 10
     few, many = taken[0][warm:], taken[1][warm:]
     label = f"refund run, journal of {large:,} entries / of {small:,}, p50"
     judge(label, median(many) / median(few), 1.2, best=min(many) / min(few), against=few)
     note("median of the ratios of each round", f"{ratio(many, few)[0]:9.2f}")
     note(f"refund run, p50, {small:,} and {large:,} entries", f"{median(few):9.2f} ms, {median(many):.2f} ms")
-    for deployment, shop in sides:
-        await closed(deployment, shop)
+    for deployment in sides:
+        await closed(deployment)

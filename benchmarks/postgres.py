@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import append, durable, growth, outside, workers
+from benchmarks import append, durable, growth, outside, refund_pack, workers
 from benchmarks.bars import folder, is_quick, judge, note
 from benchmarks.deployed import AMOUNT_INR, closed, made, opened, timed
 from benchmarks.refund_pack import TENANT
@@ -84,7 +84,9 @@ class ByHand:
 
 async def refunds(database: Database, path: Path, count: int) -> None:
     """One worker, one run at a time, beside the same rows by hand; they take turns."""
-    deployment, shop = await opened(database.app, made(path, "refunds"))
+    shop = outside.Shop(made(path, "shop"), keyed=True)
+    tools = refund_pack.Tools(shop, "", keyed=True)
+    deployment = await opened(database.app, made(path, "refunds"), tools)
     watched, store = outside.watch(deployment)
     its, connection = outside.Shop(made(path, "by_hand"), keyed=True), await connect(database.owner)
     await connection.execute("CREATE SCHEMA by_hand")
@@ -109,7 +111,8 @@ async def refunds(database: Database, path: Path, count: int) -> None:
     note("refund run, p50", spent)
     note("refund run, what it asks of the store", asked)
     await connection.close()
-    await closed(deployment, shop)
+    await closed(deployment)
+    shop.close()
     its.close()
 
 

@@ -67,19 +67,18 @@ def locked(group: Iterable[Job]) -> dict[int, bool]:
     """What the transaction of a group locks, in order: alone (True) what it writes, shared what it only looks at."""
     locks: dict[int, bool] = {}
     for tenant, batch in group:
-        runs = {stream for stream, _ in batch.shared} | {batch.run}
-        alone = [("run", run) for run in runs]
-        alone += [(write.collection, write.key) for write in batch.writes if write.body is not None]
-        for place in alone:
-            locks[_place(tenant, *place)] = True
+        locks[_place(tenant, "run", batch.run)] = True
+        for stream, _ in batch.shared:
+            locks[_place(tenant, "run", stream)] = True
         for write in batch.writes:
-            locks.setdefault(_place(tenant, write.collection, write.key), False)
+            place = _place(tenant, write.collection, write.key)
+            locks[place] = write.body is not None or locks.get(place, False)
     return dict(sorted(locks.items()))
 
 
-def _place(*names: str) -> int:
+def _place(tenant: str, collection: str, key: str) -> int:
     """The number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
-    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{tenant}\0{collection}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 

@@ -250,6 +250,39 @@ def test_a_group_that_the_server_rolled_back_for_anothers_sake_is_done_again(dat
     assert awaited(history(2 * attempts)) == ["Unavailable"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "others"),
+    [(asyncpg.DeadlockDetectedError("deadlock detected"), "ok"), (ConnectionResetError("reset"), "Unavailable")],
+)
+def test_what_one_tenant_committed_stands_when_the_next_transaction_of_the_group_fails(
+    database: Database, fault: BaseException, others: str
+) -> None:
+    """One tenant's callers cannot stand together, so they go alone, after the other tenant's are done."""
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        connections = [Counting(await connect(database.app), 3, fault)]
+
+        async def opened() -> Any:
+            return connections.pop() if connections else await connect(database.app)
+
+        stores.link().writer._connect = opened
+        acme, other = stores.tenant("acme"), stores.tenant("other")
+        there = Batch("run_a", entries_after("other", "run_a", [], 3))
+        first = asyncio.ensure_future(acme.commit(Batch("run_first", wake_at_us=1)))
+        await asyncio.sleep(0)
+        done = await asyncio.gather(
+            first, acme.commit(batch("run_1", "one")), other.commit(there), acme.commit(batch("run_2", "one")),
+            return_exceptions=True,
+        )  # fmt: skip
+        told = [type(one).__name__ if isinstance(one, BaseException) else "ok" for one in done[1:]]
+        assert told == [others, "ok", "Conflict" if others == "ok" else others]
+        assert len(await other.read("run_a")) == 3
+        await stores.aclose()
+
+    awaited(history())
+
+
 def test_a_full_queue_refuses_with_a_retry_time_and_what_was_queued_is_done(database: Database) -> None:
     async def history() -> None:
         stores = PostgresStores(database.app, queue_limit=4)

@@ -3,6 +3,7 @@
 A whole refund beside the same rows written by hand with asyncpg in the same number of commits; journal entries by 32
 writers at once (`append.py`); two worker processes beside one (`workers.py`); the durable engine beside the same
 workflow as DBOS steps (`durable.py`); and what a run costs as the journal of its tenant grows (`growth.py`).
+The server's files stand where temporary files go, whatever `BENCH_DATA` says.
 """
 
 from __future__ import annotations
@@ -118,8 +119,9 @@ async def refunds(database: Database, path: Path, count: int) -> None:
 
 def main() -> None:
     quick = is_quick()
-    with folder() as name, own_server() as server:
+    with folder() as name, own_server(fsync=True) as server:
         path = Path(name)
+        assert server.execute("SHOW fsync")[0][0] == "on", "a commit that does not sync measures nothing"
         asyncio.run(refunds(server.database(), path, 60 if quick else 300))
         asyncio.run(append.measure(server.database(), each=50 if quick else 150, rounds=3 if quick else 9))
         workers.measure(server.database(), path, runs=100 if quick else 300, rounds=3 if quick else 7)

@@ -27,16 +27,17 @@ from contextos.store.postgres_schema import migrate
 ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
 LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
 TEMPLATE = "contextos_test_template"
-START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB -c fsync=off"
+START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB -c fsync={1}"
 _databases = count()
 
 
 @dataclass
 class Server:
-    """A server: its superuser's URL without a database, and, if it is our own, where its files are."""
+    """A server: its superuser's URL without a database, and, if it is our own, where its files are and if it syncs."""
 
     url: str
     files: Path | None = None
+    fsync: bool = False
 
     def named(self, database: str, login: str | None = None) -> str:
         """The URL of a database, for the superuser or for `login`."""
@@ -65,7 +66,7 @@ class Server:
 
     def start(self) -> None:
         assert self.files is not None
-        log, options = self.files / "log", START_OPTIONS.format(self.files)
+        log, options = self.files / "log", START_OPTIONS.format(self.files, "on" if self.fsync else "off")
         _run("pg_ctl", "-w", "-D", str(self.files / "pg"), "-l", str(log), "-o", options, "start")
 
     def restart(self) -> None:
@@ -107,13 +108,13 @@ class Database:
 
 
 @contextmanager
-def own_server() -> Iterator[Server]:
-    """A server of our own in a new directory, which is removed with it."""
+def own_server(*, fsync: bool = False) -> Iterator[Server]:
+    """A server of our own in a new directory, removed with it. What is measured needs `fsync`; tests do not."""
     files = Path(tempfile.mkdtemp(prefix="ctxpg"))
     owner = _account()
     if owner is not None:
         shutil.chown(files, owner)
-    server = Server(f"postgresql://postgres@/postgres?host={files}", files)
+    server = Server(f"postgresql://postgres@/postgres?host={files}", files, fsync)
     _run("initdb", "-D", str(files / "pg"), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
     try:
         server.start()

@@ -50,10 +50,10 @@ class Server:
         """Run one statement as the superuser and return its rows."""
         return awaited(_execute(self.named(database), statement))
 
-    def database(self) -> Database:
-        """A fresh database with the newest schema."""
+    def database(self, like: str = TEMPLATE) -> Database:
+        """A fresh database with the newest schema, or a copy of the database `like`, which nobody may be using."""
         name = f"contextos_test_{os.getpid()}_{next(_databases)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {like}")
         return Database(self, name)
 
     def prepare(self) -> None:

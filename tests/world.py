@@ -22,8 +22,9 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.ports import Adapter
 from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment import Deployment, Ports
-from contextos.engine.owner import Owner
+from contextos.engine.owner import LeasedOwner, Owner
 from contextos.seams import Limits
+from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStores
 from contextos.store.sqlite import SqliteStores
 from contextos.trust.assertion import sign_statement
@@ -86,7 +87,7 @@ class TestWorld:
     clock: Any
     keys: KeyRing
     adapters: dict[str, Adapter]
-    owner: Owner
+    owner: Owner | LeasedOwner
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def invoke(self, body: Mapping[str, Any] | bytes) -> RunView:
@@ -144,6 +145,12 @@ class TestWorld:
         self.stores.close()
         self.owner.close()
 
+    async def aclose(self) -> None:
+        """`close`, and a goodbye to a server, from the event loop that has the connections."""
+        if hasattr(self.stores, "aclose"):
+            await self.stores.aclose()
+        self.close()
+
 
 async def open_world(
     path: Path, *, stores: str = "memory", clock: Any = None, payments: str = "keyed",
@@ -161,7 +168,8 @@ async def open_world(
     with patch.dict(os.environ, SHOP_PAYMENTS=payments):
         loaded = load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
     adapters = {one.describe().adapter_id: one for one in loaded}
-    owner = Owner(path / "contextos.db" if stores == "sqlite" else None)
+    owner = LeasedOwner() if stores.startswith("postgresql:") else Owner(
+        path / "contextos.db" if stores == "sqlite" else None)
 
     async def pause(duration_us: int) -> None:
         if not isinstance(clock, ManualClock):
@@ -189,6 +197,17 @@ async def open_world(
             graph = example("graph.json")
             await kept.graph(TENANT).put(graph["nodes"], graph["edges"])
     return world
+
+
+async def publish_world(path: Path) -> None:
+    """Make the workspace at `path` in its place, for processes that open it later."""
+    await (await open_world(path, stores=place_of(path), clock=SystemClock())).aclose()
+
+
+def place_of(path: Path) -> str:
+    """What the workspace at `path` stores in: the URL that its file `place` holds, else a file beside it."""
+    place = path / "place"
+    return place.read_text("utf-8") if place.exists() else "sqlite"
 
 
 async def _kept(stores: str, path: Path, clock: Any) -> Any:

@@ -30,7 +30,7 @@ from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
-from tests.world import OPERATOR, TENANT, TestWorld, open_world, request
+from tests.world import OPERATOR, TENANT, TestWorld, open_world, place_of, request
 
 CHILDREN = 2
 
@@ -133,7 +133,7 @@ async def opened(job: Job) -> TestWorld:
     """The workspace of a job, with its boundaries watched."""
     boundaries = Boundaries(job.log, job.kill_at, job.by)
     world = await open_world(
-        Path(job.workspace), stores="sqlite", clock=ShiftedClock(job.later_us), payments=job.payments
+        Path(job.workspace), stores=place_of(Path(job.workspace)), clock=ShiftedClock(job.later_us), payments=job.payments
     )  # fmt: skip
     for name, adapter in world.adapters.items():
         world.adapters[name] = WatchedAdapter(adapter, boundaries)

@@ -1,7 +1,7 @@
-"""One of several processes that race: a hundred threads, each with an event loop of its own, over one deployment.
+"""One of several processes that race: a hundred callers on as many event loops as its plan says, over one deployment.
 
 `python -m tests.e2e.race_driver PLAN.json OUT.json`: waits until the file `go` exists beside the plan, so that all
-processes start together. Each thread sends its request until it has an answer that is not retryable. The tests beside
+processes start together. Each caller sends its request until it has an answer that is not retryable. The tests beside
 it start it.
 """
 
@@ -21,7 +21,7 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import ContextOSError, Unavailable
 from contextos.store.clock import SystemClock
-from tests.world import TestWorld, open_world
+from tests.world import TestWorld, open_world, place_of
 
 MAX_TRIES = 200
 PAYMENTS = "adp_payments"
@@ -76,19 +76,26 @@ async def answer_of(world: TestWorld, body: dict[str, Any]) -> dict[str, Any]:
 
 def main(plan: Path, out: Path) -> None:
     told = json.loads(plan.read_text("utf-8"))
-    world = asyncio.run(open_world(Path(told["workspace"]), stores="sqlite", clock=SystemClock()))
+    workspace = Path(told["workspace"])
+    world = asyncio.run(open_world(workspace, stores=place_of(workspace), clock=SystemClock()))
     payments = ChangedPayments(world.adapters[PAYMENTS], told["slow_ms"], told["identity_args"])
     world.adapters[PAYMENTS] = payments
     bodies = told["bodies"]
-    together = Barrier(len(bodies))
+    loops = min(told["loops"], len(bodies))
+    together = Barrier(loops)
 
-    def caller(body: dict[str, Any]) -> dict[str, Any]:
+    async def callers(part: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return await asyncio.gather(*(answer_of(world, body) for body in part))
+
+    def loop(number: int) -> list[dict[str, Any]]:
         together.wait()
-        return asyncio.run(answer_of(world, body))
+        return asyncio.run(callers(bodies[number::loops]))
 
     ready(plan, out.name)
-    with ThreadPoolExecutor(len(bodies)) as threads:
-        answers = list(threads.map(caller, bodies))
+    answers: list[Any] = [None] * len(bodies)
+    with ThreadPoolExecutor(loops) as threads:
+        for number, part in enumerate(threads.map(loop, range(loops))):
+            answers[number::loops] = part
     out.write_text(json.dumps(answers), "utf-8")
     world.close()
 

@@ -1,0 +1,138 @@
+"""One of several worker processes in a storm: it asks for every run of the plan, and its engine drives what is due.
+
+`python -m tests.e2e.storm_worker PLAN.json SEED`. What it is told of a run it appends to `told.jsonl` beside the plan:
+that is promised. It may be killed anywhere; the test beside it starts the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.errors import LostReply, Unavailable
+from contextos.store.clock import SystemClock
+from contextos.views import RunView
+from tests.world import TestWorld, open_world, request
+
+PAYMENTS = "adp_payments"
+LEASE_TTL_US = 3_000_000
+AT_ONCE = 6
+
+
+class WildPayments:
+    """The shop's payments: some are always away, some lose replies, all take a moment."""
+
+    def __init__(self, inner: Any, chance: random.Random) -> None:
+        self._inner, self._chance = inner, chance
+
+    def describe(self) -> AdapterDefinition:
+        definition: AdapterDefinition = self._inner.describe()
+        return definition
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        await asyncio.sleep(self._chance.random() / 20)
+        fate = args["order_id"].split("_")[1]
+        if fate == "away":
+            raise Unavailable(PAYMENTS, "the bank is closed")
+        if fate == "lossy" and self._chance.random() < 0.3:
+            raise LostReply("it may not have arrived")
+        reply: AdapterReply = await self._inner.call(capability, args, context)
+        await asyncio.sleep(self._chance.random() / 20)
+        if fate == "lossy" and self._chance.random() < 0.3:
+            raise LostReply("it arrived, and nobody heard of it")
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        raise AssertionError("keyed payments are sent again")
+
+
+def body_of(one: Mapping[str, Any]) -> dict[str, Any]:
+    return request(one["amount"], one["request_id"], order_id=one["order_id"])
+
+
+def promise(file: int, view: RunView, request_id: str) -> None:
+    said = {"request_id": request_id, "run_id": view.run_id, "state": view.state, "ended": view.ended,
+            "record_hash": (view.record or {}).get("record_hash")}  # fmt: skip
+    os.write(file, json.dumps(said).encode() + b"\n")
+
+
+async def ask_for_all(world: TestWorld, plan: dict[str, Any], told: int, chance: random.Random) -> None:
+    """Every request of the plan in an order of this worker's own, each until there is an answer."""
+    bodies = [body_of(one) for one in plan["requests"]]
+    chance.shuffle(bodies)
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(body: dict[str, Any]) -> None:
+        async with room:
+            while True:
+                try:
+                    view = await world.invoke(body)
+                except Unavailable as error:
+                    await asyncio.sleep(error.retry_after_ms / 1e3)
+                    continue
+                promise(told, view, body["request_id"])
+                return
+
+    await asyncio.gather(*map(ask, bodies))
+
+
+def engine_of(world: TestWorld, plan: dict[str, Any], failed: int) -> Any:
+    def on_failure(_tenant: str, run_id: str, fault: BaseException) -> None:
+        os.write(failed, json.dumps({"run_id": run_id, "fault": repr(fault)}).encode() + b"\n")
+
+    advance, clock = world.deployment.advance, world.clock
+    if plan["engine"] == "local":
+        limits = EngineLimits(sweep_interval_ms=300)
+        return LocalEngine(advance, world.stores, clock, limits=limits, on_failure=on_failure)
+    from contextos.engine.durable import DurableEngine, DurableLimits
+    from contextos.engine.workflows import QueueLimits
+
+    durable = DurableLimits(
+        queue=QueueLimits(polling_interval_ms=50, dead_after_ms=3000, max_recoveries=50, max_drives=AT_ONCE),
+        sweep_interval_ms=300, confirm_dead_ms=1500,
+    )  # fmt: skip
+    return DurableEngine(advance, world.stores, clock, url=plan["queue"], limits=durable, on_failure=on_failure)
+
+
+async def started(engine: Any) -> None:
+    """Start it as soon as its server is there."""
+    while True:
+        try:
+            await engine.start()
+        except Unavailable as error:
+            await asyncio.sleep(error.retry_after_ms / 1e3)
+        else:
+            return
+
+
+async def work(plan_path: Path, seed: int) -> None:
+    plan = json.loads(plan_path.read_text("utf-8"))
+    chance = random.Random(seed)
+    while True:
+        try:
+            world = await open_world(Path(plan["workspace"]), stores=plan["stores"], clock=SystemClock())
+            break
+        except Unavailable as error:
+            await asyncio.sleep(error.retry_after_ms / 1e3)
+    world.deployment.lease_ttl_us = LEASE_TTL_US
+    world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
+    notes = [
+        os.open(plan_path.parent / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for name in ("told.jsonl", "failed.jsonl")
+    ]
+    engine = engine_of(world, plan, notes[1])
+    await started(engine)
+    await ask_for_all(world, plan, notes[0], chance)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(Path(sys.argv[1]), int(sys.argv[2])))

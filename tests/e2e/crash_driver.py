@@ -27,7 +27,7 @@ from contextos.contracts.ports import Adapter, Store
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.decision import machine
 from contextos.engine.local import LocalEngine
-from contextos.errors import ApprovalRefused
+from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, place_of, request
@@ -37,7 +37,10 @@ CHILDREN = 2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process: what it does in which workspace, and the boundary at which it dies (None: it lives)."""
+    """One process: what it does in which workspace, and the boundary at which it dies (None: it lives).
+
+    `later_us` is how far its clock is ahead; `wait_s` is what it lets pass before it does anything.
+    """
 
     act: str
     workspace: str
@@ -47,6 +50,8 @@ class Job:
     kill_at: int | None = None
     by: str = "SIGKILL"
     later_us: int = 0
+    lease_ttl_s: int = 180
+    wait_s: float = 0
 
 
 class ShiftedClock:
@@ -72,6 +77,10 @@ class Boundaries:
             os.kill(os.getpid(), self._by)
         self._passed += 1
 
+    def refused(self, error: ContextOSError) -> None:
+        """Write down what the store answered instead. It is no boundary."""
+        os.write(self._file, json.dumps({"side": "refused", "what": "commit", "error": error.code}).encode() + b"\n")
+
 
 class WatchedStore:
     """A store whose every commit has a boundary before it and one after it became durable."""
@@ -86,7 +95,11 @@ class WatchedStore:
         told = {"run": batch.run, "entries": [[e.seq, e.kind, e.key] for e in batch.entries],
                 "writes": sorted({write.collection for write in batch.writes})}  # fmt: skip
         self._boundaries.passes("before", "commit", **told)
-        await self._inner.commit(batch)
+        try:
+            await self._inner.commit(batch)
+        except ContextOSError as error:
+            self._boundaries.refused(error)
+            raise
         self._boundaries.passes("after", "commit", **told)
 
 
@@ -131,12 +144,14 @@ class WatchedAdapter:
 
 async def opened(job: Job) -> TestWorld:
     """The workspace of a job, with its boundaries watched."""
+    await asyncio.sleep(job.wait_s)
     boundaries = Boundaries(job.log, job.kill_at, job.by)
-    world = await open_world(
-        Path(job.workspace), stores=place_of(Path(job.workspace)), clock=ShiftedClock(job.later_us), payments=job.payments
-    )  # fmt: skip
+    path = Path(job.workspace)
+    clock = ShiftedClock(job.later_us)
+    world = await open_world(path, stores=place_of(path), clock=clock, payments=job.payments)
     for name, adapter in world.adapters.items():
         world.adapters[name] = WatchedAdapter(adapter, boundaries)
+    world.deployment.lease_ttl_us = job.lease_ttl_s * 1_000_000
     ports = world.deployment.ports
     world.deployment.ports = replace(ports, stores=WatchedStores(ports.stores, boundaries))
     return world

@@ -20,7 +20,7 @@ from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import LostReply, Unavailable
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
-from tests.world import TestWorld, open_world, request
+from tests.world import TENANT, TestWorld, open_world, request
 
 PAYMENTS = "adp_payments"
 LEASE_TTL_US = 3_000_000
@@ -65,15 +65,21 @@ def promise(file: int, view: RunView, request_id: str) -> None:
 
 
 async def ask_for_all(world: TestWorld, plan: dict[str, Any], told: int, chance: random.Random) -> None:
-    """Every request of the plan in an order of this worker's own, each until there is an answer."""
+    """Every request of the plan in an order of this worker's own, each until there is an answer.
+
+    Half of those that somebody asked for before are left to the engines.
+    """
     bodies = [body_of(one) for one in plan["requests"]]
     chance.shuffle(bodies)
-    room = asyncio.Semaphore(AT_ONCE)
+    room, store = asyncio.Semaphore(AT_ONCE), world.stores.tenant(TENANT)
 
     async def ask(body: dict[str, Any]) -> None:
         async with room:
+            leaves_it = chance.random() < 0.5
             while True:
                 try:
+                    if leaves_it and await store.scan("requests", key=body["request_id"]):
+                        return
                     view = await world.invoke(body)
                 except Unavailable as error:
                     await asyncio.sleep(error.retry_after_ms / 1e3)
@@ -113,8 +119,7 @@ async def started(engine: Any) -> None:
             return
 
 
-async def work(plan_path: Path, seed: int) -> None:
-    plan = json.loads(plan_path.read_text("utf-8"))
+async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
     chance = random.Random(seed)
     while True:
         try:
@@ -125,7 +130,7 @@ async def work(plan_path: Path, seed: int) -> None:
     world.deployment.lease_ttl_us = LEASE_TTL_US
     world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
     notes = [
-        os.open(plan_path.parent / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for name in ("told.jsonl", "failed.jsonl")
     ]
     engine = engine_of(world, plan, notes[1])
@@ -135,4 +140,5 @@ async def work(plan_path: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1]), int(sys.argv[2])))
+    path = Path(sys.argv[1])
+    asyncio.run(work(path.parent, json.loads(path.read_text("utf-8")), int(sys.argv[2])))

@@ -314,6 +314,39 @@ def test_a_process_that_stood_still_past_its_lease_writes_nothing_more_and_pays_
     others = [
         host.job("finish", Path(job.workspace), amount=leg.amount, later_us=PAST_LEASE_US) for job in stopped
     ]  # fmt: skip
+    continued_after_another_finished(host, leg, stopped, others)
+
+
+@pytest.mark.requirement("J-FENCED")
+@pytest.mark.parametrize("host", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("leg", [UNGATED], ids=str)
+def test_a_worker_that_is_stopped_while_its_lease_runs_out_is_fenced_off_by_the_real_clock(
+    leg: Leg, host: Machine, legs: dict[Leg, Recorded]
+) -> None:
+    """Before the commit that dispatches; between it and the call; between the answer and its commit."""
+    recorded = legs[leg]
+    stopped = [
+        host.job(leg.act, host.workspace(recorded.origin), amount=leg.amount, kill_at=number, by="SIGSTOP",
+                 lease_ttl_s=1)
+        for number in around_the_payment(recorded.boundaries)
+    ]  # fmt: skip
+    others = [Job("finish", job.workspace, f"{job.log}.other", amount=leg.amount, wait_s=1.5) for job in stopped]
+    continued = continued_after_another_finished(host, leg, stopped, others)
+    # What it did while another drove on was refused, typed; and it ended with what the other one made of the run.
+    assert [one["error"] for job in stopped for one in passed(job) if one["side"] == "refused"] == ["conflict"] * 4
+    assert {one["state"] for one in continued} == {"completed"}
+
+
+def around_the_payment(boundaries: list[Told]) -> list[int]:
+    """Before and after the commit that dispatches it, after the call, and before the commit of its outcome."""
+    call = next(n for n, one in enumerate(boundaries) if one.get("capability") == PAYMENT)
+    return [call - 2, call - 1, call + 1, call + 2]
+
+
+def continued_after_another_finished(
+    host: Machine, leg: Leg, stopped: list[Job], others: list[Job]
+) -> list[Told]:
+    """Each stopped job goes on when the other one on its workspace is done, and changes nothing of the one refund."""
     answers = host.run(*stopped, *others)
     continued, finished = answers[: len(stopped)], answers[len(stopped) :]
     after = host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in stopped))
@@ -324,3 +357,4 @@ def test_a_process_that_stood_still_past_its_lease_writes_nothing_more_and_pays_
         assert late["state"] in {"completed", "already_answered"}
         for name in ("record", "entries", "refunds", "verified"):
             assert last[name] == first[name], "what was stopped changed nothing"
+    return continued

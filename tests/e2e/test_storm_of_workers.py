@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from contextos import audit, desk
+from contextos.engine.reach import migrate
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
@@ -84,7 +85,8 @@ class Storm:
 @contextmanager
 def storm(folder: Path, count: int, engine: str, seed: int) -> Iterator[Storm]:
     with own_server() as server:
-        stores, queue = server.database(), server.database()
+        stores, queue = server.database(), server.database(like="template1")
+        migrate(queue.owner, None)
         (folder / "workspace").mkdir()
         requests = [planned(number) for number in range(count)]
         plan = {"workspace": str(folder / "workspace"), "stores": stores.app, "queue": queue.owner, "engine": engine,
@@ -238,7 +240,7 @@ async def weather(made: Storm, rage_s: float, patience_s: float) -> Counter[str]
     done, _ = await asyncio.wait([tended], timeout=patience_s)
     if not done:
         tended.cancel()
-        print("still open:", dict(list(open_still.items())[:20]))  # noqa: T201
+        print("still open:", dict(list(open_still.items())[:20]))
     else:
         tended.result()
     for worker in made.workers:
@@ -249,14 +251,14 @@ async def weather(made: Storm, rage_s: float, patience_s: float) -> Counter[str]
     failed = (made.folder / "failed.jsonl").read_text().splitlines()
     made.counts["promises"] = len(told)
     made.counts["failed drives"] = len(failed)
-    print("\n".join(sorted({line.partition('"fault"')[2] for line in failed})))  # noqa: T201
+    print("\n".join(sorted({line.partition('"fault"')[2] for line in failed})))
     made.counts += await audited(world, made.plan, told)
     await world.aclose()
     return made.counts
 
 
 def check(counts: Counter[str]) -> None:
-    print(dict(counts))  # noqa: T201
+    print(dict(counts))
     for wrong in ("lost", "stuck", "duplicate effects", "promises broken", "not verified", "wrong ends",
                   "not replayed equal", "runs besides", "dispatches without one outcome", "failed drives"):  # fmt: skip
         assert counts[wrong] == 0, counts

@@ -110,7 +110,7 @@ class Delivery:
                 mode = "reconcile"
             answer = await self.journal.ask(
                 "tool.returned", attempt_key, {"tool_call_id": envelope.tool_call_id, "attempt": attempt},
-                partial(self._send, capability, envelope, mode, approval, not_after_us, first_us),
+                partial(self._send, capability, envelope, mode, approval, not_after_us, first_us, recovered),
             )  # fmt: skip
             result = ToolResultEnvelope.model_validate(answer["envelope"])
             outcome = answer["outcome"]
@@ -154,9 +154,13 @@ class Delivery:
 
     async def _send(
         self, capability: Capability, envelope: ToolCallEnvelope, mode: str, approval: Redeemed | None,
-        not_after_us: int, first_us: int,
+        not_after_us: int, first_us: int, recovered: bool,
     ) -> dict[str, Any]:  # fmt: skip
-        """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`."""
+        """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`.
+
+        What another worker dispatched (`recovered`) that one may still send until `not_after_us`: till then that
+        nothing is known of it means nothing.
+        """
         adapter = self.outside.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
@@ -174,9 +178,7 @@ class Delivery:
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
-                if reply is None and rule.honours_not_after:
-                    if began <= context.not_after_us:
-                        raise Parked(context.not_after_us + 1)
+                if reply is None and rule.honours_not_after and began > not_after_us:
                     return self._outcome(
                         "not_sent", capability, envelope, None, began, approval, "the outside knows of no such call"
                     )
@@ -194,6 +196,8 @@ class Delivery:
         except LostReply as error:
             outcome = "not_sent" if capability.definition.kind == "read" else "unknown"
             return self._outcome(outcome, capability, envelope, None, began, approval, str(error))
+        if reply is None and began <= not_after_us and (recovered or rule.honours_not_after):
+            raise Parked(not_after_us + 1)
         if reply is None:
             return self._outcome(
                 "unknown", capability, envelope, None, began, approval, "it is not known whether it happened"

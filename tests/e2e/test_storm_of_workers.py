@@ -124,12 +124,7 @@ async def publish(plan: dict[str, Any]) -> TestWorld:
     """The people's own look at the deployment: an order, a customer and their identity for every request."""
     path = Path(plan["workspace"])
     world = await open_world(path, stores=plan["stores"], clock=SystemClock(), pack=quick_gate)
-    sys.path.insert(0, str(path))
-    try:
-        from shop import Shop
-    finally:
-        sys.path.pop(0)
-    shop = Shop(path / "shop.db")
+    shop = world.shop()
     nodes, edges = [], []
     for one in plan["requests"]:
         order, customer = one["order_id"], one["order_id"].replace("ord_", "cus_")

@@ -26,7 +26,9 @@ from contextos.contracts.journal import Batch
 from contextos.contracts.ports import Adapter, Store
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.decision import machine
+from contextos.engine.durable import DurableEngine, DurableLimits
 from contextos.engine.local import LocalEngine
+from contextos.engine.workflows import QueueLimits
 from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.store.clock import SystemClock
 from contextos.views import RunView
@@ -39,7 +41,8 @@ CHILDREN = 2
 class Job:
     """One process: what it does in which workspace, and the boundary at which it dies (None: it lives).
 
-    `later_us` is how far its clock is ahead; `wait_s` is what it lets pass before it does anything.
+    `later_us` is how far its clock is ahead; `wait_s` is what it lets pass before it does anything; with `queue`, the
+    URL of a database, the durable engine drives what was left.
     """
 
     act: str
@@ -52,6 +55,7 @@ class Job:
     later_us: int = 0
     lease_ttl_s: int = 180
     wait_s: float = 0
+    queue: str = ""
 
 
 class ShiftedClock:
@@ -183,7 +187,7 @@ async def approve(world: TestWorld, job: Job) -> dict[str, Any]:
 async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
     """What a fresh process and a person do after a crash; then what an auditor sees."""
     durable = await found(world)
-    await resume(world)
+    await resume(world, job.queue)
     resumed = await found(world)
     view = resumed or await world.invoke(request(job.amount, "req_crash"))
     steps = []
@@ -201,9 +205,13 @@ async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def resume(world: TestWorld) -> None:
+async def resume(world: TestWorld, queue: str) -> None:
     """As `contextos resume` does: the same function over this world's engine."""
-    engine = LocalEngine(world.deployment.advance, world.deployment.ports.stores, world.clock)
+    advance, stores = world.deployment.advance, world.deployment.ports.stores
+    engine: LocalEngine | DurableEngine = LocalEngine(advance, stores, world.clock)
+    if queue:
+        limits = DurableLimits(queue=QueueLimits(polling_interval_ms=10), sweep_interval_ms=100)
+        engine = DurableEngine(advance, stores, world.clock, url=queue, limits=limits)
     session: Any = SimpleNamespace(app=SimpleNamespace(engine=engine, deployment=world.deployment))
     for driven in await resume_due(session):
         if driven.error is not None:
@@ -307,6 +315,8 @@ def reap(running: dict[int, int], ended: dict[int, int], stopped: dict[int, int]
 if __name__ == "__main__":
     plan = Path(sys.argv[1])
     told = [Job(**one) for one in json.loads(plan.read_text("utf-8"))]
+    if any(job.queue for job in told):
+        import dbos  # noqa: F401 - once, and not in every child
     reports = plan.parent / "reports"
     reports.mkdir()
     (plan.parent / "answer.json").write_text(json.dumps(run_all(told, reports)), "utf-8")

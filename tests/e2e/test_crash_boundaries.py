@@ -3,7 +3,8 @@
 The list of boundaries is not written here: it is what a run that nobody kills passes (every commit of its store, every
 call of its adapters; before and after each), and the tests below hold it against the run's own journal.
 
-On PostgreSQL the approval's leg is killed at every boundary by default, and everything else with the soak runs.
+On PostgreSQL the approval's leg is killed at every boundary by default, and around its payment where the durable engine
+finishes it; everything else runs there with the soak runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import pytest
 
 from contextos.decision import machine
+from contextos.engine.reach import migrate
 from tests.e2e.crash_driver import Job
 from tests.postgres import Database, Server
 from tests.world import publish_world, run
@@ -56,11 +58,15 @@ UNGATED = Leg("invoke", 900, "published")
 ASKING = Leg("invoke", 4200, "published")
 APPROVING = Leg("approve", 4200, "asked")
 LEGS = (UNGATED, ASKING, APPROVING)
-PLACES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)]
-EVERY_LEG = [
-    pytest.param(place, leg, id=f"{place}-{leg}",
-                 marks=[pytest.mark.soak] if place != "sqlite" and leg is not APPROVING else [])
-    for place in ("sqlite", "postgresql") for leg in LEGS
+DURABLE = "postgresql, durable engine"
+PLACES = ["sqlite", *(pytest.param(place, marks=pytest.mark.soak) for place in ("postgresql", DURABLE))]
+BY_DEFAULT = [*(("sqlite", leg, "everywhere") for leg in LEGS), ("postgresql", APPROVING, "everywhere"),
+              (DURABLE, APPROVING, "around the payment")]  # fmt: skip
+WITH_SOAK = [("postgresql", UNGATED, "everywhere"), ("postgresql", ASKING, "everywhere"),
+             *((DURABLE, leg, "everywhere") for leg in LEGS)]  # fmt: skip
+KILLED = [
+    pytest.param(*killed, id="-".join(map(str, killed)), marks=marks)
+    for cases, marks in ((BY_DEFAULT, []), (WITH_SOAK, [pytest.mark.soak])) for killed in cases
 ]  # fmt: skip
 
 
@@ -68,12 +74,13 @@ class Machine:
     """Runs jobs in real processes, each in a workspace of its own copied from one at rest.
 
     Where the store is a `server`, each workspace has a database of its own there. Nobody knows there that a process
-    died, so whoever finishes comes when its lease has run out.
+    died, so whoever finishes comes when its lease has run out. With `queues`, a database with the tables of one, the
+    durable engine finishes, with a queue of its own.
     """
 
-    def __init__(self, path: Path, server: Server | None = None) -> None:
+    def __init__(self, path: Path, server: Server | None = None, queues: Database | None = None) -> None:
         self.path = path
-        self._server = server
+        self._server, self._queues = server, queues
         self._databases: dict[Path, Database] = {}
         self._later_us: Counter[Path] = Counter()
         self._numbers = count()
@@ -103,11 +110,15 @@ class Machine:
         if self._server is not None:
             self._later_us[workspace] += PAST_LEASE_US if act == "finish" else 0
             later_us = max(later_us, self._later_us[workspace])
+        if self._server is not None and self._queues is not None and act == "finish":
+            queue = self._server.database(like=self._queues.name)
+            self._databases[self.path / queue.name] = queue
+            rest["queue"] = queue.owner
         log = str(self.path / f"log{next(self._numbers)}")
         return Job(act=act, workspace=str(workspace), log=log, later_us=later_us, **rest)
 
     def close(self) -> None:
-        for database in self._databases.values():
+        for database in [*self._databases.values(), *([self._queues] if self._queues else [])]:
             database.drop()
 
     def run(self, *jobs: Job) -> list[Told]:
@@ -148,8 +159,11 @@ class Recorded:
 
 @pytest.fixture(scope="module", params=PLACES)
 def host(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Machine]:
-    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    machine = Machine(tmp_path_factory.mktemp("crash"), server)
+    server: Server | None = None if request.param == "sqlite" else request.getfixturevalue("postgres")
+    queues = server.database(like="template1") if server is not None and request.param == DURABLE else None
+    if queues is not None:
+        migrate(queues.owner, None)
+    machine = Machine(tmp_path_factory.mktemp("crash"), server, queues)
     yield machine
     machine.close()
 
@@ -233,13 +247,15 @@ def test_every_recorded_leg_pays_once_when_nobody_kills_it(legs: dict[Leg, Recor
 
 
 @pytest.mark.requirement("J-BARRIER", "J-DURABLE")
-@pytest.mark.parametrize(("host", "leg"), EVERY_LEG, indirect=["host"])
+@pytest.mark.parametrize(("host", "leg", "where"), KILLED, indirect=["host"])
 def test_kill_9_at_every_boundary_leaves_one_refund_a_legal_end_and_a_journal_that_verifies(
-    leg: Leg, host: Machine, legs: dict[Leg, Recorded]
+    leg: Leg, where: str, host: Machine, legs: dict[Leg, Recorded]
 ) -> None:
     recorded = legs[leg]
-    jobs = killed(host, leg, recorded)
-    for number, job in enumerate(jobs):
+    everywhere = where == "everywhere"
+    at = list(range(len(recorded.boundaries))) if everywhere else around_the_payment(recorded.boundaries)
+    jobs = killed(host, leg, recorded, at=at)
+    for number, job in zip(at, jobs, strict=True):
         assert labels(passed(job)) == labels(recorded.boundaries)[: number + 1], "it died where the list says"
     finished = host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in jobs))
     for told in finished:
@@ -247,7 +263,7 @@ def test_kill_9_at_every_boundary_leaves_one_refund_a_legal_end_and_a_journal_th
         # A run of which anything is durable comes to its end, or to its question, without anybody asking again.
         assert told["resumed"] in ({None} if told["durable"] is None else {"completed", "waiting"})
         assert told["waited_for"].count("approval") <= 1
-    assert {told["durable"] for told in finished} >= ({None} if leg.act == "invoke" else {"waiting"})
+    assert not everywhere or {told["durable"] for told in finished} >= ({None} if leg.act == "invoke" else {"waiting"})
 
 
 @pytest.mark.parametrize("leg", LEGS, ids=str)

@@ -137,6 +137,26 @@ class TestWorld:
             sys.path.pop(0)
         return Shop(self.path / "shop.db")
 
+    async def stock(self, *orders: str, total_inr: int = 90_000) -> None:
+        """More orders, each of a customer of its own whose identity is verified."""
+        shop, nodes, edges = self.shop(), [], []
+        known = {"observed_at": "2026-05-03T09:30:00Z", "integrity": "trusted", "classification": "CONFIDENTIAL"}
+        for order in orders:
+            name = order.removeprefix("ord_")
+            shop.add_order(order, f"cus_{name}", total_inr)
+            nodes += [{"ceid": ceid, "type": ceid.partition(":")[0], "properties": {}}
+                      for ceid in (f"order:{order}", f"customer:cus_{name}")]  # fmt: skip
+            edges += [
+                {"src": f"order:{order}", "predicate": "placed_by", "dst": f"customer:cus_{name}",
+                 "evidence_ref": f"artifact:order_{order}#rev_1", **known},
+                {"src": f"customer:cus_{name}", "predicate": "identity_verified", "dst": f"check:idv_cus_{name}",
+                 "value": True, "evidence_ref": f"artifact:idv_cus_{name}#rev_1", **known},
+                {"src": f"customer:cus_{name}", "predicate": "memory_consent", "dst": f"check:consent_cus_{name}",
+                 "value": False, "evidence_ref": f"artifact:consent_cus_{name}#rev_1", **known},
+            ]  # fmt: skip
+        shop.close()
+        await self.stores.graph(TENANT).put(nodes, edges)
+
     async def kinds(self, run_id: str) -> list[str]:
         return [entry.kind for entry in await self.stores.tenant(TENANT).read(run_id)]
 

@@ -73,15 +73,19 @@ class FaultySqlite:
 
 
 class FaultyPostgres:
-    """A relay to the server of `database`, and what happens at the Nth message that comes through it."""
+    """A relay to the server of `database`, and what happens at the Nth message that comes through it.
+
+    `heard` counts the messages of clients, `relays` the connections.
+    """
 
     KINDS = ("cut before", "cut after", "terminated", "read-only", "full")
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database, self._kind = database, kind
         self._countdown, self._armed = 0, False
-        self._relays: set[asyncio.Task[None]] = set()
+        self.relays: set[asyncio.Task[None]] = set()
         self.struck = 0
+        self.heard = 0
         parts = urlsplit(database.app)
         host = parse_qs(parts.query).get("host", [""])[0]
         self._socket = f"{host}/.s.PGSQL.5432" if host.startswith("/") else ""
@@ -98,9 +102,9 @@ class FaultyPostgres:
 
     async def stop(self) -> None:
         self._server.close()
-        for relay in self._relays:
+        for relay in self.relays:
             relay.cancel()
-        await asyncio.gather(*self._relays, return_exceptions=True)
+        await asyncio.gather(*self.relays, return_exceptions=True)
 
     async def arm(self, nth: int) -> None:
         self._countdown, self._armed, self.struck = nth, True, 0
@@ -141,7 +145,7 @@ class FaultyPostgres:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._relays.add(task)
+        self.relays.add(task)
         there = asyncio.open_unix_connection(self._socket) if self._socket else asyncio.open_connection(
             self._host, self._port)  # fmt: skip
         server_reader, server_writer = await there
@@ -153,12 +157,13 @@ class FaultyPostgres:
             back.cancel()
             for one in (writer, server_writer):
                 one.transport.abort()
-            self._relays.discard(task)
+            self.relays.discard(task)
 
     async def _heard(
         self, data: bytes, server: asyncio.StreamWriter, cut: asyncio.Event, answers: asyncio.StreamReader
     ) -> bytes | None:
         """What the server gets of one message of the client; None cuts the connection."""
+        self.heard += 1
         if not self._armed:
             return data
         self._countdown -= 1

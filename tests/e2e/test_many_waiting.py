@@ -82,7 +82,7 @@ async def asked(world: TestWorld, count: int) -> list[str]:
     return await asyncio.gather(*(ask(number) for number in range(count)))
 
 
-@pytest.mark.requirement("R-REST")
+@pytest.mark.requirement("E-WAITING-IS-FREE")
 @pytest.mark.parametrize(
     ("kind", "count"),
     [("local", 300), pytest.param("local", 10_000, marks=pytest.mark.soak),

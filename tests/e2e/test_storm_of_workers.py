@@ -241,14 +241,14 @@ def check(counts: Counter[str]) -> None:
         assert counts[wrong] == 0, counts
 
 
-@pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER")
+@pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER", "E-DUE", "E-WORKER-DEATH")
 def test_a_small_storm_leaves_nothing_lost_stuck_or_twice(tmp_path: Path) -> None:
     with storm(tmp_path, 18, "local", seed=1) as made:
         check(run(weather(made, rage_s=8, patience_s=120)))
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER")
+@pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER", "E-DUE", "E-WORKER-DEATH")
 @pytest.mark.parametrize("engine", ["local", "durable"])
 def test_a_storm_leaves_nothing_lost_stuck_or_twice(tmp_path: Path, engine: str) -> None:
     with storm(tmp_path, 500, engine, seed=2) as made:

@@ -244,7 +244,7 @@ def check(counts: Counter[str]) -> None:
 @pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER", "E-DUE", "E-WORKER-DEATH")
 def test_a_small_storm_leaves_nothing_lost_stuck_or_twice(tmp_path: Path) -> None:
     with storm(tmp_path, 18, "local", seed=1) as made:
-        check(run(weather(made, rage_s=8, patience_s=120)))
+        check(run(weather(made, rage_s=6, patience_s=120)))
 
 
 @pytest.mark.soak

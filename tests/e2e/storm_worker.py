@@ -92,6 +92,8 @@ async def ask_for_all(world: TestWorld, plan: dict[str, Any], told: int, chance:
 
 def engine_of(world: TestWorld, plan: dict[str, Any], failed: int) -> Any:
     def on_failure(_tenant: str, run_id: str, fault: BaseException) -> None:
+        if isinstance(fault, Unavailable):
+            return  # the server is away, and is asked again
         os.write(failed, json.dumps({"run_id": run_id, "fault": repr(fault)}).encode() + b"\n")
 
     advance, clock = world.deployment.advance, world.clock

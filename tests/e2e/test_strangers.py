@@ -43,7 +43,9 @@ async def two_tenants(path: Path, stores: str) -> AsyncIterator[tuple[TestWorld,
     }
     await world.approve(runs["denied"], "denied")
     await desk.cancel(world.deployment, TENANT, runs["cancelled"], by=OPERATOR, reason="a mistake")
-    await letters.bury(world.stores.tenant(TENANT), runs["buried"], ("planted", "it failed for good"), 1)
+    store = world.stores.tenant(TENANT)
+    seen = len(await store.read(runs["buried"]))
+    assert await letters.bury(store, runs["buried"], ("planted", "it failed for good"), 1, seen=seen)
     try:
         yield world, runs
     finally:
@@ -85,7 +87,7 @@ def roads(world: TestWorld, name: str) -> dict[str, Callable[[], Awaitable[Any]]
         "erase past the desk": lambda: world.stores.erase(OTHER, name, 1),
         "replay": lambda: audit.replay(app, OTHER, name),
         "export": lambda: exports.export(app, OTHER, [name], by="test"),
-        "retry": lambda: letters.retry(store, name, 1),
+        "retry": lambda: letters.retry(store, name),
         "read": lambda: store.read(name),
         "signed_heads": lambda: store.signed_heads(name),
         "withdraw": lambda: app.catalog(OTHER).withdraw(name, by=OPERATOR, reason="", at_us=1, salt=os.urandom),

@@ -6,8 +6,7 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -19,18 +18,7 @@ from contextos.action.reaching import ReachedAdapters, Way
 from contextos.action.registry import Registry
 from contextos.contracts.codec import MAX_BYTES, canonical, content_address, parse
 from contextos.contracts.journal import Advance, Document, Entry, Parked, Rest, SignedHead
-from contextos.contracts.ports import (
-    Adapter,
-    Admission,
-    Clock,
-    Directory,
-    Entropy,
-    Estimator,
-    Graph,
-    Keys,
-    Store,
-    Stores,
-)
+from contextos.contracts.ports import Store
 from contextos.contracts.run import InvokeRequest
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, Loaded
@@ -39,6 +27,7 @@ from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFoun
 from contextos.heartbeats import Heart, is_held
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
+from contextos.outside import Ports
 from contextos.resting import Drive, Resting, RestingLoops
 from contextos.runtime import invoke_agent
 from contextos.seams import Limits, World, compiled_rules
@@ -52,39 +41,6 @@ from contextos.views import RunView, view_of
 MAX_CONFLICTS: Final = 32
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
-
-
-class Open:
-    """The `Admission` of a process that bounds nothing: a test, a simulation."""
-
-    def caller(self, _tenant_id: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def begin(self, _tenant_id: str) -> None: ...
-
-    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Everything of the outside that a deployment is made of. `alive` says whether another lease owner still lives."""
-
-    stores: Stores
-    graph: Callable[[str], Graph]
-    clock: Clock
-    entropy: Entropy
-    keys: Keys
-    directory: Directory
-    adapters: Callable[[str], Mapping[str, Adapter]]
-    estimator: Estimator
-    pause: Callable[[int], Awaitable[None]]
-    owner: str
-    alive: Callable[[str], bool]
-    admission: Admission = field(default_factory=Open)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.action.delivery import MAX_OUTPUT_BYTES, settled_result
+from contextos.action.delivery import settled_result
+from contextos.action.judging import MAX_OUTPUT_BYTES
 from contextos.contracts.codec import canonical, parse
 from contextos.contracts.identity import Principals
 from contextos.contracts.journal import CONTROL, Batch, Document, Draft, Entry, Write

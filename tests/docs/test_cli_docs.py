@@ -55,7 +55,9 @@ def fail_for_good(shop: Path) -> None:
         await app.deployment.invoke(body)
         store = app.stores.tenant(body["tenant_id"])
         [claim] = await store.scan("requests", key="req_dead")
-        await letters.bury(store, json.loads(claim.body)["run_id"], ("bug", "its adapter is broken"), 1)
+        run_id = json.loads(claim.body)["run_id"]
+        seen = await letters.length(store, run_id)
+        assert await letters.bury(store, run_id, ("bug", "its adapter is broken"), 1, seen=seen)
         app.close()
 
     asyncio.run(bury())

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action import idempotency
+from contextos.action.judging import Cleanse, judge_reply
 from contextos.action.registry import Registry
 from contextos.action.spending import Spending, over_budget
-from contextos.contracts.codec import canonical, content_address, own_copy
+from contextos.contracts.codec import content_address, own_copy
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports import Adapter, Clock, Journal, Store
 from contextos.contracts.refs import tool_ref
@@ -28,15 +29,10 @@ from contextos.contracts.tool import (
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,
-    ToolStatus,
 )
-from contextos.errors import CircuitOpen, Integrity, InvalidInput, LostReply, Problem, Unavailable
+from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
 
 MAX_ATTEMPTS: Final = 3
-MAX_OUTPUT_BYTES: Final = 1_048_576
-
-Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
-"""output -> (redacted output, rules applied, what is unsafe in it)."""
 
 SettledBy = Callable[[str, str, Mapping[str, Any]], Awaitable[str | None]]
 """(key, tool call, recorded settlement) -> why it does not count, or None."""
@@ -208,7 +204,9 @@ class Delivery:
         self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None,
         began_us: int, approval: Redeemed | None, why: str, *, code: str = "tool_failed",
     ) -> dict[str, Any]:  # fmt: skip
-        status, output, error, redacted = self._judge(capability, reply, outcome, why, code)
+        status, output, error, redacted = judge_reply(
+            self.registry, self.outside.cleanse, capability, reply, outcome, why, code
+        )
         effect = capability.definition.kind == "write"
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
@@ -236,36 +234,6 @@ class Delivery:
             # An output that we may not use was still an effect; only an error that the adapter states says otherwise.
             "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
         }
-
-    def _judge(
-        self, capability: Capability, reply: AdapterReply | None, outcome: str, why: str, code: str
-    ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
-        """What the reply amounts to. Unsafe output is quarantined: only the reason is kept."""
-        if reply is None:
-            status: ToolStatus = "paused" if outcome == "unknown" else "failed"
-            code = "effect_uncertain" if outcome == "unknown" else code
-            return status, None, ToolError(code=code, message=why, retryable=True), ()
-        if reply.error is not None:
-            said, applied, unsafe = self.outside.cleanse(reply.error.to_json())
-            if unsafe:
-                message = f"the adapter's error is not fit to be kept: {unsafe[0].detail}"
-                return "failed", None, ToolError(code="unsafe_output", message=message), applied
-            return "error", None, ToolError.model_validate(said), applied
-        try:
-            fits = reply.output is not None and len(canonical(reply.output)) <= MAX_OUTPUT_BYTES
-        except InvalidInput as misfit:
-            return "failed", None, ToolError(code="unsafe_output", message=f"the output is no JSON: {misfit}"), ()
-        if not fits:
-            return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
-        problem = self.registry.check(capability, "output", reply.output)
-        if problem:
-            message = f"{problem.detail} at `{problem.pointer}`"
-            return "failed", None, ToolError(code="unsafe_output", message=message), ()
-        output, applied, unsafe = self.outside.cleanse(reply.output)
-        if unsafe:
-            told = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
-            return "failed", None, told, applied
-        return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
         """Nobody can know but a person: wait for `contextos settle`, however long it takes.

@@ -103,7 +103,8 @@ def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
     async def bury() -> None:
         app = await open_app(Settings.read(shop.path))
         store = app.stores.tenant(app.deployment.tenants()[0])
-        await letters.bury(store, run_id, ("bug", "\x1b[31mhidden"), 1)
+        seen = await letters.length(store, run_id)
+        assert await letters.bury(store, run_id, ("bug", "\x1b[31mhidden"), 1, seen=seen)
         app.close()
 
     asyncio.run(bury())

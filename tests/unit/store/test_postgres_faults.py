@@ -268,6 +268,8 @@ def test_what_one_tenant_committed_stands_when_the_next_transaction_of_the_group
 
         stores.link().writer._connect = opened
         acme, other = stores.tenant("acme"), stores.tenant("other")
+        for tenant in ("acme", "other"):
+            assert await stores._look(tenant)
         there = Batch("run_a", entries_after("other", "run_a", [], 3))
         first = asyncio.ensure_future(acme.commit(Batch("run_first", wake_at_us=1)))
         await asyncio.sleep(0)

@@ -461,6 +461,7 @@ def test_what_is_queued_when_a_store_closes_is_finished_first(postgres: Server) 
 
     async def go() -> list[object]:
         stores = PostgresStores(database.app)
+        assert await stores._look("acme")
         batches = [Batch(run, entries_after("acme", run, [], 2)) for run in ("run_a", "run_b", "run_c")]
         commits = [asyncio.ensure_future(stores.tenant("acme").commit(batch)) for batch in batches]
         await asyncio.sleep(0)

@@ -105,6 +105,7 @@ class FaultyPostgres:
         for relay in self.relays:
             relay.cancel()
         await asyncio.gather(*self.relays, return_exceptions=True)
+        await asyncio.sleep(0)  # aborted transports close their sockets now
 
     async def arm(self, nth: int) -> None:
         self._countdown, self._armed, self.struck = nth, True, 0
@@ -146,16 +147,23 @@ class FaultyPostgres:
         task = asyncio.current_task()
         assert task is not None
         self.relays.add(task)
-        there = asyncio.open_unix_connection(self._socket) if self._socket else asyncio.open_connection(
-            self._host, self._port)  # fmt: skip
-        server_reader, server_writer = await there
-        cut = asyncio.Event()
-        back = asyncio.ensure_future(_pass_on(server_reader, writer, lambda data: _unless(cut, data)))
+        ends = [writer]
+        back: asyncio.Future[None] | None = None
         try:
+            there = asyncio.open_unix_connection(self._socket) if self._socket else asyncio.open_connection(
+                self._host, self._port)  # fmt: skip
+            server_reader, server_writer = await there
+            ends.append(server_writer)
+            cut = asyncio.Event()
+            back = asyncio.ensure_future(_pass_on(server_reader, writer, lambda data: _unless(cut, data)))
             await _pass_on(reader, server_writer, lambda data: self._heard(data, server_writer, cut, server_reader))
+        except asyncio.CancelledError:
+            # It ends here; asyncio's own streams cannot say of a cancelled task what came of it.
+            pass
         finally:
-            back.cancel()
-            for one in (writer, server_writer):
+            if back is not None:
+                back.cancel()
+            for one in ends:
                 one.transport.abort()
             self.relays.discard(task)
 

@@ -304,7 +304,10 @@ def meddle(world: World, what: str) -> None:
         ))  # fmt: skip
         world.meddled.setdefault("pack", now_us)
     else:
-        customer = world.chance.choice(sorted(world.verified))
+        orders = example.orders()
+        asked = {orders[one.order_id].customer_id for one in world.scenario.asked if one.order_id in orders}
+        asked &= world.verified
+        customer = world.chance.choice(sorted(asked or world.verified))
         graph = world.stores.graph(example.TENANT)
         head = immediately(graph.head())
         edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=head, hops=1, fan_out=50, limit=50))

@@ -2,8 +2,9 @@
 
 One queue for drives. Its partition is the tenant, so that concurrency and rate are bounded per tenant; its
 deduplication id is the run, so that at most one workflow of a run is queued, delayed or in progress in the whole
-deployment. Payloads are (tenant, run) in JSON. A worker that lives keeps pushing a delayed workflow ahead of itself:
-its watch. When it stops pushing, DBOS hands the watch to another worker, and that one recovers what the dead one held.
+deployment. A second queue drives alone what took its workers with it; what stands there is not placed in the first.
+Payloads are (tenant, run) in JSON. A worker that lives keeps pushing a delayed workflow ahead of itself: its watch.
+When it stops pushing, DBOS hands the watch to another worker, and that one recovers what the dead one held.
 
 Sources: DBOS `DBOSClient.enqueue`, `register_queue`, `set_workflow_delay`; version 3.4.
 """
@@ -208,9 +209,7 @@ class DbosQueue:
         except self._faults as fault:
             raise Unavailable("queue", said(fault), retry_after_ms=RETRY_MS) from fault
 
-    async def place(
-        self, run: Run, *, delay_us: int = 0, retry: bool = False, alone: bool = False
-    ) -> Live | None:
+    async def place(self, run: Run, *, delay_us: int = 0, retry: bool = False, alone: bool = False) -> Live | None:
         """Queue a drive of `run`. None if it is queued now, else the workflow that stands in its way."""
         return await self._ask(self._place, run, delay_us, retry, alone)
 
@@ -223,6 +222,10 @@ class DbosQueue:
         }  # fmt: skip
         if not alone:
             options["queue_partition_key"] = tenant_id
+            # DBOS holds a deduplication id to one queue.
+            for workflow in self._list(queue_name=ALONE, status=LIVE):
+                if run_of(workflow) == run:
+                    return live(workflow)
         if delay_us > 0:
             options["delay_seconds"] = delay_us / 1e6
         for _ in range(MAX_PLACINGS):
@@ -249,10 +252,11 @@ class DbosQueue:
         listed = await self._ask(self._list, name=DRIVES, status=LIVE)
         return {run: live(workflow) for workflow in listed if (run := run_of(workflow)) is not None}
 
-    async def lost(self) -> dict[str, tuple[Run | None, str]]:
-        """Workflows that will never come to their end: the run that each names, and its queue."""
+    async def lost(self) -> dict[str, tuple[Run | None, bool]]:
+        """Workflows that will never come to their end: the run that each names, and whether it was driven alone."""
+        # Not by the queue: DBOS takes such a row off it.
         listed = await self._ask(self._list, name=DRIVES, status=LOST)
-        return {workflow.workflow_id: (run_of(workflow), workflow.queue_name or "") for workflow in listed}
+        return {workflow.workflow_id: (run_of(workflow), workflow.name == DRIVE_ALONE) for workflow in listed}
 
     async def forget(self, workflow_ids: Sequence[str]) -> None:
         """Delete finished workflows."""

@@ -21,7 +21,7 @@ from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
 from contextos.engine.placing import Placing
 from contextos.engine.rounds import Beat, Orphans, Rounds, Witness
-from contextos.engine.workflows import ALONE, WORKER_LOST, QueueLimits
+from contextos.engine.workflows import WORKER_LOST, QueueLimits
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
 from contextos.letters import bury, left, length, why
 
@@ -289,10 +289,10 @@ class DurableEngine:
         The queue is believed no further than the store: it cannot have a run rest that waits for a person.
         """
         lost = await self._queue.lost()
-        for workflow_id, (run, queue) in lost.items():
+        for workflow_id, (run, alone) in lost.items():
             if run is None:
                 self._failing.report(SWEEP, Integrity(f"the queue held `{workflow_id[:80]}`, which names no run"))
-            elif queue != ALONE:
+            elif not alone:
                 await self._queue.place(run, alone=True)
             else:
                 await self._bury_lost(run, now_us, due=run in due)

@@ -104,14 +104,31 @@ def test_a_row_cannot_put_a_run_that_waits_on_the_list(url: str, queue: Database
         await add(world.stores.tenant("acme"), "acme", "run_waits", "approval.asked", deadline_us)
         engine = world.engine()
         await engine.start()
-        lost = {"status": "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "queue_name": "contextos-alone"}
-        await insert(queue, "acme/run_waits/1", "acme", "run_waits", **lost, name="contextos.drive_alone")
-        await insert(queue, "acme/run_nobody/1", "acme", "run_nobody", **lost, name="contextos.drive_alone")
+        lost = {"status": "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "name": "contextos.drive_alone"}
+        await insert(queue, "acme/run_waits/1", "acme", "run_waits", **lost)
+        await insert(queue, "acme/run_nobody/1", "acme", "run_nobody", **lost)
         while await statuses(queue, "contextos.drive_alone"):  # noqa: ASYNC110 - the engine deletes them
             await asyncio.sleep(0.005)
         await a_while()
         assert await resting(world) == []
         assert [run async for run in world.stores.due(deadline_us)] == [("acme", "run_waits")]
+        await engine.stop()
+
+    play(url, scenario)
+
+
+def test_a_run_that_stands_alone_is_driven_among_no_others(url: str, queue: Database) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        await engine.start()
+        alone = {"status": "PENDING", "name": "contextos.drive_alone", "queue_name": "contextos-alone"}
+        await insert(queue, "acme/run_a/1", "acme", "run_a", **alone, executor_id="elsewhere")
+        await world.wake("run_a")
+        engine.submit("acme", "run_a")
+        await a_while()
+        assert world.drives == []
+        await queue.fetch("DELETE FROM dbos.workflow_status WHERE name = 'contextos.drive_alone'")
+        await until(lambda: world.drives)
         await engine.stop()
 
     play(url, scenario)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from contextos.cli.opening import Session
 from contextos.deployment import due_now
 from contextos.errors import Unavailable
+from contextos.letters import resting
 
 PATIENCE_S: Final = 60.0
 
@@ -25,12 +26,14 @@ class Driven:
 
 
 async def resume_due(session: Session, *, patience_s: float = PATIENCE_S) -> list[Driven]:
-    """Drive everything that is due or orphaned, and say how far it came.
+    """Drive everything that is due or orphaned and not on the dead-letter list, and say how far it came.
 
     A run that is still held up after `patience_s` comes back with `Unavailable`.
     """
     app = session.app
-    runs = [run async for run in due_now(app.deployment)]
+    found = [run async for run in due_now(app.deployment)]
+    rests = {tenant: await resting(app.stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
+    runs = [(tenant, run) for tenant, run in found if run not in rests[tenant]]
     await app.engine.start()
     try:
         for tenant_id, run_id in runs:

@@ -111,5 +111,9 @@ def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
     said = shop.say("dead-letters")
     assert "\x1b" not in said.out
     assert run_id in said.out
+    with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
+        store.execute("UPDATE runs SET wake_at_us = 1 WHERE run = ?", (run_id,))
+        store.commit()
+    assert shop.say("resume").out == "nothing was due\n"
     assert shop.say("approve", run_id, *shop.key).code == 0
     assert shop.say("dead-letters").out == "nothing failed for good\n"

@@ -78,7 +78,7 @@ class Driving:
     """
 
     max_drives: int = 32
-    max_drives_per_tenant: int = 32
+    max_drives_per_tenant: int = 8
     max_drives_per_tenant_in_all: int = 0
     rate_per_tenant: int = 0
     rate_period_ms: int = 1000

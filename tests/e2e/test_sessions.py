@@ -284,6 +284,29 @@ def test_an_effect_whose_reply_was_lost_is_not_sent_again_once_the_session_is_ov
 
 
 @pytest.mark.requirement("R-CHECKPOINT")
+def test_a_call_that_was_dispatched_and_never_sent_is_not_sent_once_the_session_is_over(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(900, "req_1", max_session_duration_ms=600_000)))
+    commit = MemoryStore.commit
+
+    async def dying(store: MemoryStore, batch: Batch) -> None:
+        await commit(store, batch)
+        if any(one.kind == "tool.dispatching" and b"issue_refund" in (one.body or b"") for one in batch.entries):
+            raise Unavailable("process", "it died before it sent")
+
+    with pytest.MonkeyPatch.context() as dies:
+        dies.setattr(MemoryStore, "commit", dying)
+        with pytest.raises(Unavailable):
+            run(world.deployment.advance(TENANT, view.run_id))
+    assert world.refunds() == []
+    world.clock.at_us += 3_600_000_000
+    run(world.deployment.advance(TENANT, view.run_id))
+    view = run(world.deployment.view(TENANT, view.run_id))
+    assert view.waiting is not None
+    assert view.waiting["for"] == "settlement", "nobody here can know that it was never sent"
+    assert world.refunds() == []
+
+
 def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: Path) -> None:
     world = run(open_world(tmp_path))
     view = run(world.invoke(long(900, "req_pinned")))

@@ -129,10 +129,12 @@ class Delivery:
 
     def _spent_out(self, capability: Capability) -> bool:
         """Whether the budget is used up; a retry is a dispatch like any other."""
-        session = self.scope.session
-        if session is not None and self.journal.now_us >= session.deadline_us:
+        if self._session_over(self.journal.now_us):
             return True
         return over_budget(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
+
+    def _session_over(self, now_us: int) -> bool:
+        return self.scope.session is not None and now_us >= self.scope.session.deadline_us
 
     def _not_after_us(self, capability: Capability) -> int:
         """Until when a call that is dispatched now may begin: within its timeout, and while its session lasts."""
@@ -167,7 +169,8 @@ class Delivery:
             late = "its time was over before it was sent"
             return self._outcome("not_sent", capability, envelope, None, began, approval, late)
         try:
-            fresh = began - first_us <= rule.key_ttl_s * 1_000_000
+            # Past its session a call that may never have arrived is not sent again: that would be the first payment.
+            fresh = began - first_us <= rule.key_ttl_s * 1_000_000 and not self._session_over(began)
             if mode == "send" or (rule.strategy == "keyed" and fresh):
                 # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)

@@ -33,7 +33,7 @@ class EngineLimits:
     """
 
     max_drives: int = 32
-    max_drives_per_tenant: int = 32
+    max_drives_per_tenant: int = 8
     max_waiting: int = 10_000
     max_conflicts: int = 8
     conflict_backoff_ms: int = 5

@@ -38,7 +38,7 @@ class QueueLimits:
     """
 
     max_drives: int = 32
-    max_drives_per_tenant: int = 32
+    max_drives_per_tenant: int = 8
     max_drives_per_tenant_in_all: int | None = None
     rate_per_tenant: int | None = None
     rate_period_ms: int = 1000

@@ -23,6 +23,8 @@ MAX_READERS: Final = 8
 MAX_WAITING: Final = 4096
 SESSION: Final = {
     "application_name": "contextos",
+    # Whoever may make functions in another schema must not be able to slip one under a name or an operator of ours.
+    "search_path": "pg_catalog, pg_temp",
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",

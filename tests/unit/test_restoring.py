@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -14,7 +15,7 @@ import pytest
 
 from contextos import audit
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.errors import ApprovalRefused, ChainBroken
+from contextos.errors import ApprovalRefused, ChainBroken, Integrity, Unavailable
 from contextos.restoring import restored
 from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStore
@@ -90,6 +91,53 @@ def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str
         world.close()
 
     run(go())
+
+
+class Down:
+    """An adapter that is down when it is asked first."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.down = inner, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def call(self, capability: str, args: Any, context: Any) -> Any:
+        if self.down:
+            self.down = False
+            raise Unavailable("adp_payments", "it is down")
+        return await self._inner.call(capability, args, context)
+
+
+@pytest.mark.requirement("J-EPOCH")
+@pytest.mark.parametrize("amount", [900, 4200])
+def test_between_two_attempts_of_a_call_a_restore_stops_the_run(tmp_path: Path, amount: int) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, clock=ManualClock(SystemClock().now_us()))
+        world.adapters["adp_payments"] = Down(world.adapters["adp_payments"])  # type: ignore[assignment]
+        with backed_up(world) as backups:
+            view = await world.invoke(request(amount, "req_1"))
+            if view.waiting:
+                view = await world.approve(view.run_id)
+        assert view.state == "completed"
+        between = [one for one in backups if view.run_id in one[0] and _after_a_first_attempt(one[0][view.run_id])]
+        assert between
+        for taken in between:
+            restore(world, taken)
+            with sqlite3.connect(world.path / "shop.db") as books:
+                books.execute("DELETE FROM refunds")  # the other side has long forgotten the key
+            await restored(world.deployment, None, TENANT, by=BY)
+            with pytest.raises(Integrity, match="between two attempts"):
+                await driven(world)
+            assert world.refunds() == []
+        world.close()
+
+    run(go())
+
+
+def _after_a_first_attempt(entries: Any) -> bool:
+    sent = [one.key for one in entries if one.kind == "tool.dispatching" and b"issue_refund" in (one.body or b"")]
+    return entries[-1].kind == "tool.returned" and [key.rpartition("/")[2] for key in sent] == ["1"]
 
 
 @pytest.mark.requirement("J-EPOCH")

@@ -81,6 +81,8 @@ class Delivery:
             mode, first_us = "reconcile", began_us
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempt_key = f"{key}/{attempt}"
+            if attempt > 1 and mode == "send" and definition.kind == "write" and not self.journal.on_tape:
+                await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, act)
             not_after_us = self._not_after_us(capability)
             recorded = self.journal.on_tape
             self.journal.note("tool.dispatching", attempt_key, {
@@ -98,6 +100,8 @@ class Delivery:
                     )  # fmt: skip
                     unhindered = idempotency.unhindered(self.journal.run_id, capability, envelope.idempotency_key, act)
                     self.journal.stage(claimed, *_consumed(approval), *unhindered, *still)
+                elif mode == "send":
+                    self.journal.stage(*idempotency.of_epoch(act))
             if definition.kind == "write" or capability.adapter.external:
                 await self.journal.commit()
             recovered = recorded and not self.journal.on_tape

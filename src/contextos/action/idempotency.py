@@ -19,6 +19,7 @@ from contextos.contracts.journal import EPOCH, Document, Parked, Write
 from contextos.contracts.ports import Clock, Journal, Store
 from contextos.contracts.scope import Capability, RunScope, Session, StepCall
 from contextos.contracts.tool import Idempotency, ToolResultEnvelope
+from contextos.errors import Integrity
 
 RETRY_CLAIMED_US = 50_000
 MAX_RETRY_CLAIMED_US = 300_000_000
@@ -105,7 +106,26 @@ def claim(run_id: str, capability_id: str, key: str, args: Any, version: int, to
 def unhindered(run_id: str, capability: Capability, key: str, act: Mapping[str, Any]) -> tuple[Write, ...]:
     """Checks that ride with the claim: no cancel, denial or restore came between the look-up and this commit."""
     checks = (Write("cancels", run_id, 0, None), Write("denials", denial_key(capability, key), 0, None))
-    return (*checks, Write(*EPOCH, act["epoch"]["version"], None)) if "epoch" in act else checks
+    return (*checks, *of_epoch(act))
+
+
+def of_epoch(act: Mapping[str, Any]) -> tuple[Write, ...]:
+    """The check that the store was not restored since the look-up."""
+    return (Write(*EPOCH, act["epoch"]["version"], None),) if "epoch" in act else ()
+
+
+async def still_in_epoch(run_id: str, store: Store, act: Mapping[str, Any]) -> None:
+    """Refuses another attempt of a call after a restore that lies between the two.
+
+    The backup knows of the first one alone, and an approval from before the restore pays nothing.
+
+    Raises: `Integrity`; the run rests until somebody looked at the other side's books.
+    """
+    if "epoch" in act and _epoch(await store.scan(EPOCH[0], key=EPOCH[1]))["id"] != act["epoch"]["id"]:
+        raise Integrity(
+            f"`{run_id}` stands between two attempts of a call, and the store was restored since; nothing more is sent:"
+            " compare with the other side's books, then send a new request"
+        )
 
 
 def _epoch(found: Sequence[Document]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ async def resume_due(session: Session, *, patience_s: float = PATIENCE_S) -> lis
     """
     app = session.app
     found = [run async for run in due_now(app.deployment)]
-    rests = {tenant: await resting(app.stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
+    rests = {tenant: await resting(app.deployment.ports.stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
     runs = [(tenant, run) for tenant, run in found if run not in rests[tenant]]
     await app.engine.start()
     try:

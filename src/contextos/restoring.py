@@ -41,7 +41,7 @@ async def restored(app: Deployment, witnessing: Witnessing | None, tenant_id: st
     left = {stream: await store.read(stream) for stream in (INDEX, CONTROL)}
     found = await store.scan(EPOCH[0], key=EPOCH[1])
     # No run of the backup may look newer than the epoch, whatever the clock of this machine says.
-    at_us = max([ports.clock.now_us(), *(entries[-1].at_us for entries in left.values() if entries)])
+    at_us = max([ports.clock.now_us(), *(entry.at_us for entries in left.values() for entry in entries)])
     epoch_id = ports.entropy.take(8).hex()
     document = orjson.dumps({"id": epoch_id, "at_us": at_us, "by": by})
     body = {"by": by, "epoch": epoch_id, "left": {name: len(entries) for name, entries in left.items()}}

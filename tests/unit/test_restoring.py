@@ -315,3 +315,22 @@ def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path:
         world.close()
 
     run(go())
+
+
+def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_stands_in_the_index(
+    tmp_path: Path,
+) -> None:
+    async def go() -> None:
+        right = SystemClock().now_us()
+        world = await open_world(tmp_path, clock=ManualClock(right + 2 * 3_600_000_000))
+        ahead = await world.invoke(request(900, "req_1"))
+        world.clock.at_us = right
+        await world.invoke(request(901, "req_2"))
+        restore(world, backup(world))
+        await restored(world.deployment, None, TENANT, by=BY)
+        (epoch,) = await world.stores.tenant(TENANT).scan("epoch", key="store")
+        begun = (await world.stores.tenant(TENANT).read(ahead.run_id))[0].at_us
+        assert begun <= orjson.loads(epoch.body)["at_us"]
+        world.close()
+
+    run(go())

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead, genesis
+from contextos.contracts.journal import CONTROL, EPOCH, INDEX, Entry, WitnessedHead, genesis
 from contextos.contracts.ports import Clock, Keys, Store, Stores, Witness
-from contextos.errors import ChainBroken
+from contextos.errors import ChainBroken, Integrity, Unavailable
 from contextos.trust.chain import verify_chain
 from contextos.trust.heads import head_payload, is_signed
 
@@ -51,7 +51,7 @@ class Witnessing:
     keys: Keys
     clock: Clock
     _told: dict[tuple[str, str], WitnessedHead] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)
+    _asked: dict[str, bytes] = field(default_factory=dict)
 
     async def check(self, tenant_id: str) -> None:
         """Whether what was witnessed last of a tenant is still there.
@@ -66,21 +66,23 @@ class Witnessing:
         """Put every head that moved, and say how many. Nothing of a tenant is put while an older head of it is gone.
 
         Raises:
-            ChainBroken: what was witnessed before is not there any more; the other tenants' heads were put.
+            Integrity: what was witnessed before is not there any more, or the witness holds what nobody witnessed.
             Unavailable: the witness or the store did not answer; tell again.
+
+        Either is raised once the heads of all other tenants were put, and what is broken before what may pass.
         """
         moved: list[WitnessedHead] = []
-        broken: ChainBroken | None = None
+        failed: list[Integrity | Unavailable] = []
         for tenant_id in tenants:
             try:
                 moved += await self._moved(tenant_id)
-            except ChainBroken as error:
-                broken = broken or error
+            except (Integrity, Unavailable) as error:
+                failed.append(error)
         if moved:
             await self.witness.put(moved)
             self._learn(moved)
-        if broken:
-            raise broken
+        if failed:
+            raise min(failed, key=lambda error: isinstance(error, Unavailable))
         return len(moved)
 
     async def left(self, tenant_id: str) -> list[WitnessedHead]:
@@ -100,7 +102,7 @@ class Witnessing:
         """Witness that `left` is what a restore left, and say what is gone. Raises `Unavailable`: say it again."""
         if left:
             await self.witness.put(left)
-            self._asked.discard(tenant_id)
+            self._asked.pop(tenant_id, None)
         numbers = {_number(head) for head in left}
         return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
 
@@ -125,13 +127,37 @@ class Witnessing:
 
     async def _moved(self, tenant_id: str) -> list[WitnessedHead]:
         """Heads that the witness does not know yet, once what it knows is seen to stand."""
-        if tenant_id not in self._asked:
-            self._learn(await self.witness.heads(tenant_id))
-            self._asked.add(tenant_id)
-        names = {stream: stream for stream in STREAMS}
-        for head in sorted((one for (tenant, _), one in self._told.items() if tenant == tenant_id), key=_number):
-            names[_of(head)[0]] = head.stream
         store = self.stores.tenant(tenant_id)
+        found = await store.scan(EPOCH[0], key=EPOCH[1])
+        epoch = found[0].body if found else b""
+        if self._asked.get(tenant_id) != epoch:
+            return await self._asked_anew(store, tenant_id, epoch)
+        try:
+            return await self._grown_since(store, tenant_id)
+        except ChainBroken as broken:
+            # A restore may have been said in between, and only the witness knows.
+            try:
+                return await self._asked_anew(store, tenant_id, epoch)
+            except Unavailable:
+                raise broken from None
+
+    async def _asked_anew(self, store: Store, tenant_id: str, epoch: bytes) -> list[WitnessedHead]:
+        heads = await self.witness.heads(tenant_id)
+        before = max(map(_number, self._told_of(tenant_id)), default=0)
+        self._learn(heads)
+        moved = await self._grown_since(store, tenant_id)
+        # An epoch is on record before the witness is told of it: until it was, it is asked each time.
+        if tenant_id not in self._asked or not heads or max(map(_number, heads)) > before:
+            self._asked[tenant_id] = epoch
+        return moved
+
+    def _told_of(self, tenant_id: str) -> list[WitnessedHead]:
+        return [one for (tenant, _), one in self._told.items() if tenant == tenant_id]
+
+    async def _grown_since(self, store: Store, tenant_id: str) -> list[WitnessedHead]:
+        names = {stream: stream for stream in STREAMS}
+        for head in sorted(self._told_of(tenant_id), key=_number):
+            names[_of(head)[0]] = head.stream
         moved = [await self._grown(store, tenant_id, stream, name) for stream, name in names.items()]
         return [head for head in moved if head]
 

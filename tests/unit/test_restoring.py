@@ -334,3 +334,59 @@ def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_st
         world.close()
 
     run(go())
+
+
+@pytest.mark.requirement("J-WITNESSED")
+@pytest.mark.parametrize("said", ["before it tells", "while it tells"])
+def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path: Path, said: str) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+
+        def watching() -> Witnessing:
+            return Witnessing(world.stores, witness, world.keys, world.clock)
+
+        await world.invoke(request(900, "req_0"))
+        worker = watching()
+        await worker.tell([TENANT])
+        restore(world, backup(world))
+        at_once, accept = watching(), Witnessing.accept
+
+        async def late(one: Witnessing, *args: Any) -> Any:
+            await worker.tell([TENANT])
+            return await accept(one, *args)
+
+        with patch.object(Witnessing, "accept", late if said == "while it tells" else accept):
+            await restored(world.deployment, at_once, TENANT, by=BY)
+        await world.invoke(request(901, "req_1"))
+        await worker.tell([TENANT])
+        assert reach(await witness.heads(TENANT)) == {"index": 4, "control": 2}
+        kept = world.stores.tenant(TENANT)._kept
+        kept.documents.pop(("leases", kept.streams["index"][2].key))
+        del kept.streams[kept.streams["index"][2].key]
+        kept.streams["index"] = kept.streams["index"][:2]
+        with pytest.raises(ChainBroken, match="witnessed at"):
+            await verified(world, witness)
+        world.close()
+
+    run(go())
+
+
+def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        worker = Witnessing(world.stores, witness, world.keys, world.clock)
+        taken = backup(world)
+        for again in range(2):  # the epoch of the second is as often written as that of the first
+            await world.invoke(request(900, "req_1"))
+            await worker.tell([TENANT])
+            restore(world, taken)
+            with pytest.raises(ChainBroken, match="witnessed at"):
+                await worker.tell([TENANT])
+            others = Witnessing(world.stores, witness, world.keys, world.clock)
+            await restored(world.deployment, others, TENANT, by=BY)
+            assert await worker.tell([TENANT]) == 1, again
+        world.close()
+
+    run(go())

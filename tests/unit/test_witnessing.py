@@ -235,3 +235,50 @@ def test_heads_that_were_put_out_of_order_hide_no_cut(tmp_path: Path) -> None:
         assert len(await witness.heads("a")) == 2, "no fork was signed"
 
     asyncio.run(go())
+
+
+class OneBad(FileWitness):
+    """Gives of the tenant `a` what somebody else wrote, or nothing."""
+
+    def __init__(self, path: Path, fault: Exception) -> None:
+        super().__init__(path)
+        self.fault = fault
+
+    async def heads(self, tenant_id: str) -> Any:
+        if tenant_id == "a":
+            raise self.fault
+        return await super().heads(tenant_id)
+
+
+@pytest.mark.parametrize("fault", [Integrity("object 1 is no witnessed head"), Unavailable("witness", "it is away")])
+def test_what_the_witness_gives_wrongly_of_one_tenant_keeps_no_other_from_being_witnessed(
+    tmp_path: Path, fault: Exception
+) -> None:
+    async def go() -> None:
+        stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+        witness = OneBad(tmp_path / "witness.jsonl", fault)
+        told = Witnessing(stores, witness, keys, clock)
+        await published(stores, "b")
+        with pytest.raises(type(fault)):
+            await told.tell(["a", "b"])
+        assert [one.seq for one in await witness.heads("b")] == [1]
+        stores.tenant("b")._kept.streams.clear()
+        if isinstance(fault, Unavailable):
+            with pytest.raises(ChainBroken, match="of `b`"):
+                await told.tell(["a", "b"])
+
+    asyncio.run(go())
+
+
+def test_a_cut_is_named_also_while_the_witness_does_not_answer(tmp_path: Path) -> None:
+    async def go() -> None:
+        stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+        told = Witnessing(stores, FileWitness(tmp_path / "witness.jsonl"), keys, clock)
+        await published(stores, "a")
+        await told.tell(["a"])
+        told.witness = OneBad(tmp_path / "witness.jsonl", Unavailable("witness", "it is away"))
+        stores.tenant("a")._kept.streams.clear()
+        with pytest.raises(ChainBroken, match="of `a`"):
+            await told.tell(["a"])
+
+    asyncio.run(go())

@@ -26,7 +26,7 @@ import httpx
 
 from contextos.contracts.codec import canonical
 from contextos.contracts.journal import CONTROL, INDEX, WitnessedHead
-from contextos.errors import Integrity, Unavailable
+from contextos.errors import Integrity, InvalidSettings, Problem, Unavailable
 from contextos.store.witness import read_head
 
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -49,7 +49,11 @@ def _tls() -> ssl.SSLContext:
 
 class HttpWitness:
     """Puts heads under `url`. May be used from any event loop; a stream's end that was found is where the next look
-    begins. Credentials stand in the URL (`https://name:password@…`) and are never shown."""
+    begins. Credentials stand in the URL (`https://name:password@…`) and are never shown.
+
+    Raises:
+        InvalidSettings: nothing can be asked under `url`.
+    """
 
     def __init__(
         self, url: str, *, timeout_s: float = ANSWER_TIMEOUT_S, whole_timeout_s: float = WHOLE_TIMEOUT_S
@@ -59,6 +63,12 @@ class HttpWitness:
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._ends: dict[tuple[str, str], int] = {}
         self._proven = False
+        try:
+            httpx.Request("GET", self._place("any", INDEX, 1))
+        except (httpx.InvalidURL, UnicodeError) as error:
+            # Not quoted: it may be the URL, with its password.
+            detail, mend = "the URL in `/witness` cannot be asked", "mend its host and path, or name a file"
+            raise InvalidSettings(Problem("/witness", "bad_setting", detail, mend)) from error
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
         by_tenant: dict[str, list[WitnessedHead]] = {}

@@ -165,6 +165,15 @@ def test_a_url_that_is_no_sink_or_is_asked_in_the_clear_is_refused(url: str) -> 
     assert command(["verify", "--witness", url]) == 2
 
 
+@pytest.mark.parametrize("url", ["https://sink.example/a\nb", "https://\u00df\u2603.example/", "https://xn--a/x",
+                                 "https://n:secret@sink.example/" + "a" * 70_000])  # fmt: skip
+def test_a_url_that_cannot_be_asked_ends_typed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidSettings, match="cannot be asked"):
+        HttpWitness(url)
+    assert command(["verify", "--witness", url]) == 2
+    assert "secret" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("url", ["https://sink.example/x", "http://127.0.0.1:1/x", "http://[::1]:1/x",
                                  "http://localhost/x", "https://n:p@sink.example/x", "witness.jsonl"])  # fmt: skip
 def test_a_sink_and_a_file_are_taken(url: str) -> None:

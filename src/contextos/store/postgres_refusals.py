@@ -5,6 +5,7 @@ What will be the same at the next try is a setting (`InvalidSettings`); what may
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -19,6 +20,7 @@ from contextos.store.postgres_connections import FAULTS, fault_of, first_line
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name files, which asyncpg reads without saying which of them is missing."""
 
+_FORM: Final = "write `postgresql://role:password@host:port/database`"
 _WRONG_ROLE: Final = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
 # The other side hung up; all other faults of TLS are of certificates and will be the same again.
 _HUNG_UP: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -27,7 +29,7 @@ _HUNG_UP: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 def refuse_url(url: str) -> None:
     """Refuses what is no URL of PostgreSQL, and one that names a file nobody can read. Raises `InvalidSettings`."""
     if not url.startswith(("postgresql://", "postgres://")):
-        raise unusable(url, "it is no URL of PostgreSQL", "write `postgresql://role:password@host:port/database`")
+        raise unusable(url, "it is no URL of PostgreSQL", _FORM)
     try:
         named = dict(parse_qsl(urlsplit(url).query))
     except ValueError as fault:
@@ -61,7 +63,8 @@ def refusal(url: str, fault: BaseException) -> ContextOSError:
     if isinstance(fault, socket.gaierror):
         return unusable(url, f"no server is where it points ({fault.strerror})", "mend host and options of the URL")
     if isinstance(fault, ValueError) and not isinstance(fault, asyncpg.PostgresError):
-        return unusable(url, f"it cannot be read ({first_line(fault)})", "write `postgresql://role:password@host:port/database`")
+        # What parsing chokes on may be a part of the password.
+        return unusable(url, "it cannot be read", f"{_FORM}, with `/?#[@` of a password percent-encoded")
     if isinstance(fault, FileNotFoundError | ConnectionRefusedError):
         return Unavailable("store", f"no server answers at `{shown(url)}`")
     return fault_of(fault)
@@ -90,6 +93,10 @@ def shown(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         return "(no URL)"
+    rest, _, query = rest.partition("?")
     # The last `@`, because a password may hold any sign that somebody forgot to encode.
     account, at, place = rest.rpartition("@")
-    return f"{scheme}://{account.partition(':')[0]}{at}{place.partition('?')[0]}"
+    if "@" in query and not (at and re.match("[a-z_]+=", query)):
+        # The `?` may be of a password too, and then what stands before it is no host.
+        return f"{scheme}://{re.split('[:@]', rest)[0]}"
+    return f"{scheme}://{account.partition(':')[0]}{at}{place}"

@@ -206,11 +206,23 @@ def test_another_encoding_is_refused(postgres: Server) -> None:
         ("postgresql:///x?host=/tmp&password=secret", "postgresql:///x"),
         ("postgresql://app:secret@db?password=secret", "postgresql://app@db"),
         ("postgresql://app:sec/ret@db/x", "postgresql://app@db/x"),
+        ("postgresql://app@db/x?password=se@cret", "postgresql://app@db/x"),
+        ("postgresql://app:pw@db:5432/x?password=se@cret", "postgresql://app@db:5432/x"),
+        ("postgresql:///x?host=/tmp&password=se@cret", "postgresql:///x"),
+        ("postgresql://app:se?cret@db/x", "postgresql://app"),
+        ("postgresql://app:se@cr?et@db/x", "postgresql://app"),
         ("secret", "(no URL)"),
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, safe: str) -> None:
     assert shown(url) == safe
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#", "[", "@/", "?x=", "/x?y=z&"])
+def test_a_url_that_cannot_be_read_says_nothing_of_its_password(sign: str) -> None:
+    refused = refusal(f"postgresql://app:alpha{sign}omega@127.0.0.1:1/x")
+    assert "alpha" not in str(refused)
+    assert "omega" not in str(refused)
 
 
 def test_the_command_migrates_says_so_and_repeats_harmlessly(

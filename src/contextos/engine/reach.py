@@ -25,7 +25,7 @@ def shown(url: str) -> str:
     import sqlalchemy as sa
 
     parsed = sa.make_url(url)
-    hidden = {name: "***" for name in parsed.query if "password" in name}
+    hidden = {name: "***" for name in parsed.query if "password" in name.lower()}
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
@@ -62,6 +62,9 @@ def reach(url: str, timeout_s: int) -> str:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError) as fault:
         raise InvalidSettings(unreadable) from fault
+    # An `@` of a password that nobody encoded: its end would be taken, and shown, for the host.
+    if "@" in (parsed.host or "") or "password=" in str(parsed.password or "").lower():
+        raise InvalidSettings(unreadable)
     if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg") or not parsed.database:
         lacks = Problem("/queue", "no_url", f"`{shown(url)}` names no PostgreSQL database", unreadable.remedy)
         raise InvalidSettings(lacks)

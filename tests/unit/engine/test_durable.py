@@ -566,6 +566,9 @@ REFUSED = [
     ("postgresql://me@h:port/x", InvalidSettings, "cannot be read"),
     ("postgresql://me@[::1/x", InvalidSettings, "cannot be read"),
     ("postgresql://me@127.0.0.1:1/x?password=hush&nonsense=1", InvalidSettings, "nonsense"),
+    ("postgresql://me@127.0.0.1:1/x?Password=hush", InvalidSettings, "Password"),
+    ("postgresql://me:very@hush@127.0.0.1:1/x", InvalidSettings, "cannot be read"),
+    ("postgresql://127.0.0.1:1/x?password=very@hush/x", InvalidSettings, "cannot be read"),
     ("postgresql://me@127.0.0.1:1/x?connect_timeout=soon", InvalidSettings, "soon"),
 ]
 

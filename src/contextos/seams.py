@@ -202,8 +202,8 @@ def gateway(
         world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.refused
     )
     approvals = Approvals(
-        world.journal, scope, world.directory, deferred, lambda action: _recheck(world, scope, query, action),
-        unsafe,
+        world.journal, scope, world.clock, world.directory, deferred,
+        lambda action: _recheck(world, scope, query, action), unsafe,
     )
     return Gateway(Station(
         journal=world.journal, scope=scope, policy=policy, approvals=approvals, registry=world.registry,

@@ -232,6 +232,35 @@ def test_an_approval_that_came_in_time_is_not_used_after_the_session_is_over(tmp
 
 
 @pytest.mark.requirement("R-SESSION-LIMIT")
+@pytest.mark.parametrize("down", ["the adapter of the evidence", "the directory"])
+def test_a_session_with_an_answer_ends_at_its_deadline_though_what_it_would_ask_again_is_down(
+    tmp_path: Path, down: str
+) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(long(4200, "req_down", max_session_duration_ms=600_000)))
+    run(driven_by_an_engine(world))
+    run(world.answer(view.run_id))
+
+    async def away(*_: Any) -> Any:
+        raise Unavailable(down, "it is away")
+
+    owner, name = (
+        (type(world.deployment.ports.directory), "resolve") if down == "the directory"
+        else (type(world.adapters["adp_policy"]), "call")
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, away)
+        world.clock.at_us += 600_000_000
+        run(world.deployment.advance(TENANT, view.run_id))
+    done = run(world.deployment.view(TENANT, view.run_id))
+    assert done.state == "exhausted"
+    assert [one["code"] for one in done.record["rationale"]["failures"]] == ["budget_exhausted"]
+    assert world.refunds() == []
+    assert "evidence.rechecked" not in run(world.kinds(view.run_id))
+    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+
+
+@pytest.mark.requirement("R-SESSION-LIMIT")
 def test_a_session_that_waits_for_the_act_of_another_run_ends_at_its_deadline(tmp_path: Path) -> None:
     world = run(open_world(tmp_path, payments="none"))
     with losing_the_reply(world):

@@ -18,7 +18,7 @@ from contextos.contracts.codec import content_address
 from contextos.contracts.identity import Approver, Principals
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Timeout, Write
-from contextos.contracts.ports import Directory, Journal
+from contextos.contracts.ports import Clock, Directory, Journal
 from contextos.contracts.scope import Action, Redeemed, RunScope
 from contextos.contracts.tool import Answered
 from contextos.contracts.verdicts import Failure
@@ -34,11 +34,13 @@ Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
 class Approvals:
     """The `Approvals` seam of one run.
 
-    `deferred` gives the record of the waiting run, `recheck` the outside as it is now.
+    `deferred` gives the record of the waiting run, `recheck` the outside as it is now; `clock` is only read inside a
+    recorded answer.
     """
 
     journal: Journal
     scope: RunScope
+    clock: Clock
     directory: Directory
     deferred: Callable[[str], dict[str, Any]]
     recheck: Callable[[Action], Recheck]
@@ -141,6 +143,10 @@ class Approvals:
         approver_id = answer["approver"]
 
         async def resolve() -> dict[str, Any]:
+            # A deadline does not wait for a port that is down: past it, there is nobody to ask any more.
+            now_us = max(self.clock.now_us(), self.journal.now_us)
+            if now_us > asked["deadline_us"] or self._session_over(now_us):
+                return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
             principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
             approver = await self.directory.approver(request.tenant_id, approver_id)
             return {
@@ -150,6 +156,8 @@ class Approvals:
             }
 
         who = await self.journal.ask("identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, resolve)
+        if who.get("late"):
+            return "its deadline has passed"
         now = await self.journal.ask(
             "evidence.rechecked", action.key, {"binding_digest": asked["binding_digest"]}, self.recheck(action)
         )

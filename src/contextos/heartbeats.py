@@ -3,8 +3,9 @@
 A lease is renewed by commits, and a tool call may take longer than one. So the lease of a driver that beats says how
 long the driver may be silent; a later beat says it anew. Past that the driver is taken for dead, whatever is left of
 its lease, and as long as it beats it is not, even if the lease ran out. Who may append is decided by the version of
-the lease alone (ADR 0004): a driver that was taken for dead in error is fenced off. Source: contextos-facts.md,
-section 5, "heartbeat TTL".
+the lease alone (ADR 0004): a driver that was taken for dead in error is fenced off. What was said further in the
+future than it was to count for was said before a clock was put back, and counts for nothing. Source:
+contextos-facts.md, section 5, "heartbeat TTL".
 """
 
 from __future__ import annotations
@@ -30,9 +31,16 @@ async def is_held(store: Store, lease: Document, alive: Callable[[str], bool], n
     until_us = held["until_us"]
     if "silent_until_us" in held:
         beats = [orjson.loads(beat.body) for beat in await store.scan("heartbeats", key=lease.key)]
-        heard = [beat["until_us"] for beat in beats if beat["owner"] == held["owner"]]
-        until_us = max([held["silent_until_us"], *heard])
+        heard = [_counts_until(beat, beat["until_us"], now_us) for beat in beats if beat["owner"] == held["owner"]]
+        until_us = max([_counts_until(held, held["silent_until_us"], now_us), *heard])
     return until_us > now_us and alive(held["owner"])
+
+
+def _counts_until(said: dict[str, Any], until_us: int, now_us: int) -> int:
+    """Until when a sign of life counts; 0 where a clock was put back since. Clocks may differ by less than the TTL."""
+    # Leases of before do not say when they were given.
+    at_us = said.get("at_us", now_us)
+    return until_us if at_us - now_us <= until_us - at_us else 0
 
 
 class Heart:
@@ -63,7 +71,7 @@ class Heart:
         """Beat as `owner` for every run that is due to be beaten for. Raises `Unavailable`."""
         self._beaten_us = now_us
         for run, last_us in list(self._driven.items()):
-            if BEATS_PER_TTL * (now_us - last_us) >= self._ttl_us:
+            if now_us < last_us or BEATS_PER_TTL * (now_us - last_us) >= self._ttl_us:
                 await self._beat(stores.tenant(run[0]), run[1], owner, now_us)
                 if run in self._driven:
                     self._driven[run] = now_us

@@ -97,6 +97,35 @@ def test_it_beats_at_every_third_of_the_ttl_and_not_more_often() -> None:
     asyncio.run(go())
 
 
+def test_a_heart_beats_on_after_its_clock_was_put_back() -> None:
+    async def go() -> None:
+        stores = await stores_with({"owner": "me", "until_us": 9_000})
+        heart = driving(8_000)
+        said, _ = await beaten(stores, heart)
+        assert said == [{"owner": "me", "at_us": NOW_US, "until_us": NOW_US + TTL_US}]
+        said, _ = await beaten(stores, heart, NOW_US + 1)
+        assert said[0]["at_us"] == NOW_US, "once is enough until it is due again"
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("ahead_us", "held"), [(TTL_US, True), (TTL_US + 1, False)])
+@pytest.mark.parametrize("of", ["the lease", "the beat"])
+def test_what_was_said_before_a_clock_was_put_back_holds_no_run(of: str, ahead_us: int, held: bool) -> None:
+    async def go() -> bool:
+        said = {"at_us": NOW_US + ahead_us, "until_us": NOW_US + ahead_us + TTL_US}
+        lease = {"owner": "driver", "at_us": NOW_US - 900, "until_us": 9_000, "silent_until_us": NOW_US - 840}
+        if of == "the lease":
+            lease |= {"at_us": said["at_us"], "silent_until_us": said["until_us"]}
+        store = (await stores_with(lease)).tenant(TENANT)
+        if of == "the beat":
+            beat = Write("heartbeats", RUN, 0, orjson.dumps({"owner": "driver", **said}))
+            await store.commit(Batch(run=RUN, writes=(beat,)))
+        return await is_held(store, (await store.scan("leases"))[0], lambda _: True, NOW_US)
+
+    assert asyncio.run(go()) is held
+
+
 @pytest.mark.parametrize(
     ("lease", "beat", "held"),
     [

@@ -153,7 +153,7 @@ class RunJournal:
         until = 0 if letting_go else now_us + live.lease_ttl_us
         held = {"owner": live.owner, "until_us": until}
         if silence_us and not letting_go:
-            held["silent_until_us"] = now_us + silence_us
+            held |= {"at_us": now_us, "silent_until_us": now_us + silence_us}
         lease = Write("leases", self.run_id, live.lease_version, orjson.dumps(held))
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(

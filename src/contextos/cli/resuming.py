@@ -30,9 +30,9 @@ async def resume_due(session: Session, *, patience_s: float = PATIENCE_S) -> lis
 
     A run that is still held up after `patience_s` comes back with `Unavailable`.
     """
-    app = session.app
+    app, stores = session.app, session.app.deployment.ports.stores
     found = [run async for run in due_now(app.deployment)]
-    rests = {tenant: await resting(app.deployment.ports.stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
+    rests = {tenant: await resting(stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
     runs = [(tenant, run) for tenant, run in found if run not in rests[tenant]]
     await app.engine.start()
     try:

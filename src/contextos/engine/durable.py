@@ -97,6 +97,7 @@ class DurableEngine:
         self._again: set[Run] = set()
         self._left: set[Run] = set()
         self._driven_since_sweep: set[Run] = set()
+        self._judging: set[Run] = set()
         self._sweeping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
@@ -221,10 +222,15 @@ class DurableEngine:
         return why(result)[0]
 
     async def _judge(self, run: Run, fault: BaseException) -> None:
+        self._judging.add(run)
         try:
             delay_ms = await self._failing.judge(run, fault)
         except Unavailable as gone:
             delay_ms = gone.retry_after_ms
+        finally:
+            self._judging.discard(run)
+            # A sweep that asked what is due before it rested must not have it driven again.
+            self._driven_since_sweep.add(run)
         if delay_ms is not None:
             self._placing.put(run, Hint(wake_us=self._clock.now_us() + delay_ms * 1000, retry=True))
 
@@ -280,7 +286,7 @@ class DurableEngine:
 
     def _is_known(self, run: Run) -> bool:
         # What was due when a sweep asked may have been driven since; the next sweep sees.
-        driven = run in self._driving or run in self._driven_since_sweep
+        driven = run in self._driving or run in self._judging or run in self._driven_since_sweep
         return driven or self._placing.holds_back(run)
 
     async def _look_at_lost(self, due: set[Run], now_us: int) -> set[Run]:

@@ -518,6 +518,7 @@ def test_payloads_and_results_are_stored_as_json_and_never_as_pickle(url: str, q
     assert {tuple(row) for row in outputs} == {('"completed"', None), ('"integrity"', None)}
 
 
+@pytest.mark.soak
 @pytest.mark.requirement("E-WAITING-IS-FREE")
 def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer_drives_one(
     url: str, queue: Database

@@ -168,6 +168,7 @@ def test_a_database_that_is_restarted_in_the_middle_costs_no_run(fleet: Fleet, q
     assert fleet.count("runs", "left > 0 OR wake_us > 0") == 0
 
 
+@pytest.mark.soak
 @pytest.mark.requirement("E-DEAD-LETTERS")
 def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_retried(
     fleet: Fleet, queue: Database

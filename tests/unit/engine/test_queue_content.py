@@ -134,6 +134,7 @@ def test_a_run_that_stands_alone_is_driven_among_no_others(url: str, queue: Data
     play(url, scenario)
 
 
+@pytest.mark.soak
 @pytest.mark.requirement("E-DUE")
 def test_a_queue_that_was_dropped_and_made_again_is_used_again(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:

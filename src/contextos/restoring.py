@@ -2,7 +2,7 @@
 
 A backup takes the store back in time and the world stays where it is. So the store begins a new epoch: approvals that
 were asked before it are void, and what an older run would send is reconciled first, as if it might have been sent
-already. Nothing of what came after the backup is invented. Source: issue 3, "Outside witness"; docs/adr, 0012.
+already. Nothing of what came after the backup is invented. Source: issue 3, "Outside witness"; docs/adr, 0013.
 """
 
 from __future__ import annotations

@@ -250,6 +250,7 @@ def test_the_list_of_boundaries_is_complete(legs: dict[Leg, Recorded]) -> None:
 
 
 def test_every_recorded_leg_pays_once_when_nobody_kills_it(legs: dict[Leg, Recorded]) -> None:
+    assert set(legs) == set(LEGS)
     for recorded in legs.values():
         one_refund(recorded.audit)
 

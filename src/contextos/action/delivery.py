@@ -83,7 +83,7 @@ class Delivery:
             attempt_key = f"{key}/{attempt}"
             if attempt > 1 and mode == "send" and definition.kind == "write" and not self.journal.on_tape:
                 await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, act)
-            not_after_us = self._not_after_us(capability)
+            not_after_us = self.scope.within_session(self.journal.now_us + definition.timeout_s * 1_000_000)
             recorded = self.journal.on_tape
             self.journal.note("tool.dispatching", attempt_key, {
                 "envelope": envelope.to_json(), "args_digest": content_address(envelope.args), "mode": mode,
@@ -133,17 +133,9 @@ class Delivery:
 
     def _spent_out(self, capability: Capability) -> bool:
         """Whether the budget is used up; a retry is a dispatch like any other."""
-        if self._session_over(self.journal.now_us):
+        if self.scope.session_over(self.journal.now_us):
             return True
         return over_budget(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
-
-    def _session_over(self, now_us: int) -> bool:
-        return self.scope.session is not None and now_us >= self.scope.session.deadline_us
-
-    def _not_after_us(self, capability: Capability) -> int:
-        """Until when a call that is dispatched now may begin: within its timeout, and while its session lasts."""
-        late_us = self.journal.now_us + capability.definition.timeout_s * 1_000_000
-        return min(late_us, self.scope.session.deadline_us) if self.scope.session else late_us
 
     def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
         return CallContext(
@@ -174,7 +166,7 @@ class Delivery:
             return self._outcome("not_sent", capability, envelope, None, began, approval, late)
         try:
             # Past its session a call that may never have arrived is not sent again: that would be the first payment.
-            fresh = began - first_us <= rule.key_ttl_s * 1_000_000 and not self._session_over(began)
+            fresh = began - first_us <= rule.key_ttl_s * 1_000_000 and not self.scope.session_over(began)
             if mode == "send" or (rule.strategy == "keyed" and fresh):
                 # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)

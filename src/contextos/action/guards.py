@@ -124,7 +124,7 @@ async def affordable(at: Station, governed: Governed) -> Governed | Refusal:
 async def in_session(at: Station, governed: Governed) -> Governed | Refusal:
     """A `long_running` run has time left. Looked at before a person is asked, and last of all before the dispatch."""
     session = at.scope.session
-    if session is not None and at.journal.now_us >= session.deadline_us:
+    if session is not None and at.scope.session_over(at.journal.now_us):
         return Refusal("blocked", "budget_exhausted", session.limit, decision=governed.decision)
     return governed
 

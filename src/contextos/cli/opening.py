@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from contextos.errors import ChainBroken, ContextOSError, InvalidInput, NotFound, Problem, Unavailable
+from contextos.errors import ContextOSError, Integrity, InvalidInput, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -108,7 +108,7 @@ def within(workspace: Path, tenant: str | None, act: Callable[[Session], Awaitab
                         await app.witnessing.check(one)
             done = await act(Session(app, tenant_id))
             if app.witnessing:
-                with _warning(Unavailable, ChainBroken):
+                with _warning(Unavailable, Integrity):
                     await app.witnessing.tell(concerned)
             return done
         finally:
@@ -134,7 +134,7 @@ def looking(workspace: Path, tenant: str, act: Callable[[Session], Awaitable[T]]
         try:
             done = await act(Session(app, tenant_id))
             if app.witnessing:
-                with _warning(Unavailable, ChainBroken):
+                with _warning(Unavailable, Integrity):
                     await app.witnessing.tell([tenant_id])
             return done
         finally:

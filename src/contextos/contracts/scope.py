@@ -79,6 +79,14 @@ class RunScope:
     unsafe: tuple[str, ...]
     session: Session | None = None
 
+    def session_over(self, at_us: int) -> bool:
+        """Whether the session of the run is over by then; a run without one has no such end."""
+        return self.session is not None and at_us >= self.session.deadline_us
+
+    def within_session(self, at_us: int) -> int:
+        """That time, or the end of the session where it comes earlier."""
+        return min(at_us, self.session.deadline_us) if self.session is not None else at_us
+
 
 @dataclass(frozen=True, slots=True)
 class StepCall:

@@ -76,17 +76,6 @@ class DbosQueue:
         self._missed: set[str] = set()
         self._next_look_s = 0.0
 
-    async def connect(self) -> None:
-        """Reach the queue without dispatching from it: to queue runs, and to see what failed.
-
-        Raises:
-            InvalidSettings: this URL, database or role cannot serve.
-            Unavailable: the server does not answer.
-        """
-        loop = asyncio.get_running_loop()
-        self._url = await loop.run_in_executor(self._threads, reach, self._url, self._limits.connect_timeout_s)
-        await loop.run_in_executor(self._threads, self._connect)
-
     def _connect(self) -> None:
         import sqlalchemy as sa
         from dbos import DBOSClient, DBOSPortableJSONSerializer, error
@@ -102,7 +91,7 @@ class DbosQueue:
             raise refusal(fault, self._url) from fault
 
     async def open(self, drive: Drive, bury: Bury) -> None:
-        """Connect, bring DBOS's tables up to date, say that this worker lives, and start to dispatch.
+        """Connect, say that this worker lives, and start to dispatch.
 
         Raises:
             InvalidSettings: this URL, database or role cannot serve; nothing was started.
@@ -113,15 +102,13 @@ class DbosQueue:
             raise InvalidSettings(twice)
         DbosQueue._opened = self
         try:
-            await self._open(drive, bury)
+            loop = asyncio.get_running_loop()
+            self._url = await loop.run_in_executor(self._threads, reach, self._url, self._limits.connect_timeout_s)
+            await loop.run_in_executor(self._threads, self._connect)
+            await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
         finally:
             if not self._dispatches:
                 DbosQueue._opened = None
-
-    async def _open(self, drive: Drive, bury: Bury) -> None:
-        await self.connect()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
 
     def _launch(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:
         from dbos import DBOS, DBOSPortableJSONSerializer
@@ -136,11 +123,13 @@ class DbosQueue:
             self._register_workflows(loop, drive, bury)
             self._push_watch()  # and the queues
             DBOS.launch()
+            self._dispatches = True
         except self._faults as fault:
-            DBOS.destroy(destroy_registry=True)
-            self._client.destroy()
             raise refusal(fault, self._url) from fault
-        self._dispatches = True
+        finally:
+            if not self._dispatches:
+                DBOS.destroy(destroy_registry=True)
+                self._client.destroy()
 
     def _register_queues(self) -> None:
         limits, poll_s = self._limits, self._limits.polling_interval_ms / 1000
@@ -223,9 +212,8 @@ class DbosQueue:
         if not alone:
             options["queue_partition_key"] = tenant_id
             # DBOS holds a deduplication id to one queue.
-            for workflow in self._list(queue_name=ALONE, status=LIVE):
-                if run_of(workflow) == run:
-                    return live(workflow)
+            for workflow in self._list(name=DRIVE_ALONE, status=LIVE, workflow_id_prefix=f"{tenant_id}/{run_id}/"):
+                return live(workflow)
         if delay_us > 0:
             options["delay_seconds"] = delay_us / 1e6
         for _ in range(MAX_PLACINGS):
@@ -312,7 +300,7 @@ class DbosQueue:
             if one.name == BURY:
                 self._enqueue_watch(workflow_id.partition("/")[0], 0)
             elif (run := run_of(one)) is not None:
-                self._place(run, 0, False, one.queue_name == ALONE)
+                self._place(run, 0, False, one.name == DRIVE_ALONE)
         self._missed = missed
 
     def _lay_down_watch(self) -> None:

@@ -20,9 +20,9 @@ from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import Run
 from contextos.engine.hints import Hint
 from contextos.engine.placing import Placing
-from contextos.engine.rounds import Beat, Orphans, Rounds, Witness
+from contextos.engine.rounds import Beat, Interval, Orphans, Rounds, SweepLimits, Witness
 from contextos.engine.workflows import WORKER_LOST, QueueLimits
-from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
+from contextos.errors import Conflict, Integrity, Unavailable
 from contextos.letters import bury, left, length, why
 
 if TYPE_CHECKING:
@@ -33,26 +33,15 @@ LOOK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class DurableLimits:
-    """Bounds of a durable engine. Past `max_waiting` a hint is dropped, and the sweep finds the run later.
+class DurableLimits(SweepLimits):
+    """Bounds of a durable engine. Runs that wait beyond the horizon of timers are no workflows.
 
-    A wake beyond `timer_horizon_ms` is left to the sweep, so that runs which wait long are no workflows.
     `confirm_dead_ms` is how long a silent worker may still set up a new watch before others take what it held.
     """
 
     queue: QueueLimits = field(default_factory=QueueLimits)
-    max_waiting: int = 10_000
-    max_conflicts: int = 8
-    conflict_backoff_ms: int = 5
-    sweep_interval_ms: int = 1000
-    orphans_interval_ms: int = 30_000
-    witness_interval_ms: int = 30_000
     tidy_interval_ms: int = 60_000
-    sweep_page: int = 1000
-    timer_horizon_ms: int = 60_000
-    wake_floor_ms: int = 1
     confirm_dead_ms: int = 5000
-    stop_grace_ms: int = 5000
 
 
 class DurableEngine:
@@ -84,12 +73,8 @@ class DurableEngine:
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else DurableLimits()
         self._queue = DbosQueue(url, self._limits.queue, schema=schema)
-        self._rounds = Rounds(
-            stores, clock, page=self._limits.sweep_page, beat=beat, orphans=orphans,
-            orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
-            witness_interval_ms=self._limits.witness_interval_ms,
-        )  # fmt: skip
-        self._next_tidy_us = 0
+        self._rounds = Rounds(stores, clock, self._limits, beat=beat, orphans=orphans, witness=witness)
+        self._tidy_time = Interval(clock, self._limits.tidy_interval_ms)
         self._placing = Placing(
             self._queue, clock, max_waiting=self._limits.max_waiting, at_once=self._limits.queue.threads
         )
@@ -111,11 +96,12 @@ class DurableEngine:
         """
         assert not self._running, "an engine is started once"
         self._running = True
+        opened = False
         try:
             await self._queue.open(self._drive, self._bury)
-        except (InvalidSettings, Unavailable):
-            self._running = False
-            raise
+            opened = True
+        finally:
+            self._running = opened
         for_ever = (self._placing.for_ever(), self._watch_for_ever(), self._sweep_for_ever())
         self._tasks = [asyncio.ensure_future(one) for one in for_ever]
 
@@ -272,6 +258,7 @@ class DurableEngine:
         """Hint at whatever is due and not queued."""
         now_us = self._clock.now_us()
         self._driven_since_sweep.clear()
+        self._placing.sweep_begins()
         found = await self._rounds.found()
         queued = await self._queue.live() if found else {}
         # After what is queued: a run that took its last worker with it meanwhile is in one of the two.
@@ -280,9 +267,8 @@ class DurableEngine:
             standing = queued.get(run)
             if not self._is_known(run) and run not in lost and (standing is None or standing.is_timer):
                 self._placing.put(run, Hint(weak=True))
-        if now_us >= self._next_tidy_us:
+        if self._tidy_time.passed():
             await self._queue.tidy(now_us)
-            self._next_tidy_us = now_us + self._limits.tidy_interval_ms * 1000
 
     def _is_known(self, run: Run) -> bool:
         # What was due when a sweep asked may have been driven since; the next sweep sees.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contextos.engine.fair import Run
 from contextos.letters import bury, length, why
@@ -11,6 +11,7 @@ from contextos.letters import bury, length, why
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
 
+T = TypeVar("T")
 OnFailure = Callable[[str, str, BaseException], None]
 SWEEP: Final[Run] = ("", "due")
 """Under this name `failures` keeps what stopped a sweep."""
@@ -34,9 +35,7 @@ class Failing:
     def report(self, run: Run, fault: BaseException) -> None:
         """Keep a failure and say it, once for as long as it stays the same."""
         known = self.failures.pop(run, None)
-        self.failures[run] = fault
-        if len(self.failures) > MAX_KEPT:
-            del self.failures[next(iter(self.failures))]
+        _keep(self.failures, run, fault)
         if self._on_failure is not None and (known is None or why(known) != why(fault)):
             self._on_failure(*run, fault)
 
@@ -55,5 +54,11 @@ class Failing:
         entries = await length(store, run_id)
         if not entries:
             return None
-        self._seen[run] = entries, tries + 1
+        _keep(self._seen, run, (entries, tries + 1))
         return min(FIRST_RETRY_MS << min(tries, 12), LAST_RETRY_MS)
+
+
+def _keep(table: dict[Run, T], run: Run, value: T) -> None:
+    table[run] = value
+    if len(table) > MAX_KEPT:
+        del table[next(iter(table))]

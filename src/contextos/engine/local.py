@@ -17,33 +17,19 @@ from typing import TYPE_CHECKING, Any
 from contextos.contracts.journal import Advance
 from contextos.engine.failing import SWEEP, Failing, OnFailure
 from contextos.engine.fair import FairQueue, Run
-from contextos.engine.rounds import Beat, Orphans, Rounds, Witness
+from contextos.engine.rounds import Beat, Orphans, Rounds, SweepLimits, Witness
 from contextos.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Stores
 
 
-
 @dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Bounds of a local engine. At most `max_waiting` runs wait, have a timer, or are tried again later, each.
-
-    Past that a hint is dropped, and the sweep finds the run later.
-    """
+class EngineLimits(SweepLimits):
+    """Bounds of a local engine. At most `max_waiting` runs wait, have a timer, or are tried again later, each."""
 
     max_drives: int = 32
     max_drives_per_tenant: int = 8
-    max_waiting: int = 10_000
-    max_conflicts: int = 8
-    conflict_backoff_ms: int = 5
-    sweep_interval_ms: int = 1000
-    orphans_interval_ms: int = 30_000
-    witness_interval_ms: int = 30_000
-    sweep_page: int = 1000
-    timer_horizon_ms: int = 60_000
-    wake_floor_ms: int = 1
-    stop_grace_ms: int = 5000
 
 
 class LocalEngine:
@@ -70,11 +56,7 @@ class LocalEngine:
         self.failures = self._failing.failures
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
-        self._rounds = Rounds(
-            stores, clock, page=self._limits.sweep_page, beat=beat, orphans=orphans,
-            orphans_interval_ms=self._limits.orphans_interval_ms, witness=witness,
-            witness_interval_ms=self._limits.witness_interval_ms,
-        )  # fmt: skip
+        self._rounds = Rounds(stores, clock, self._limits, beat=beat, orphans=orphans, witness=witness)
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[Run, asyncio.Task[Advance]] = {}
         self._again: set[Run] = set()

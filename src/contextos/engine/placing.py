@@ -33,14 +33,19 @@ class Placing:
         self._hints = Hints(bound=max_waiting)
         self._hinted = asyncio.Event()
         self._in_progress: set[Run] = set()
+        self._placed: set[Run] = set()
 
     def __len__(self) -> int:
         return len(self._hints) + len(self._in_progress)
 
+    def sweep_begins(self) -> None:
+        """What is placed from now on, the sweep may not find in the queue any more."""
+        self._placed.clear()
+
     def holds_back(self, run: Run) -> bool:
-        """Whether a sweep shall leave this run alone: it is being placed, or waits to be tried again."""
+        """Whether a sweep shall leave this run alone: it was placed since it began, or waits to be tried again."""
         hint = self._hints.get(run)
-        return run in self._in_progress or (hint is not None and hint.retry)
+        return run in self._in_progress or run in self._placed or (hint is not None and hint.retry)
 
     def put(self, run: Run, hint: Hint) -> None:
         """Place this hint when its time has come."""
@@ -70,6 +75,7 @@ class Placing:
             delay_us = max(hint.wake_us - self._clock.now_us(), 0)
             delay_us = delay_us if delay_us > SHORT_US else 0
             standing = await self._queue.place(run, delay_us=delay_us, retry=hint.retry)
+            self._placed.add(run)
             if standing is not None:
                 await self._give_way(run, hint, standing, delay_us)
         except Unavailable as fault:

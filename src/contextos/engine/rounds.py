@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contextos.engine.fair import Run
@@ -36,6 +37,25 @@ class Interval:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class SweepLimits:
+    """What every engine is bound by. Past `max_waiting` a hint is dropped, and the sweep finds the run later.
+
+    A wake beyond `timer_horizon_ms` is left to the sweep.
+    """
+
+    max_waiting: int = 10_000
+    max_conflicts: int = 8
+    conflict_backoff_ms: int = 5
+    sweep_interval_ms: int = 1000
+    orphans_interval_ms: int = 30_000
+    witness_interval_ms: int = 30_000
+    sweep_page: int = 1000
+    timer_horizon_ms: int = 60_000
+    wake_floor_ms: int = 1
+    stop_grace_ms: int = 5000
+
+
 class Rounds:
     """The truth behind the hints: a beat, what `due` names and does not rest, and now and then orphans.
 
@@ -44,12 +64,13 @@ class Rounds:
     """
 
     def __init__(
-        self, stores: Stores, clock: Clock, *, page: int, beat: Beat | None, orphans: Orphans | None,
-        orphans_interval_ms: int, witness: Witness | None, witness_interval_ms: int,
+        self, stores: Stores, clock: Clock, limits: SweepLimits, *, beat: Beat | None, orphans: Orphans | None,
+        witness: Witness | None,
     ) -> None:  # fmt: skip
-        self._stores, self._clock, self._page, self._skip, self._beat = stores, clock, page, page, beat
-        self._orphans, self._orphans_time = orphans, Interval(clock, orphans_interval_ms)
-        self._witness, self._witness_time = witness, Interval(clock, witness_interval_ms)
+        self._stores, self._clock, self._beat = stores, clock, beat
+        self._page = self._skip = limits.sweep_page
+        self._orphans, self._orphans_time = orphans, Interval(clock, limits.orphans_interval_ms)
+        self._witness, self._witness_time = witness, Interval(clock, limits.witness_interval_ms)
         self._telling: asyncio.Task[None] | None = None
 
     async def found(self) -> list[Run]:

@@ -68,7 +68,7 @@ class Approvals:
             ("approval.answered", "approval.expired", "run.cancel_requested"), action.key,
             wake_at_us=asked["deadline_us"], on_timeout=Timeout("approval.expired", (expired,)),
         )  # fmt: skip
-        if kind == "approval.expired" and self._session_over(asked["deadline_us"]):
+        if kind == "approval.expired" and self.scope.session_over(asked["deadline_us"]):
             return self._failure("budget_exhausted", action, "nobody answered while the session lasted")
         if kind == "approval.expired":
             code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
@@ -84,7 +84,7 @@ class Approvals:
         void = await self._void(action, asked, answer)
         if void:
             self.journal.note("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
-            late = self._session_over(self.journal.now_us)
+            late = self.scope.session_over(self.journal.now_us)
             return self._failure(
                 "budget_exhausted" if late else "approval_void", action, f"the approval no longer holds: {void}"
             )
@@ -94,17 +94,10 @@ class Approvals:
             orjson.dumps(consumed), asked["deadline_us"],
         )  # fmt: skip
 
-    def _session_over(self, at_us: int) -> bool:
-        return self.scope.session is not None and at_us >= self.scope.session.deadline_us
-
-    def _deadline_us(self, action: Action) -> int:
-        """Until when an answer counts: as the gate has it, and while the session of the run lasts."""
-        late_us = self.journal.now_us + action.gate.timeout_s * 1_000_000
-        return min(late_us, self.scope.session.deadline_us) if self.scope.session else late_us
-
     def _question(self, action: Action) -> dict[str, Any]:
         """What is asked: the binding, its digest, and what the approver is shown (rendered by us, never by a model)."""
         scope = self.scope
+        deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
         evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
         binding = {
             "tenant_id": scope.run.tenant_id, "run_id": scope.run.run_id, "tool_call_id": action.tool_call_id,
@@ -113,7 +106,7 @@ class Approvals:
             "policy_decision_id": action.decision.policy_decision_id, "pins_digest": content_address(dict(scope.pins)),
             "requester_chain": [principal.to_json() for principal in scope.chain], "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role, "idempotency_key": action.idempotency_key,
-            "nonce": self.journal.head, "deadline_us": self._deadline_us(action),
+            "nonce": self.journal.head, "deadline_us": deadline_us,
         }  # fmt: skip
         shown = {
             "capability": action.capability.capability_id, "mode": action.mode, "gate": action.gate.gate_id,
@@ -145,7 +138,7 @@ class Approvals:
         async def resolve() -> dict[str, Any]:
             # A deadline does not wait for a port that is down: past it, there is nobody to ask any more.
             now_us = max(self.clock.now_us(), self.journal.now_us)
-            if now_us > asked["deadline_us"] or self._session_over(now_us):
+            if now_us > asked["deadline_us"] or self.scope.session_over(now_us):
                 return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
             principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
             approver = await self.directory.approver(request.tenant_id, approver_id)

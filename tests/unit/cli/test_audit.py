@@ -142,3 +142,19 @@ def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
     said = shop.say("runs")
     assert said.code == 0
     assert "warning" in said.err
+
+
+def test_what_the_witness_finds_after_an_act_hides_nothing_of_what_was_done(shop, tmp_path: Path, monkeypatch) -> None:
+    from contextos.errors import Integrity
+    from contextos.witnessing import Witnessing
+
+    async def found_broken(witnessing: Witnessing, tenants: list[str]) -> int:
+        raise Integrity("the witness file holds no witnessed heads")
+
+    settings = shop.path / "contextos.toml"
+    settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
+    monkeypatch.setattr(Witnessing, "tell", found_broken)
+    said = shop.say("invoke", shop.request("next"), "--json")
+    assert said.code != 3, "an exit code of 3 means that nothing was done"
+    assert said.json["run_id"], "the answer is told"
+    assert "warning: the witness file holds no witnessed heads" in said.err

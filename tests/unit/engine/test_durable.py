@@ -554,6 +554,7 @@ def test_what_ended_well_long_ago_is_deleted(url: str, queue: Database) -> None:
         while await statuses(queue):  # noqa: ASYNC110 - DBOS deletes them
             await asyncio.sleep(0.005)
         await engine.stop()
+        assert world.drives == ["run_a"], "it is gone from the queue after it was driven, and not instead"
 
     play(url, scenario)
 
@@ -619,6 +620,7 @@ def test_a_role_without_rights_works_once_the_owner_migrated_for_it(queue: Datab
         engine.submit("acme", "run_a")
         await until(lambda: world.drives)
         await engine.stop()
+        assert not world.reported
 
     play(queue.app, scenario)
 

@@ -138,6 +138,8 @@ def test_a_worker_that_is_stopped_loses_its_runs_and_goes_on_when_it_continues(f
     fleet.add(*(f"run_{number}" for number in range(10)))
     fleet.until_all_ended()
     until(lambda: live(queue) == 0)
+    assert fleet.count("drives", f"pid = {first.pid} AND run <> 'run_endless'") == 10, "the other one is dead"
+    assert fleet.count("failures") == 0
 
 
 @pytest.mark.requirement("E-ONCE")

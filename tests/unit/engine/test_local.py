@@ -483,6 +483,7 @@ def test_a_backlog_hides_no_run_of_anybody() -> None:
         engine = world.engine(replace(LIMITS, sweep_page=10, max_drives_per_tenant=2))
         await engine.start()
         await until(lambda: "run_modest" in world.drives)
+        assert len(world.drives) == 3, "the greedy one has two drives, and 38 runs wait before the modest one"
         hold.set()
         await engine.stop()
 
@@ -620,6 +621,8 @@ def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_si
         world.clock.us -= 10**13
         await until(lambda: len(told) == 3)
         await engine.stop()
+        assert world.drives == ["run_a"]
+        assert told[2] < told[1], "told again although the clock is where it was before"
 
     play(scenario)
 

@@ -93,6 +93,8 @@ def test_no_row_stops_sweeps_drives_or_the_witness(url: str, queue: Database, ro
         await until(lambda: "run_a" in world.drives)
         await until(lambda: told)
         await engine.stop()
+        assert world.drives.count("run_a") == 1
+        assert await resting(world) == []
 
     play(url, scenario)
 

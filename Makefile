@@ -15,7 +15,7 @@ demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -m "not soak"
+	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 2 --dist worksteal
 
 check: .venv/installed
 	$(BIN)/ruff check .

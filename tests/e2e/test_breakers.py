@@ -122,6 +122,35 @@ def test_an_uncertain_payment_waits_for_the_circuit_and_is_then_found_to_have_ha
 
 
 @pytest.mark.requirement("A-BREAKER-UNCERTAIN")
+@pytest.mark.parametrize("payments", ["keyed", "lookup"])
+def test_a_long_outage_adds_nothing_to_the_journal_of_a_run_that_waits_for_it(tmp_path: Path, payments: str) -> None:
+    async def act() -> None:
+        world, shop = await opened(tmp_path, "adp_payments", payments)
+        shop.fails = "lost"
+        view = await world.invoke(request(900, "req_1"))
+        before = await world.kinds(view.run_id)
+        # Another call of the tenant takes each probe first, and fails.
+        place, breakers = (TENANT, "adp_payments", "issue_refund"), world.deployment.breakers
+        assert breakers is not None
+        for _ in range(4):
+            world.clock.at_us += COOL_US
+            probed, goes, _ = breakers.ask(place, world.clock.at_us)
+            opened_again, _ = breakers.tell(place, probed.changes, world.clock.at_us, answer=False)
+            woken = await world.deployment.advance(TENANT, view.run_id)
+            assert woken is not None
+            assert (goes, woken.wake_at_us) == (True, opened_again.retry_at_us), "it is woken when it may be asked"
+        assert await world.kinds(view.run_id) == before
+
+        shop.fails = ""
+        world.clock.at_us += COOL_US
+        await world.deployment.advance(TENANT, view.run_id)
+        after = await world.deployment.view(TENANT, view.run_id)
+        assert (after.state, len(world.refunds())) == ("completed", 1)
+
+    run(act())
+
+
+@pytest.mark.requirement("A-BREAKER-UNCERTAIN")
 def test_a_probe_whose_time_went_by_while_it_was_announced_is_not_sent(tmp_path: Path) -> None:
     class Slow:
         """A store in which it takes a minute to write the state of a circuit."""

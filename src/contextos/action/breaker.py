@@ -99,6 +99,12 @@ class Breakers:
             self._keep(place, after)
             return after, True, after.changes != before.changes
 
+    def shut_until_us(self, place: Place, now_us: int) -> int:
+        """When the next call goes through; 0 if one does now."""
+        with self._lock:
+            circuit = self._circuits.get(place, _FRESH)
+            return circuit.retry_at_us if asked(circuit, self.limits, now_us) is None else 0
+
     def tell(self, place: Place, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
         """What came of a call: (the circuit, whether that changed its state)."""
         with self._lock:

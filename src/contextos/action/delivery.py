@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from contextos.action import idempotency
 from contextos.action.judging import Cleanse, judge_reply
+from contextos.action.reaching import Reached
 from contextos.action.registry import Registry
 from contextos.action.spending import Spending, over_budget
 from contextos.contracts.codec import content_address, own_copy
@@ -106,6 +107,7 @@ class Delivery:
                 await self.journal.commit()
             recovered = recorded and not self.journal.on_tape
             if recovered and definition.kind == "write":
+                self._park_while_shut(capability, first_us)
                 await self.journal.take_over()
                 mode = "reconcile"
             answer = await self.journal.ask(
@@ -137,6 +139,27 @@ class Delivery:
             return True
         return over_budget(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
 
+    def _fresh(self, capability: Capability, first_us: int, now_us: int) -> bool:
+        """Whether the key of a call that was first sent at `first_us` still says that it is the same call."""
+        # Past its session a call that may never have arrived is not sent again: that would be the first payment.
+        ttl_us = capability.definition.idempotency.key_ttl_s * 1_000_000
+        return now_us - first_us <= ttl_us and not self.scope.session_over(now_us)
+
+    def _park_while_shut(self, capability: Capability, first_us: int) -> None:
+        """Go no further while a circuit keeps an uncertain effect from being asked after, and append nothing.
+
+        Each wake of a long outage would add an entry otherwise. Raises `Parked`.
+        """
+        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        if not isinstance(adapter, Reached):
+            return
+        strategy = capability.definition.idempotency.strategy
+        fresh = self._fresh(capability, first_us, self.outside.clock.now_us())
+        if strategy == "lookup" or (strategy == "keyed" and fresh):
+            retry_at_us = adapter.shut_until_us(capability.definition.name)
+            if retry_at_us:
+                raise Parked(retry_at_us)
+
     def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
         return CallContext(
             tenant_id=self.scope.run.tenant_id, run_id=envelope.run_id, tool_call_id=envelope.tool_call_id,
@@ -165,9 +188,7 @@ class Delivery:
             late = "its time was over before it was sent"
             return self._outcome("not_sent", capability, envelope, None, began, approval, late)
         try:
-            # Past its session a call that may never have arrived is not sent again: that would be the first payment.
-            fresh = began - first_us <= rule.key_ttl_s * 1_000_000 and not self.scope.session_over(began)
-            if mode == "send" or (rule.strategy == "keyed" and fresh):
+            if mode == "send" or (rule.strategy == "keyed" and self._fresh(capability, first_us, began)):
                 # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":

@@ -58,6 +58,12 @@ class Way:
             raise
         await self._told(self.breakers, place, circuit.changes, answer=True)
 
+    def shut_until_us(self, adapter_id: str, capability: str) -> int:
+        """When the next call may go through; 0 if one may now. It is only looked at: nothing changes."""
+        if self.breakers is None:
+            return 0
+        return self.breakers.shut_until_us((self.tenant_id, adapter_id, capability), self.clock.now_us())
+
     async def _told(self, breakers: Breakers, place: Place, began_at: int, *, answer: bool) -> None:
         circuit, changed = breakers.tell(place, began_at, self.clock.now_us(), answer=answer)
         if changed:
@@ -83,6 +89,9 @@ class Reached:
 
     def describe(self) -> AdapterDefinition:
         return self.adapter.describe()
+
+    def shut_until_us(self, capability: str) -> int:
+        return self.way.shut_until_us(self.adapter_id, capability)
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         async with self.way.through(self.adapter_id, capability, context.not_after_us):

@@ -23,6 +23,7 @@ from tests.postgres import Database, Server
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 AT_ONCE = 32
+A_FEW = 4
 SWEEPS = 10
 PATIENCE_S = 60
 ORDERS = ("ord_895", "ord_881")
@@ -110,8 +111,8 @@ def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
         assert len(kept) <= MAX_RESTING < count
         assert sum(size for _, size in kept.values()) <= MAX_RESTING_BYTES
         after = await idle_cost(stores, relay)
-        # What served earlier tests, or a connection that was idle, may have ended meanwhile.
-        assert all(after[what] <= before[what] for what in before), (before, after)
+        # A connection (two tasks of the relay) may come or go at any time; what a run cost would show `count` times.
+        assert all(after[what] <= before[what] + A_FEW for what in before), (before, after)
         # The first one's loop was dropped long ago, the last one's is kept: both go on.
         for run_id in (runs[0], runs[-1]):
             assert ((TENANT, run_id) in kept) == (run_id == runs[-1])

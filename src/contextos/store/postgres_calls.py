@@ -1,6 +1,7 @@
 """What the writer says to PostgreSQL: the batches of a group as calls of `contextos.commit_batches`, one for a tenant.
 
-All batches of a call hold or none does, so a call is a tuple of columns: one array for each field of what is written.
+All batches of a call hold or none does. What is written goes as arrays of rows (the composite types of the schema):
+asyncpg looks at each element of an array to see whether it is an array itself, and would look at each field of columns.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from contextos.contracts.journal import ENTRY_FORMAT, Batch, Draft, body_digest,
 Job = tuple[str, Batch]
 """A batch and its tenant."""
 
-_ARGUMENTS: Final = 40
-COMMIT: Final = f"SELECT contextos.commit_batches({', '.join(f'${number}' for number in range(1, _ARGUMENTS + 1))})"
+COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
 def parted(group: Iterable[Job]) -> list[list[int]]:
@@ -36,31 +36,25 @@ def arguments(
     tenant: str, batches: Sequence[Batch], now_us: int | None, patience: str, locks: dict[int, bool]
 ) -> tuple[Any, ...]:
     """The arguments of `contextos.commit_batches`, in its order."""
-    entries = [entry for batch in batches for entry in batch.entries]
-    writes = [write for batch in batches for write in batch.writes]
-    wakes = [(batch.run, batch.wake_at_us) for batch in batches if batch.wake_at_us is not None]
-    signed = [(batch.run, *batch.signature) for batch in batches if batch.signature is not None]
     return (
-        tenant, now_us, patience, list(locks), list(locks.values()),
-        [place == 0 for batch in batches for place in range(len(batch.entries))], *_columns(entries, 13)[1:],
-        [one.collection for one in writes], [one.key for one in writes], [one.expect for one in writes],
-        [one.body for one in writes], [one.not_after_us for one in writes], [one.not_before_us for one in writes],
-        *_columns(wakes, 2), *_columns(signed, 3),
-        *_drafted(tenant, [shared for batch in batches for shared in batch.shared]),
+        tenant, now_us, patience, list(locks.items()),
+        [(place == 0, *entry[1:]) for batch in batches for place, entry in enumerate(batch.entries)],
+        [
+            (one.collection, one.key, one.expect, one.body, one.not_after_us, one.not_before_us)
+            for batch in batches for one in batch.writes
+        ],
+        [(batch.run, batch.wake_at_us) for batch in batches if batch.wake_at_us is not None],
+        [(batch.run, *batch.signature) for batch in batches if batch.signature is not None],
+        [_drafted(tenant, stream, draft) for batch in batches for stream, draft in batch.shared],
     )  # fmt: skip
 
 
-def _drafted(tenant: str, shared: Sequence[tuple[str, Draft]]) -> list[Sequence[Any]]:
-    """The columns of drafts for shared streams, whose place in the chain the database finds."""
-    digests = [body_digest(draft.salt, draft.body) for _, draft in shared]
-    headers = [
-        open_header(tenant, stream, digest, draft) for (stream, draft), digest in zip(shared, digests, strict=True)
-    ]
-    kind, key, at_us, by, body, salt = _columns([draft for _, draft in shared], 6)
-    return [
-        [stream for stream, _ in shared], [genesis(tenant, stream) for stream, _ in shared], kind, key, at_us, by,
-        digests, [part for header in headers for part in header], body, salt, [ENTRY_FORMAT] * len(shared),
-    ]  # fmt: skip
+def _drafted(tenant: str, stream: str, draft: Draft) -> tuple[Any, ...]:
+    """A draft for a shared stream, whose place in the chain the database finds."""
+    kind, key, at_us, by, body, salt = draft
+    digest = body_digest(salt, body)
+    header = open_header(tenant, stream, digest, draft)
+    return (stream, genesis(tenant, stream), kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
 
 
 def locked(group: Iterable[Job]) -> dict[int, bool]:
@@ -80,7 +74,3 @@ def _place(tenant: str, collection: str, key: str) -> int:
     """The number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
     digest = hashlib.blake2b(f"{tenant}\0{collection}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width

@@ -142,105 +142,122 @@ WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
 EXECUTE FUNCTION contextos.append_only();
 
+-- What a batch is made of, as rows: the first entry of a batch follows what is stored, the others follow each other.
+CREATE TYPE contextos.entry AS (
+  is_first boolean, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
+  hash text, body bytea, salt bytea, v integer
+);
+
+CREATE TYPE contextos.write AS (
+  collection text, key text, expect bigint, body bytea, not_after_us bigint, not_before_us bigint
+);
+
+CREATE TYPE contextos.wake AS (run text, at_us bigint);
+
+CREATE TYPE contextos.signature AS (run text, kid text, sig text);
+
+-- An entry whose place in its stream is found by the insert: a header is what is hashed but for `prev_hash` and `seq`, in
+-- three parts, one after the other.
+CREATE TYPE contextos.draft AS (
+  run text, genesis text, kind text, key text, at_us bigint, by_whom text, body_digest text, header_1 text, header_2 text,
+  header_3 text, body bytea, salt bytea, v integer
+);
+
+CREATE TYPE contextos.lock AS (place bigint, alone boolean);
+
 -- Batches of one tenant, all of them or none: the inner block is a savepoint. Returns what stood in the way
 -- (`collection/key`, or a run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it
--- happened. A run stands in one call at most once. Entries `e_`, writes `w_`, wake times `r_`, signed heads `s_`; `x_` are
--- the drafts for shared streams, whose place in the chain is found here: `x_header` is what is hashed but for `prev_hash`
--- and `seq`, in three parts, one after the other.
+-- happened. A run stands in one call at most once.
 -- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
 -- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
 -- which no row can. Who waits longer than `p_patience` for any lock fails.
 CREATE FUNCTION contextos.commit_batches(
-  p_tenant text, p_now_us bigint, p_patience text, l_place bigint[], l_alone boolean[],
-  e_first boolean[], e_run text[], e_seq bigint[], e_kind text[], e_key text[], e_at_us bigint[], e_by text[],
-  e_body_digest text[], e_prev_hash text[], e_hash text[], e_body bytea[], e_salt bytea[], e_v integer[],
-  w_collection text[], w_key text[], w_expect bigint[], w_body bytea[], w_not_after bigint[], w_not_before bigint[],
-  r_run text[], r_wake_at_us bigint[], s_run text[], s_kid text[], s_sig text[],
-  x_run text[], x_genesis text[], x_kind text[], x_key text[], x_at_us bigint[], x_by text[], x_body_digest text[],
-  x_header text[], x_body bytea[], x_salt bytea[], x_v integer[]
+  p_tenant text, p_now_us bigint, p_patience text, p_locks contextos.lock[], p_entries contextos.entry[],
+  p_writes contextos.write[], p_wakes contextos.wake[], p_signatures contextos.signature[], p_drafts contextos.draft[]
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   what text;
   done bigint;
+  w contextos.write;
+  s contextos.signature;
+  d contextos.draft;
   found_version bigint;
   head_seq bigint;
   head_hash text;
   now_us bigint;
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true), set_config('lock_timeout', p_patience, true);
-  IF cardinality(l_place) > 0 THEN
+  IF cardinality(p_locks) > 0 THEN
     PERFORM CASE WHEN alone THEN pg_advisory_xact_lock(place) ELSE pg_advisory_xact_lock_shared(place) END
-    FROM unnest(l_place, l_alone) AS l (place, alone);
+    FROM unnest(p_locks);
   END IF;
   now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   BEGIN
-    IF cardinality(e_seq) > 0 THEN
-      what := e_run[1];
+    IF cardinality(p_entries) > 0 THEN
+      what := p_entries[1].run;
       -- A scalar comparison and no EXISTS: that one may be planned as a scan of the whole journal.
       INSERT INTO contextos.journal
         (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
       SELECT p_tenant, e.run, e.seq, e.kind, e.key, e.at_us, e.by, e.body_digest, e.prev_hash, e.hash, e.body, e.salt, e.v
-      FROM unnest(e_first, e_run, e_seq, e_kind, e_key, e_at_us, e_by, e_body_digest, e_prev_hash, e_hash, e_body, e_salt,
-                  e_v)
-        AS e (is_first, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
+      FROM unnest(p_entries) AS e
       WHERE NOT e.is_first OR e.seq = 1 OR e.prev_hash = (
         SELECT j.hash FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = e.run AND j.seq = e.seq - 1);
       GET DIAGNOSTICS done = ROW_COUNT;
-      IF done <> cardinality(e_seq) THEN
+      IF done <> cardinality(p_entries) THEN
         RAISE EXCEPTION 'a stream moved' USING ERRCODE = 'ZX001';
       END IF;
     END IF;
-    FOR i IN 1 .. cardinality(w_key) LOOP
-      what := w_collection[i] || '/' || w_key[i];
-      IF now_us > w_not_after[i] OR now_us < w_not_before[i] THEN
+    FOREACH w IN ARRAY p_writes LOOP
+      what := w.collection || '/' || w.key;
+      IF now_us > w.not_after_us OR now_us < w.not_before_us THEN
         RAISE EXCEPTION 'too late or too early' USING ERRCODE = 'ZX001';
       END IF;
-      IF w_body[i] IS NULL THEN
+      IF w.body IS NULL THEN
         SELECT version INTO found_version FROM contextos.documents
-        WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i];
-        IF coalesce(found_version, 0) <> w_expect[i] THEN
+        WHERE tenant = p_tenant AND collection = w.collection AND key = w.key;
+        IF coalesce(found_version, 0) <> w.expect THEN
           RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
         END IF;
         CONTINUE;
-      ELSIF w_expect[i] = 0 THEN
+      ELSIF w.expect = 0 THEN
         INSERT INTO contextos.documents (tenant, collection, key, version, body)
-        VALUES (p_tenant, w_collection[i], w_key[i], 1, w_body[i]) ON CONFLICT DO NOTHING;
+        VALUES (p_tenant, w.collection, w.key, 1, w.body) ON CONFLICT DO NOTHING;
       ELSE
-        UPDATE contextos.documents SET version = version + 1, body = w_body[i]
-        WHERE tenant = p_tenant AND collection = w_collection[i] AND key = w_key[i] AND version = w_expect[i];
+        UPDATE contextos.documents SET version = version + 1, body = w.body
+        WHERE tenant = p_tenant AND collection = w.collection AND key = w.key AND version = w.expect;
       END IF;
       IF NOT FOUND THEN
         RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
       END IF;
     END LOOP;
-    IF cardinality(r_run) > 0 THEN
+    IF cardinality(p_wakes) > 0 THEN
       INSERT INTO contextos.runs (tenant, run, wake_at_us)
-      SELECT p_tenant, r.run, r.wake_at_us FROM unnest(r_run, r_wake_at_us) AS r (run, wake_at_us)
+      SELECT p_tenant, r.run, r.at_us FROM unnest(p_wakes) AS r
       ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
     END IF;
-    FOR i IN 1 .. cardinality(s_run) LOOP
+    FOREACH s IN ARRAY p_signatures LOOP
       what := '';
       SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
-      WHERE tenant = p_tenant AND run = s_run[i] ORDER BY seq DESC LIMIT 1;
+      WHERE tenant = p_tenant AND run = s.run ORDER BY seq DESC LIMIT 1;
       IF NOT FOUND THEN
         RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
       END IF;
       INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
-      VALUES (p_tenant, s_run[i], head_seq, s_kid[i], head_hash, s_sig[i]) ON CONFLICT DO NOTHING;
+      VALUES (p_tenant, s.run, head_seq, s.kid, head_hash, s.sig) ON CONFLICT DO NOTHING;
     END LOOP;
-    FOR i IN 1 .. cardinality(x_run) LOOP
+    FOREACH d IN ARRAY p_drafts LOOP
       SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
-      WHERE tenant = p_tenant AND run = x_run[i] ORDER BY seq DESC LIMIT 1;
+      WHERE tenant = p_tenant AND run = d.run ORDER BY seq DESC LIMIT 1;
       IF NOT FOUND THEN
         head_seq := 0;
-        head_hash := x_genesis[i];
+        head_hash := d.genesis;
       END IF;
       INSERT INTO contextos.journal
         (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
-      VALUES (p_tenant, x_run[i], head_seq + 1, x_kind[i], x_key[i], x_at_us[i], x_by[i], x_body_digest[i],
+      VALUES (p_tenant, d.run, head_seq + 1, d.kind, d.key, d.at_us, d.by_whom, d.body_digest,
               head_hash, 'sha256:' || encode(sha256(convert_to(
-                x_header[3 * i - 2] || head_hash || x_header[3 * i - 1] || head_seq + 1 || x_header[3 * i], 'UTF8')), 'hex'),
-              x_body[i], x_salt[i], x_v[i])
+                d.header_1 || head_hash || d.header_2 || head_seq + 1 || d.header_3, 'UTF8')), 'hex'),
+              d.body, d.salt, d.v)
       ON CONFLICT DO NOTHING;
       IF NOT FOUND THEN
         RAISE EXCEPTION 'a shared stream was written past its lock' USING ERRCODE = 'serialization_failure';

@@ -146,7 +146,9 @@ class Connections:
             raise Unavailable("store", f"more than {MAX_WAITING} reads are waiting", retry_after_ms=SOON_MS)
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._free.acquire(), self._wait_timeout_s)
+            # Most find one free at once, and no timer is set for them.
+            async with asyncio.timeout(self._wait_timeout_s if self._free.locked() else None):
+                await self._free.acquire()
         except TimeoutError:
             raise Unavailable("store", f"its {self._limit} connections are all in use") from None
         finally:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass, field
 
 from contextos.contracts.ports import Adapter, Admission, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
+from contextos.contracts.pressure import Aside
 
 
 class Open:
@@ -20,8 +21,8 @@ class Open:
     def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
+    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[Aside]:
+        return nullcontext(Aside())
 
 
 @dataclass(frozen=True, slots=True)

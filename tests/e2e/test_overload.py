@@ -18,15 +18,16 @@ from typing import Any
 
 import pytest
 
+from contextos import audit
 from contextos.contracts.codec import canonical
 from contextos.contracts.journal import INDEX
 from contextos.contracts.pressure import Pressure
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.gate import Gate
-from contextos.errors import Overloaded
+from contextos.errors import Overloaded, Unavailable
 from contextos.store.clock import SystemClock
 from contextos.trust.seal import seal
-from tests.world import TENANT, TestWorld, example, open_world, request, run
+from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 
 QUIET = "tenant_quiet"
 CAPACITY = 4
@@ -179,5 +180,56 @@ def test_past_its_quota_a_tenant_begins_no_run_and_still_gets_the_answers_of_tho
         assert (await world.invoke(asked(TENANT, 1))).run_id == first.run_id
         assert (await world.invoke(asked(QUIET, 3))).state == "completed"
         assert len(await world.stores.tenant(TENANT).scan("requests")) == 1
+
+    run(act())
+
+
+@pytest.mark.requirement("R-TURN-BACK")
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, fails: bool) -> None:
+    """While the first read is asked another tenant takes the only turn, and keeps it for an hour."""
+
+    class Busy:
+        def __init__(self, adapter: Any, gate: Gate, clock: ManualClock) -> None:
+            self.adapter, self.gate, self.clock = adapter, gate, clock
+            self.others: list[asyncio.Task[None]] = []
+
+        def describe(self) -> Any:
+            return self.adapter.describe()
+
+        async def call(self, capability: str, args: Any, context: Any) -> Any:
+            if not self.others:
+                taken = asyncio.Event()
+                self.others.append(asyncio.ensure_future(self.other(taken)))
+                await taken.wait()
+                if fails:
+                    raise Unavailable("adp_orders", "it is away")
+            return await self.adapter.call(capability, args, context)
+
+        async def other(self, taken: asyncio.Event) -> None:
+            async with self.gate.turn("other", "run_other"):
+                taken.set()
+                while not len(self.gate._queue):  # noqa: ASYNC110 - the runtime puts it there
+                    await asyncio.sleep(0)
+                self.clock.at_us += 3_600_000_000
+
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        gate = Gate(replace(LIMITS, max_turns=1), world.clock)
+        world.deployment.ports = replace(world.deployment.ports, admission=gate)
+        orders: Any = Busy(world.adapters["adp_orders"], gate, world.clock)
+        world.adapters["adp_orders"] = orders
+        began_us = world.clock.at_us
+        view = await world.invoke(asked(TENANT, 900))
+        assert orders.others
+        assert world.clock.at_us - began_us > 3_600_000_000
+        assert view.record is not None
+        assert (view.state, view.record["budget_usage"]["wall_clock_ms"] < 1_000) == ("completed", True)
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        answer = next(json.loads(one.body or b"")["answer"] for one in entries if one.kind == "tool.returned")
+        assert (answer["waited_us"] >= 3_600_000_000, answer["envelope"]["latency_ms"] < 1_000) == (True, True)
+        again = await audit.replay(world.deployment, TENANT, view.run_id)
+        assert again.record_hash == view.record["record_hash"]
+        world.close()
 
     run(act())

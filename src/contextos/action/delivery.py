@@ -183,10 +183,12 @@ class Delivery:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
         began, context = self.outside.clock.now_us(), self._context(envelope, capability, not_after_us)
         name, rule = capability.definition.name, capability.definition.idempotency
+        told = partial(
+            self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
+        )
         if mode == "send" and capability.definition.kind == "write" and began > not_after_us:
             # A worker that was stopped here must not wake up and act after somebody settled that it did not.
-            late = "its time was over before it was sent"
-            return self._outcome("not_sent", capability, envelope, None, began, approval, late)
+            return told("not_sent", None, "its time was over before it was sent")
         try:
             if mode == "send" or (rule.strategy == "keyed" and self._fresh(capability, first_us, began)):
                 # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
@@ -195,39 +197,35 @@ class Delivery:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
                 if reply is None and rule.honours_not_after and began > not_after_us:
-                    return self._outcome(
-                        "not_sent", capability, envelope, None, began, approval, "the outside knows of no such call"
-                    )
+                    return told("not_sent", None, "the outside knows of no such call")
             else:
                 reply = None
         except CircuitOpen as error:
             if mode != "send":
                 # An effect of which nobody knows stays so; it is asked after again when something may be sent.
                 raise Parked(error.retry_at_us) from error
-            return self._outcome("not_sent", capability, envelope, None, began, approval, str(error), code=error.code)
+            return told("not_sent", None, str(error), code=error.code)
         except Unavailable as error:
             # That this call was not sent says nothing of the one that it asks about.
-            outcome = "not_sent" if mode == "send" else "unknown"
-            return self._outcome(outcome, capability, envelope, None, began, approval, str(error))
+            return told("not_sent" if mode == "send" else "unknown", None, str(error))
         except LostReply as error:
-            outcome = "not_sent" if capability.definition.kind == "read" else "unknown"
-            return self._outcome(outcome, capability, envelope, None, began, approval, str(error))
+            return told("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
         if reply is None and began <= not_after_us and (recovered or rule.honours_not_after):
             raise Parked(not_after_us + 1)
         if reply is None:
-            return self._outcome(
-                "unknown", capability, envelope, None, began, approval, "it is not known whether it happened"
-            )
-        return self._outcome("returned", capability, envelope, reply, began, approval, "")
+            return told("unknown", None, "it is not known whether it happened")
+        return told("returned", reply, "")
 
     def _outcome(
-        self, outcome: str, capability: Capability, envelope: ToolCallEnvelope, reply: AdapterReply | None,
-        began_us: int, approval: Redeemed | None, why: str, *, code: str = "tool_failed",
+        self, outcome: str, reply: AdapterReply | None, why: str, *, capability: Capability, envelope: ToolCallEnvelope,
+        approval: Redeemed | None, began_us: int, adapter: Adapter, code: str = "tool_failed",
     ) -> dict[str, Any]:  # fmt: skip
         status, output, error, redacted = judge_reply(
             self.registry, self.outside.cleanse, capability, reply, outcome, why, code
         )
         effect = capability.definition.kind == "write"
+        # The answer was there, and others had the turns: that is no time of the call, nor of the run's.
+        waited_us = adapter.aside.waited_us if isinstance(adapter, Reached) else 0
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
             trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
@@ -238,7 +236,7 @@ class Delivery:
             mutations=reply.mutations if reply else (),
             risk_tags=(envelope.approval_mode_effective,) if effect else (),
             policy_decision_id=envelope.policy_decision_id,
-            latency_ms=max(0, self.outside.clock.now_us() - began_us) / 1_000,
+            latency_ms=max(0, self.outside.clock.now_us() - began_us - waited_us) / 1_000,
             metadata={
                 "redaction_applied": bool(redacted), "cost_cents": reply.cost_cents if reply else 0,
                 **({"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
@@ -253,6 +251,7 @@ class Delivery:
             "cost_cents": cost,
             # An output that we may not use was still an effect; only an error that the adapter states says otherwise.
             "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
+            **({"waited_us": waited_us} if waited_us else {}),
         }
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:

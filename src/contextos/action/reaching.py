@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ import orjson
 from contextos.action.breaker import COLLECTION, Breakers, Circuit, Place, document
 from contextos.contracts.journal import CONTROL, Batch, Write
 from contextos.contracts.ports import Adapter, Clock, Store
+from contextos.contracts.pressure import Aside
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
 
@@ -29,14 +30,14 @@ class Way:
     clock: Clock
     process: str
     breakers: Breakers | None
-    aside: Callable[[], AbstractAsyncContextManager[None]]
+    aside: Callable[[], AbstractAsyncContextManager[Aside]]
 
     @asynccontextmanager
-    async def through(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[None]:
+    async def through(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[Aside]:
         """Make one call inside. Raises `CircuitOpen` where nothing is sent, `Unavailable` where it got too late."""
         if self.breakers is None:
-            async with self.aside():
-                yield
+            async with self.aside() as aside:
+                yield aside
             return
         place, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
         circuit, goes, changed = self.breakers.ask(place, now_us)
@@ -47,16 +48,16 @@ class Way:
             await self._say(place, circuit)
             if now_us <= not_after_us < self.clock.now_us():
                 raise Unavailable(adapter_id, "its time was over before it was sent")
-        try:
-            async with self.aside():
-                yield
-        except Overloaded:
-            # It was this process that had no room; that says nothing of the other side.
-            raise
-        except (Unavailable, LostReply):
-            await self._told(self.breakers, place, circuit.changes, answer=False)
-            raise
-        await self._told(self.breakers, place, circuit.changes, answer=True)
+        async with self.aside() as aside:
+            try:
+                yield aside
+            except Overloaded:
+                # It was this process that had no room; that says nothing of the other side.
+                raise
+            except (Unavailable, LostReply):
+                await self._told(self.breakers, place, circuit.changes, answer=False)
+                raise
+            await self._told(self.breakers, place, circuit.changes, answer=True)
 
     def shut_until_us(self, adapter_id: str, capability: str) -> int:
         """When the next call may go through; 0 if one may now. It is only looked at: nothing changes."""
@@ -79,13 +80,14 @@ class Way:
             await self.store.commit(Batch(run=CONTROL, writes=(write,)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reached:
-    """An `Adapter` at the end of a run's way out."""
+    """An `Adapter` at the end of a run's way out, and how the run stood aside for the last call of it."""
 
     adapter_id: str
     adapter: Adapter
     way: Way
+    aside: Aside = field(default_factory=Aside)
 
     def describe(self) -> AdapterDefinition:
         return self.adapter.describe()
@@ -94,11 +96,11 @@ class Reached:
         return self.way.shut_until_us(self.adapter_id, capability)
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        async with self.way.through(self.adapter_id, capability, context.not_after_us):
+        async with self.way.through(self.adapter_id, capability, context.not_after_us) as self.aside:
             return await self.adapter.call(capability, args, context)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        async with self.way.through(self.adapter_id, capability, context.not_after_us):
+        async with self.way.through(self.adapter_id, capability, context.not_after_us) as self.aside:
             return await self.adapter.lookup(capability, idempotency_key, context)
 
 

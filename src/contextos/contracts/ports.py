@@ -16,6 +16,7 @@ from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry, Logged, SignedHead, Timeout, WitnessedHead, Write
 from contextos.contracts.policy import CapabilityView, Point, PolicyDecision
+from contextos.contracts.pressure import Aside
 from contextos.contracts.scope import Action, Redeemed, StepCall
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
 from contextos.contracts.verdicts import Failure
@@ -107,8 +108,11 @@ class Admission(Protocol):
         """A place among the runs that are driven at once; waits for it."""
         ...
 
-    def aside(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[None]:
-        """Leave the turn to others for as long as the run waits for the outside, and wait for it again."""
+    def aside(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[Aside]:
+        """Leave the turn to others for as long as the run waits for the outside, and wait for it again.
+
+        Who comes back goes before what of the tenant has not begun. `Aside` says afterwards how long that took.
+        """
         ...
 
 

@@ -21,3 +21,10 @@ class Pressure:
     max_new_runs_per_minute_per_tenant: int = 6_000
     breaker_failures_in_a_row: int = 5
     breaker_cool_down_ms: int = 30_000
+
+
+@dataclass(slots=True)
+class Aside:
+    """How a run stood aside once: `waited_us` is how long it then waited for its turn, with the answer in hand."""
+
+    waited_us: int = 0

@@ -1,4 +1,4 @@
-"""Which run is driven next: in order of arrival within a tenant, and tenants in turn."""
+"""Which run is driven next: within a tenant what stood aside, then in order of arrival; and tenants in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FairQueue:
 
     def __init__(self, *, per_tenant: int) -> None:
         self.per_tenant = per_tenant
-        self._waiting: dict[str, dict[str, None]] = {}
+        self._waiting: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
         self._driven: Counter[str] = Counter()
         self._length = 0
 
@@ -20,33 +20,41 @@ class FairQueue:
         return self._length
 
     def put(self, run: Run) -> None:
+        self._put(run, 1)
+
+    def put_back(self, run: Run) -> None:
+        """Ahead of those of its tenant that came by `put`: it stood aside, and has in hand what it waited for."""
+        self._put(run, 0)
+
+    def _put(self, run: Run, line: int) -> None:
         tenant, run_id = run
-        runs = self._waiting.setdefault(tenant, {})
-        if run_id not in runs:
-            runs[run_id] = None
+        lines = self._waiting.setdefault(tenant, ({}, {}))
+        if run_id not in lines[0] and run_id not in lines[1]:
+            lines[line][run_id] = None
             self._length += 1
 
     def withdraw(self, run: Run) -> None:
         """`run` waits no longer; nothing happens if it does not wait."""
         tenant, run_id = run
-        runs = self._waiting.get(tenant, {})
-        if run_id in runs:
-            del runs[run_id]
-            self._length -= 1
-            if not runs:
-                del self._waiting[tenant]
+        for line in (lines := self._waiting.get(tenant, ())):
+            if run_id in line:
+                del line[run_id]
+                self._length -= 1
+        if lines and not any(lines):
+            del self._waiting[tenant]
 
     def take(self) -> Run | None:
         """The next run, from now on in progress; None if none waits or every waiting tenant has its share."""
         tenant = next((tenant for tenant in self._waiting if self._driven[tenant] < self.per_tenant), None)
         if tenant is None:
             return None
-        runs = self._waiting.pop(tenant)
-        run_id = next(iter(runs))
-        del runs[run_id]
-        if runs:
+        lines = self._waiting.pop(tenant)
+        line = lines[0] or lines[1]
+        run_id = next(iter(line))
+        del line[run_id]
+        if any(lines):
             # Behind the others: tenants take turns.
-            self._waiting[tenant] = runs
+            self._waiting[tenant] = lines
         self._length -= 1
         self._driven[tenant] += 1
         return tenant, run_id

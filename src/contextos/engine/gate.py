@@ -1,7 +1,8 @@
 """`Gate`: how many callers are in this process and how many runs are driven at once, in all and for each tenant.
 
 Callers past their bound are refused at once, before anything is stored. Those within it wait for a turn, tenants in
-turn, so that one of them cannot starve another. A tenant that is alone has all turns; where another was there lately
+turn, so that one of them cannot starve another; a tenant's run that stood aside and has its answer goes before those
+that have not begun. A tenant that is alone has all turns; where another was there lately
 it keeps to its share, so that the other finds one free and works beside few. New runs are counted against a quota.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from contextos.contracts.pressure import Aside
 from contextos.engine.fair import FairQueue, Run
 from contextos.errors import Overloaded
 
@@ -115,35 +117,39 @@ class Gate:
     async def turn(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
         run = (tenant_id, run_id)
         try:
-            await self._take(run)
+            await self._take(run, self._queue.put)
             yield
         finally:
             self._leave(run)
 
     @asynccontextmanager
-    async def aside(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
-        run = (tenant_id, run_id)
+    async def aside(self, tenant_id: str, run_id: str) -> AsyncIterator[Aside]:
+        run, aside = (tenant_id, run_id), Aside()
         goes_on = self._leave(run)
         try:
-            yield
+            yield aside
         except (asyncio.CancelledError, GeneratorExit):
             goes_on = False
             raise
         finally:
             if goes_on:
-                await self._take(run)
+                aside.waited_us = await self._take(run, self._queue.put_back)
 
-    async def _take(self, run: Run) -> None:
+    async def _take(self, run: Run, put: Callable[[Run], None]) -> int:
+        """Wait for a turn; how long that took, in microseconds."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
             assert run not in self._waiters, "a run is driven once at a time"
             self._waiters[run] = waiter
-            self._queue.put(run)
+            put(run)
             self._share(run[0])
             self._pump()
-        if not waiter.granted:
-            await waiter.future
+        if waiter.granted:
+            return 0
+        since_us = self._clock.now_us()
+        await waiter.future
+        return max(0, self._clock.now_us() - since_us)
 
     def _share(self, tenant_id: str) -> None:
         now_us = self._clock.now_us()

@@ -27,8 +27,8 @@ def _retry_uncertain(stack: ExitStack) -> None:
     """An effect of unknown outcome counts as not sent, and is sent again."""
     honest = delivery.Delivery._outcome
 
-    def outcome(self: Any, what: str, *given: Any) -> dict[str, Any]:
-        return honest(self, "not_sent" if what == "unknown" else what, *given)
+    def outcome(self: Any, what: str, *given: Any, **named: Any) -> dict[str, Any]:
+        return honest(self, "not_sent" if what == "unknown" else what, *given, **named)
 
     stack.enter_context(patch.object(delivery.Delivery, "_outcome", outcome))
     stack.enter_context(patch.object(delivery, "_may_ask_again", lambda _capability, outcome: outcome != "returned"))

@@ -1,6 +1,7 @@
 """What a run has used, as a fold of its journal: the one source for budget guards, records and wall clock.
 
-Source: API Contracts, "run_budget"; shared/design/contracts.md, "Wall clock: time spent waiting does not count".
+An answer says by `waited_us` how long it was there while others had the turns. Source: API Contracts, "run_budget";
+shared/design/contracts.md, "Wall clock: time spent waiting does not count".
 """
 
 from __future__ import annotations
@@ -55,5 +56,6 @@ def usage(log: Sequence[Logged]) -> Usage:
             cost[entry.key] = units(entry.body["reservation"]["cost_cents"])
         elif entry.kind == "tool.returned":
             cost[entry.key] = units(entry.body["cost_cents"])
+            waited += entry.body.get("waited_us", 0)
     wall = last_us - log[0].at_us - waited if log else 0
     return Usage(tokens, calls, sum(cost.values()), wall)

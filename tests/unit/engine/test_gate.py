@@ -201,6 +201,63 @@ def test_a_run_that_stands_aside_lets_another_work_and_comes_back() -> None:
     assert made.driving == 0
 
 
+@pytest.mark.requirement("R-TURN-BACK")
+def test_what_has_an_answer_goes_on_before_what_has_not_begun_and_tenants_still_take_turns() -> None:
+    made, order = gate(replace(SMALL, max_turns=1)), list[str]()
+
+    async def asks(name: str, answered: asyncio.Event) -> None:
+        async with made.turn("one", name):
+            async with made.aside("one", name):
+                await answered.wait()
+            order.append(name)
+
+    async def new(tenant: str, name: str) -> None:
+        async with made.turn(tenant, name):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async def act() -> None:
+        answered = asyncio.Event()
+        asking = [asyncio.ensure_future(asks(f"asked_{number}", answered)) for number in range(2)]
+        await asyncio.sleep(0.01)
+        async with made.turn("two", "other"):
+            waiting = [asyncio.ensure_future(new("one", f"new_{number}")) for number in range(5)]
+            waiting.append(asyncio.ensure_future(new("two", "quiet")))
+            await asyncio.sleep(0)
+            answered.set()
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*asking, *waiting)
+
+    run(act())
+    assert order == ["asked_0", "quiet", "asked_1", *(f"new_{number}" for number in range(5))]
+
+
+def test_a_run_that_stood_aside_is_told_how_long_it_waited_for_its_turn_and_not_how_long_it_was_away() -> None:
+    clock = StandingClock()
+    made, turn_taken, turn_over = gate(replace(SMALL, max_turns=1), clock), asyncio.Event(), asyncio.Event()
+
+    async def other() -> None:
+        async with made.turn("two", "run_2"):
+            turn_taken.set()
+            await turn_over.wait()
+            clock.at_us += 7_000
+
+    async def act() -> None:
+        async with made.turn("one", "run_1"):
+            async with made.aside("one", "run_1") as alone:
+                clock.at_us += 5_000
+            busy = asyncio.ensure_future(other())
+            with suppress(KeyError):
+                async with made.aside("one", "run_1") as beside:
+                    await turn_taken.wait()
+                    asyncio.get_running_loop().call_soon(turn_over.set)
+                    raise KeyError
+            await busy
+        assert (alone.waited_us, beside.waited_us) == (0, 7_000)
+
+    run(act())
+
+
 @pytest.mark.parametrize("held_up_in", ["waiting", "granted", "driving", "aside"])
 def test_who_is_cancelled_gives_back_what_they_had(held_up_in: str) -> None:
     made = gate(replace(SMALL, max_turns=1))
@@ -258,7 +315,8 @@ def test_a_turn_for_a_loop_that_is_closed_goes_to_the_next() -> None:
     left = asyncio.new_event_loop()
 
     async def wait() -> None:
-        await made._take(("gone", "run_gone"))
+        async with made.turn("gone", "run_gone"):
+            pass
 
     async def act() -> None:
         async with made.turn("one", "run_1"):

@@ -160,13 +160,15 @@ class Delivery:
             if retry_at_us:
                 raise Parked(retry_at_us)
 
-    def _context(self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int) -> CallContext:
+    def _context(
+        self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int, is_late: Callable[[], bool]
+    ) -> CallContext:
         return CallContext(
             tenant_id=self.scope.run.tenant_id, run_id=envelope.run_id, tool_call_id=envelope.tool_call_id,
             idempotency_key=envelope.idempotency_key, not_after_us=not_after_us,
             timeout_ms=capability.definition.timeout_s * 1_000,
             headers=partial(self.outside.headers, envelope.tool_call_id, capability.adapter.external),
-            claim=self.outside.claim_token,
+            claim=self.outside.claim_token, is_late=is_late,
         )  # fmt: skip
 
     async def _send(
@@ -181,12 +183,18 @@ class Delivery:
         adapter = self.outside.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
-        began, context = self.outside.clock.now_us(), self._context(envelope, capability, not_after_us)
+        began = self.outside.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
         told = partial(
             self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
         )
-        if mode == "send" and capability.definition.kind == "write" and began > not_after_us:
+
+        def is_late() -> bool:
+            sends = mode == "send" and capability.definition.kind == "write"
+            return sends and self.outside.clock.now_us() > not_after_us
+
+        context = self._context(envelope, capability, not_after_us, is_late)
+        if is_late():
             # A worker that was stopped here must not wake up and act after somebody settled that it did not.
             return told("not_sent", None, "its time was over before it was sent")
         try:

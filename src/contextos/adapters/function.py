@@ -5,9 +5,10 @@ the declared cost is charged). It says no by `BusinessError`, "nothing happened"
 `LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that, an answer that is no reply
 and a timeout alike: of a write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
 
-Sync functions run in a bounded pool of threads for which at most `queue_limit` calls wait, async ones on the loop, both
-within `timeout_ms`. A thread cannot be stopped: after a timeout it goes on, and the call may still happen. Functions
-named in `inline` run on the caller's thread without a hand-over and without a timeout, for reads of microseconds.
+Sync functions run in a bounded pool of threads, of which a tenant has at most half and for which at most `queue_limit`
+of its calls wait, async ones on the loop, both within `timeout_ms`. A call whose time is over when it gets its thread
+is not made. A thread cannot be stopped: after a timeout it goes on, and the call may still happen. Functions named in
+`inline` run on the caller's thread without a hand-over and without a timeout, for reads of microseconds.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
+from contextos.adapters.threads import Threads
 from contextos.contracts.codec import canonical
 from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition, ToolError
@@ -47,15 +48,14 @@ class FunctionAdapter:
 
     def __init__(
         self, definition: AdapterDefinition, functions: Mapping[str, Function],
-        lookups: Mapping[str, Function] | None = None, *, inline: Collection[str] = (), threads: int = 8,
+        lookups: Mapping[str, Function] | None = None, *, inline: Collection[str] = (), threads: int = 16,
         queue_limit: int = QUEUE_LIMIT,
     ) -> None:  # fmt: skip
         self._declared = {capability.name: capability for capability in definition.capabilities}
         self._definition, self._functions, self._lookups = definition, dict(functions), dict(lookups or {})
         self._inline = frozenset(inline)
         _refuse_misfit(definition.adapter_id, self._declared, self._functions, self._lookups, self._inline)
-        self._given_out, self._most = set[Future[Any]](), min(threads, MAX_THREADS) + queue_limit
-        self._pool = ThreadPoolExecutor(min(threads, MAX_THREADS), thread_name_prefix=definition.adapter_id)
+        self._threads = Threads(min(threads, MAX_THREADS), queue_limit=queue_limit, name=definition.adapter_id)
 
     def describe(self) -> AdapterDefinition:
         """The same object every time: who asks again may compare by identity."""
@@ -85,7 +85,7 @@ class FunctionAdapter:
 
     def close(self) -> None:
         """Let go of the threads; those that still run are not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def _run(
         self, capability: str, function: Function, given: tuple[Any, ...], context: CallContext, caught: _Caught
@@ -99,11 +99,15 @@ class FunctionAdapter:
                     return await function(*given)
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
-        if len(self._given_out) >= self._most:
-            raise Overloaded(self._definition.adapter_id, "too many calls wait for its threads")
-        running: Future[Any] = self._pool.submit(function, *given)
-        self._given_out.add(running)
-        running.add_done_callback(self._given_out.discard)
+
+        def in_time() -> Any:
+            if context.is_late():
+                raise Overloaded(self._definition.adapter_id, "its time was over before it had a thread")
+            return function(*given)
+
+        running = self._threads.submit(context.tenant_id, in_time)
+        if running is None:
+            raise Overloaded(self._definition.adapter_id, "too many calls of this tenant wait for its threads")
         waiting = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
         if done:

@@ -118,7 +118,9 @@ class AdapterReply(Model):
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """What travels with a call beside its arguments. `claim` mints the run's signed `ctxid/1`, `headers`
-    gives the W3C trace headers of this call; both are made when an adapter asks, and never recorded."""
+    gives the W3C trace headers of this call; both are made when an adapter asks, and never recorded. `is_late` says of
+    a write that waited in the adapter whether it must not be sent any more: by the runtime's clock it is past
+    `not_after_us`. What is only asked after, or sent again under its key, is never late."""
 
     tenant_id: str
     run_id: str
@@ -128,6 +130,7 @@ class CallContext:
     timeout_ms: int
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
+    is_late: Callable[[], bool] = bool
 
 
 class ToolCallEnvelope(Model):

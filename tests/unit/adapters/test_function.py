@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,6 +249,95 @@ def test_a_call_that_never_got_a_thread_certainly_did_not_happen() -> None:
         return sent
 
     assert asyncio.run(both()) == [1]
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_a_tenant_whose_functions_are_slow_takes_neither_the_threads_nor_the_queue_of_another() -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append((context.tenant_id, args["n"]))
+        if context.tenant_id == "noisy":
+            go.wait(10)
+        return {}
+
+    made = adapter(look=slow, threads=2, queue_limit=3)
+
+    def ask(tenant: str, number: int) -> Awaitable[AdapterReply]:
+        return asyncio.ensure_future(made.call("look", {"n": number}, replace(CONTEXT, tenant_id=tenant)))
+
+    async def crowd() -> None:
+        noisy = [ask("noisy", number) for number in range(6)]
+        for number in range(2):
+            await ask("quiet", number)
+        assert sorted(sent) == [("noisy", 0), ("quiet", 0), ("quiet", 1)]
+        go.set()
+        done = await asyncio.gather(*noisy, return_exceptions=True)
+        assert [type(one) for one in done] == [AdapterReply] * 4 + [Overloaded] * 2
+
+    asyncio.run(crowd())
+    assert [number for tenant, number in sent if tenant == "noisy"] == [0, 1, 2, 3]
+
+
+def test_tenants_that_wait_for_a_thread_take_turns() -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        go.wait(10)
+        sent.append(context.tenant_id)
+        return {}
+
+    made = adapter(look=slow, threads=1)
+
+    async def crowd() -> None:
+        tenants = ["one"] * 5 + ["two"] * 2
+        await asyncio.gather(*(made.call("look", {"n": 1}, replace(CONTEXT, tenant_id=name)) for name in tenants),
+                             asyncio.to_thread(go.set))  # fmt: skip
+
+    asyncio.run(crowd())
+    assert sent == ["one", "two", "one", "two", "one", "one", "one"]
+
+
+@pytest.mark.parametrize(("is_late", "answered"), [(lambda: True, Overloaded), (lambda: False, AdapterReply)])
+def test_a_call_whose_time_is_over_when_its_thread_starts_is_not_made(is_late: Any, answered: type) -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append(args["n"])
+        go.wait(10)
+        return {}
+
+    made = adapter(act=slow, threads=1)
+
+    async def both() -> list[Any]:
+        first = made.call("act", {"n": 1}, CONTEXT)
+        second = made.call("act", {"n": 2}, replace(CONTEXT, is_late=is_late))
+        return await asyncio.gather(first, second, asyncio.to_thread(go.set), return_exceptions=True)
+
+    assert type(asyncio.run(both())[1]) is answered
+    assert sent == ([1] if answered is Overloaded else [1, 2])
+
+
+def test_a_call_that_waits_when_the_adapter_is_closed_is_not_made() -> None:
+    go, sent = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append(args["n"])
+        go.wait(10)
+        return {}
+
+    made = adapter(act=slow, threads=1)
+
+    async def both() -> None:
+        calls = [asyncio.ensure_future(made.call("act", {"n": number}, CONTEXT)) for number in range(2)]
+        await asyncio.sleep(0)
+        made.close()
+        go.set()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(one) is AdapterReply for one in done] == [True, False]
+
+    asyncio.run(both())
+    assert sent == [0]
 
 
 def test_an_unknown_capability_did_not_happen() -> None:

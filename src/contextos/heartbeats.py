@@ -46,8 +46,8 @@ def _counts_until(said: dict[str, Any], until_us: int, now_us: int) -> int:
 class Heart:
     """The `long_running` runs that this process drives now, and when it last beat for each.
 
-    It beats when somebody calls `beat`, at least every third of the TTL: an engine does, at every sweep. Where nobody
-    does, a driver lives by its leases. May be used from any thread.
+    It beats when somebody calls `beat`, at least every third of the TTL: an engine does, beside its sweeps. Where
+    nobody does, a driver lives by its leases. May be used from any thread.
     """
 
     def __init__(self, ttl_us: int, lease_ttl_us: int) -> None:

@@ -79,5 +79,5 @@ async def _work(session: Session) -> None:
 
 
 def _tell(tenant_id: str, run_id: str, fault: BaseException) -> None:
-    name = f"{tenant_id} {run_id}" if tenant_id else "the sweep"
+    name = f"{tenant_id} {run_id}" if tenant_id else f"the {run_id}"
     remark(f"{safe(name)}: {safe(str(fault) or type(fault).__name__)}")

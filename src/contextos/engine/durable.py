@@ -102,6 +102,7 @@ class DurableEngine:
             opened = True
         finally:
             self._running = opened
+        self._rounds.begin(self._failing)
         for_ever = (self._placing.for_ever(), self._watch_for_ever(), self._sweep_for_ever())
         self._tasks = [asyncio.ensure_future(one) for one in for_ever]
 

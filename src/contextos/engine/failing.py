@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OnFailure = Callable[[str, str, BaseException], None]
-SWEEP: Final[Run] = ("", "due")
-"""Under this name `failures` keeps what stopped a sweep."""
+SWEEP: Final[Run] = ("", "sweep")
+BEAT: Final[Run] = ("", "heartbeat")
+"""Under these names `failures` keeps what stopped a sweep or a beat."""
 MAX_KEPT: Final = 1000
 FIRST_RETRY_MS: Final = 50
 LAST_RETRY_MS: Final = 60_000

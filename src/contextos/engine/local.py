@@ -73,6 +73,7 @@ class LocalEngine:
         """Start driving, first of all whatever is due: runs that a killed process left behind."""
         assert not self._running, "an engine is started once"
         self._running = True
+        self._rounds.begin(self._failing)
         self._sweep()
         self._pump()
 

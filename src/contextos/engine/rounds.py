@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contextos.engine.failing import BEAT, Failing
 from contextos.engine.fair import Run
 from contextos.letters import resting
 
@@ -57,10 +58,11 @@ class SweepLimits:
 
 
 class Rounds:
-    """The truth behind the hints: a beat, what `due` names and does not rest, and now and then orphans.
+    """The truth behind the hints: what `due` names and does not rest, and now and then orphans.
 
     A sweep looks at the earliest page, and where that is full at one more, which goes on where the last one ended. So
-    no backlog hides a run for ever, whoever it belongs to. The witness is told beside the sweeps and holds none up.
+    no backlog hides a run for ever, whoever it belongs to. Beats, and what the witness is told, go beside the sweeps:
+    none of them holds up another.
     """
 
     def __init__(
@@ -69,14 +71,28 @@ class Rounds:
     ) -> None:  # fmt: skip
         self._stores, self._clock, self._beat = stores, clock, beat
         self._page = self._skip = limits.sweep_page
+        self._beat_interval_s = limits.sweep_interval_ms / 1000
         self._orphans, self._orphans_time = orphans, Interval(clock, limits.orphans_interval_ms)
         self._witness, self._witness_time = witness, Interval(clock, limits.witness_interval_ms)
         self._telling: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    def begin(self, failing: Failing) -> None:
+        """Beat from now on, first of all before the first sweep."""
+        if self._beat is not None:
+            self._beating = asyncio.ensure_future(self._beat_for_ever(self._beat, failing))
+
+    async def _beat_for_ever(self, beat: Beat, failing: Failing) -> None:
+        while True:
+            (fault,) = await asyncio.gather(beat(), return_exceptions=True)
+            if fault is None:
+                failing.forget(BEAT)
+            else:
+                failing.report(BEAT, fault)
+            await asyncio.sleep(self._beat_interval_s)
 
     async def found(self) -> list[Run]:
-        """Beat, and give every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
-        if self._beat is not None:
-            await self._beat()
+        """Every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
         now_us = self._clock.now_us()
         due = [run async for run in self._stores.due(now_us, limit=self._page)]
         if len(due) == self._page:
@@ -102,7 +118,8 @@ class Rounds:
         self._telling.add_done_callback(told)
 
     async def stop(self) -> None:
-        """Tell nobody any more."""
-        if (telling := self._telling) is not None:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        """Beat no more, and tell nobody any more."""
+        tasks = [task for task in (self._beating, self._telling) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

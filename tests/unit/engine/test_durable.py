@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -635,18 +635,34 @@ def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None
     bare.drop()
 
 
-def test_a_worker_beats_at_every_sweep_before_it_looks_what_is_due(url: str) -> None:
+def test_a_worker_beats_before_it_drives_and_while_a_sweep_hangs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         beats: list[int] = []
+        honest, hangs = world.stores.due, asyncio.Event()
+
+        async def due(before_us: int, **page: int) -> AsyncIterator[tuple[str, str]]:
+            async for run in honest(before_us, **page):
+                yield run
+            if world.drives:
+                hangs.set()
+                await asyncio.Event().wait()
 
         async def beat() -> None:
             beats.append(len(world.drives))
             if len(beats) == 1:
                 raise Unavailable("store", "it is away", retry_after_ms=0)
 
+        monkeypatch.setattr(world.stores, "due", due)
         await world.wake("run_1")
-        await world.engine(beat=beat).start()
-        await until(lambda: world.drives)
-        assert beats[:2] == [0, 0], "the first failed, and the sweep with it; the next one found the run"
+        engine = world.engine(beat=beat)
+        await engine.start()
+        await hangs.wait()
+        seen = len(beats)
+        await until(lambda: len(beats) > seen + 2)
+        assert (world.drives, beats[0]) == (["run_1"], 0)
+        await engine.stop()
+        seen = len(beats)
+        await a_while()
+        assert len(beats) == seen
 
     play(url, scenario)

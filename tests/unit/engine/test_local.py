@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
-from contextos.engine.failing import SWEEP
+from contextos.engine.failing import BEAT, SWEEP
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, Integrity, NotFound, Unavailable
 from contextos.letters import dead_letters, retry
@@ -627,20 +627,55 @@ def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_si
     play(scenario)
 
 
-def test_an_engine_beats_before_each_sweep_and_goes_on_when_a_beat_fails() -> None:
-    async def go() -> None:
-        world, beats = World(), []
+@pytest.mark.requirement("R-HEARTBEAT")
+@pytest.mark.parametrize("fault", [Unavailable("store", "it is away"), Integrity("it is another")])
+def test_an_engine_beats_before_it_drives_and_a_beat_that_fails_holds_up_neither_drives_nor_beats(
+    fault: Exception,
+) -> None:
+    async def scenario(world: World) -> None:
+        beats: list[int] = []
 
         async def beat() -> None:
             beats.append(len(world.drives))
-            if len(beats) == 1:
-                raise Unavailable("store", "it is away", retry_after_ms=0)
+            if len(beats) < 3:
+                raise fault
 
-        engine = world.engine(replace(LIMITS, sweep_interval_ms=1), beat=beat)
-        await engine.start()
         await world.wake("run_1")
-        await until(lambda: world.drives == ["run_1"] and len(beats) > 2)
-        assert beats[:2] == [0, 0], "the first failed, and the sweep with it; the next one found the run"
+        engine = world.engine(beat=beat)
+        await engine.start()
+        await until(lambda: world.drives == ["run_1"] and len(beats) > 3)
+        assert beats[0] == 0
+        assert world.reported == [(*BEAT, fault)], "said once, although it came twice"
+        assert not engine.failures, "it goes well again"
         await engine.stop()
 
-    asyncio.run(go())
+    play(scenario)
+
+
+@pytest.mark.requirement("R-HEARTBEAT")
+def test_an_engine_beats_while_a_sweep_hangs_and_not_after_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        beats: list[int] = []
+        sweeping = asyncio.Event()
+
+        async def due(before_us: int, **page: int) -> AsyncIterator[tuple[str, str]]:
+            sweeping.set()
+            await asyncio.Event().wait()
+            yield "acme", "run_never"
+
+        async def beat() -> None:
+            beats.append(1)
+
+        monkeypatch.setattr(world.stores, "due", due)
+        engine = world.engine(beat=beat)
+        await engine.start()
+        await sweeping.wait()
+        seen = len(beats)
+        await until(lambda: len(beats) > seen + 2)
+        await engine.stop()
+        seen = len(beats)
+        await asyncio.sleep(0.02)
+        assert len(beats) == seen
+        assert len(asyncio.all_tasks()) == 1
+
+    play(scenario)

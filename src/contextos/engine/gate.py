@@ -28,10 +28,12 @@ RETRY_AFTER_MS: Final = (100, 60_000)
 """The least and the most that a refused caller is told."""
 FIRST_STAY_US: Final = 1_000_000
 """How long a tenant's callers are taken to stay while none of them has left."""
+ALL: Final = ""
+"""All tenants together; none has this name."""
 LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
 MANY_TENANTS: Final = 1_024
-"""From so many on, tenants of whom nothing is ahead are forgotten."""
+"""From so many on, tenants of whom nothing is ahead are forgotten; of refused ones no more are remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,23 +82,33 @@ class Gate:
             yield
         finally:
             with self._lock:
-                before_us = self._stay_us.get(tenant_id, FIRST_STAY_US)
-                self._stay_us[tenant_id] = before_us + (max(0, self._clock.now_us() - came_us) - before_us) // 8
+                stayed_us = max(0, self._clock.now_us() - came_us)
+                for whose in (tenant_id, ALL):
+                    before_us = self._stay_us.get(whose, FIRST_STAY_US)
+                    self._stay_us[whose] = before_us + (stayed_us - before_us) // 8
                 self._callers[tenant_id] -= 1
                 if not self._callers[tenant_id]:
                     del self._callers[tenant_id], self._stay_us[tenant_id]
 
     def _full(self, tenant_id: str, detail: str) -> Overloaded:
-        """Each refused caller of a tenant is told a time of its own, as far apart as places become free.
+        """Each refused caller of a tenant is told a time of its own, as far apart as places become free for it.
 
-        So they come back about as fast as they can be taken, and refusing them does not become the load.
+        So they come back about as fast as they can be taken, and refusing them does not become the load. The places of
+        a full process go round the tenants that wait for one: the callers of one do not make those of another wait.
         """
         least_ms, most_ms = RETRY_AFTER_MS
         now_us = self._clock.now_us()
-        apart_us = self._stay_us.get(tenant_id, FIRST_STAY_US) // self._limits.max_callers_per_tenant
-        at_us = min(max(self._told_until_us.get(tenant_id, 0), now_us) + apart_us, now_us + most_ms * 1_000)
-        self._told_until_us = _current(self._told_until_us, now_us)
-        self._told_until_us[tenant_id] = at_us
+        told = self._told_until_us = _current(self._told_until_us, now_us)
+        before_us, apart_us = told.pop(tenant_id, 0), 0
+        if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
+            apart_us = self._stay_us.get(tenant_id, FIRST_STAY_US) // self._limits.max_callers_per_tenant
+        if self._callers.total() >= self._limits.max_callers:
+            waiting = 1 + sum(until_us > now_us for until_us in told.values())
+            apart_us = max(apart_us, self._stay_us.get(ALL, FIRST_STAY_US) * waiting // self._limits.max_callers)
+        at_us = min(max(before_us, now_us) + apart_us, now_us + most_ms * 1_000)
+        told[tenant_id] = at_us
+        if len(told) > MANY_TENANTS:
+            del told[next(iter(told))]
         return Overloaded("runtime", detail, retry_after_ms=max((at_us - now_us) // 1_000, least_ms))
 
     def begin(self, tenant_id: str) -> None:

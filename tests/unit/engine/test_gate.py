@@ -133,9 +133,35 @@ def test_refused_callers_are_told_to_come_as_fast_as_places_become_free() -> Non
         times = [refused("noisy") for _ in range(5)]
         assert [round(time / 1_000) for time in times] == [1, 2, 3, 4, 5]
         assert max(refused("noisy") for _ in range(200)) == 60_000
-        for _ in range(2):
-            inside.enter_context(made.caller("quiet"))
-        assert refused("third") == 250
+
+
+@pytest.mark.requirement("R-OVERLOADED")
+def test_where_the_whole_process_is_full_its_places_go_round_the_tenants_that_wait() -> None:
+    clock = StandingClock()
+    made = gate(clock=clock)
+
+    def refused(tenant: str) -> int:
+        with pytest.raises(Overloaded) as raised, made.caller(tenant):
+            pass
+        return raised.value.retry_after_ms
+
+    for _ in range(100):
+        with made.caller("noisy"):
+            clock.at_us += 6_000_000
+    with ExitStack() as inside:
+        for tenant, count in (("noisy", 4), ("quiet", 2)):
+            for _ in range(count):
+                inside.enter_context(made.caller(tenant))
+        noisy = [refused("noisy") for _ in range(5)]
+        others = [refused(f"tenant_{number}") for number in range(4)]
+        again = refused("tenant_0")
+        clock.at_us += 60_000_000
+        calm = refused("tenant_0")
+        flood = [refused(f"invented_{number}") for number in range(2_000)]
+    seconds = [round(time / 1_000) for time in (*noisy, *others, again, calm)]
+    assert seconds[:5] == [1, 2, 3, 4, 5], "six places, each taken for six seconds"
+    assert seconds[5:] == [2, 3, 4, 5, 7, 1], "one of each tenant that waits is ahead, and not all of the noisy one"
+    assert (max(flood), len(made._told_until_us)) == (60_000, 1_024)
 
 
 def test_no_more_runs_have_a_turn_than_are_allowed_and_every_one_gets_it() -> None:

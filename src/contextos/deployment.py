@@ -6,10 +6,11 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -38,7 +39,13 @@ from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
 from contextos.views import RunView, view_of
 
+V = TypeVar("V")
+
 MAX_CONFLICTS: Final = 32
+MAX_CATALOGS: Final = 1_024
+"""Of so many tenants what was read is kept; any caller may name another."""
+MAX_TENANTS: Final = 65_536
+"""Of so many the witness is told: far more than begin a run between two times that it is."""
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
@@ -58,7 +65,8 @@ class Deployment:
     registry: Registry = field(default_factory=Registry)
     breakers: Breakers | None = None
     _policies: dict[str, PolicySet] = field(default_factory=dict)
-    _catalogs: dict[str, Catalog] = field(default_factory=dict)
+    _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
+    _tenants: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
     _resting: RestingLoops = field(default_factory=RestingLoops)
     _heart: Heart = field(init=False)
@@ -134,16 +142,16 @@ class Deployment:
 
     def catalog(self, tenant_id: str) -> Catalog:
         """The governed artifacts of a tenant."""
-        if tenant_id not in self._catalogs:
-            self._catalogs[tenant_id] = Catalog(
-                self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
-                open_envelope=self._open, allow_unsigned=self.allow_unsigned, judge=self._judge,
-            )  # fmt: skip
-        return self._catalogs[tenant_id]
+        catalog = self._catalogs.get(tenant_id) or Catalog(
+            self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
+            open_envelope=self._open, allow_unsigned=self.allow_unsigned, judge=self._judge,
+        )  # fmt: skip
+        _keep(self._tenants, tenant_id, None, MAX_TENANTS)
+        return _keep(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that this deployment has had to do with since it was opened."""
-        return tuple(sorted(self._catalogs))
+        """The tenants that this deployment has had to do with since it was opened, the latest `MAX_TENANTS` of them."""
+        return tuple(sorted(self._tenants))
 
     def _judge(self, loaded: Loaded) -> None:
         """Whether the rules of what was just pinned compile together. Raises `InvalidArtifact`: the run is refused."""
@@ -277,6 +285,15 @@ class Deployment:
         if orjson.loads(lease.body)["owner"] == self.ports.owner:
             return False
         return await is_held(store, lease, self.ports.alive, self.ports.clock.now_us())
+
+
+def _keep(table: OrderedDict[str, V], tenant_id: str, value: V, most: int) -> V:
+    """Keep it as the latest; the one that nobody asked for longest leaves. Each step holds for several threads."""
+    table.pop(tenant_id, None)
+    table[tenant_id] = value
+    if len(table) > most:
+        table.popitem(last=False)
+    return value
 
 
 async def due_now(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from contextos import audit
+from contextos import audit, deployment
 from contextos.contracts.codec import canonical
 from contextos.contracts.journal import INDEX
 from contextos.contracts.pressure import Pressure
@@ -163,6 +163,28 @@ def test_a_flood_of_refusals_takes_no_memory(tmp_path: Path) -> None:
                 tracemalloc.stop()
         assert left_bytes < 300 * 300
         assert set(world.deployment.tenants()) <= {TENANT, QUIET}
+
+    run(act())
+
+
+def test_runs_of_invented_tenants_take_no_memory_and_no_tenant_that_works_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "MAX_CATALOGS", 8)
+    monkeypatch.setattr(deployment, "MAX_TENANTS", 16)
+
+    async def act() -> None:
+        world, _ = await opened(tmp_path, "memory")
+        kept = world.deployment.catalog(TENANT)
+        for number in range(40):
+            assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
+            if number % 5 == 0:
+                assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
+        assert world.deployment.catalog(TENANT) is kept
+        assert len(world.deployment._catalogs) == 8
+        assert (TENANT in world.deployment.tenants(), len(world.deployment.tenants())) == (True, 16)
+        assert (await world.invoke(asked(QUIET, 1))).state == "completed", "what was forgotten is read again"
+        assert QUIET in world.deployment.tenants()
 
     run(act())
 

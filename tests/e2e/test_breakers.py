@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -147,6 +148,51 @@ def test_a_long_outage_adds_nothing_to_the_journal_of_a_run_that_waits_for_it(tm
         after = await world.deployment.view(TENANT, view.run_id)
         assert (after.state, len(world.refunds())) == ("completed", 1)
 
+    run(act())
+
+
+@pytest.mark.requirement("A-BREAKER-UNCERTAIN")
+@pytest.mark.parametrize("payments", ["keyed", "lookup"])
+def test_once_one_probe_is_answered_all_that_waited_for_the_circuit_go_on_at_their_next_wake(
+    tmp_path: Path, payments: str
+) -> None:
+    """Several payments are on their way when the answers stop; one of them probes, and none is left behind."""
+    amounts = (900, 901, 902, 903)
+
+    class Together(Failing):
+        """All of the first calls are on their way before one of them fails."""
+
+        async def call(self, capability: str, args: Any, context: Any) -> AdapterReply:
+            if self.calls < len(amounts):
+                self.calls += 1
+                await barrier.wait()
+                self.calls -= 1
+            return await super().call(capability, args, context)
+
+    async def act() -> None:
+        world, shop = await opened(tmp_path, "adp_payments", payments)
+        together = Together(shop.adapter)
+        world.adapters["adp_payments"] = together
+        together.fails = "lost"
+        views = await asyncio.gather(*(world.invoke(request(amount, f"req_{amount}")) for amount in amounts))
+        assert {view.state for view in views} == {"executing"}
+        asked = together.calls
+
+        together.fails = ""
+        world.clock.at_us += COOL_US
+        woken = await asyncio.gather(*(world.deployment.advance(TENANT, view.run_id) for view in views))
+        assert sorted(one.state for one in woken) == ["completed", "executing", "executing", "executing"]
+        assert (together.calls, (await stated(world))["adp_payments.issue_refund"]["state"]) == (asked + 1, "closed")
+        wakes = [one.wake_at_us for one in woken if one.wake_at_us]
+        assert max(wakes) <= world.clock.at_us + COOL_US
+
+        world.clock.at_us = max(wakes)
+        await asyncio.gather(*(world.deployment.advance(TENANT, view.run_id) for view in views))
+        ended = [await world.deployment.view(TENANT, view.run_id) for view in views]
+        assert ([one.state for one in ended], together.calls) == (["completed"] * 4, asked + 4)
+        assert sorted(one["amount_inr"] for one in world.refunds()) == list(amounts)
+
+    barrier = asyncio.Barrier(len(amounts))
     run(act())
 
 

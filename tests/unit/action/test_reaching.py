@@ -1,0 +1,48 @@
+"""A run's way out: its circuit hears of an answer as soon as it is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from contextos.action.breaker import Breakers, Place
+from contextos.action.reaching import Way
+from contextos.contracts.pressure import Aside, Pressure
+from contextos.errors import Unavailable
+from contextos.store.memory import MemoryStores
+from tests.suites.store_suite import SettableClock
+from tests.world import run
+
+PLACE: Place = ("acme", "adp", "pay")
+COOL_US = 10_000
+
+
+@pytest.mark.requirement("A-BREAKER")
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers: bool) -> None:
+    breakers = Breakers(Pressure(breaker_failures_in_a_row=1, breaker_cool_down_ms=COOL_US // 1_000))
+    clock, seen = SettableClock(), list[int]()
+
+    @asynccontextmanager
+    async def aside() -> AsyncIterator[Aside]:
+        try:
+            yield Aside()
+        finally:
+            clock.us += 1_000
+            seen.append(breakers.shut_until_us(PLACE, clock.us))
+
+    async def act() -> None:
+        way = Way("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, aside)
+        for answered in (False, answers):
+            with suppress(Unavailable):
+                async with way.through("adp", "pay", clock.us + 1_000_000):
+                    if not answered:
+                        raise Unavailable("adp", "it is away")
+            clock.us += COOL_US
+
+    began_us = clock.us
+    run(act())
+    second_us = began_us + COOL_US + 1_000
+    assert seen == [began_us + COOL_US, 0 if answers else second_us + COOL_US]

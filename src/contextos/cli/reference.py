@@ -51,7 +51,7 @@ MEANING: Final = {
     "total_tokens": "tokens of a run",
     "max_tool_calls": "dispatched tool calls of a run",
     "max_replan_attempts": "plans after the first",
-    "wall_clock_ms": "milliseconds of a run; waiting for a person does not count",
+    "wall_clock_ms": "milliseconds of a run; waiting for a person or for a turn does not count",
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
     "max_session_duration_ms": "milliseconds of a `long_running` run since it was received, waiting included",

@@ -46,9 +46,9 @@ def usage(log: Sequence[Logged]) -> Usage:
     cost: dict[str, int] = {}
     last_us = log[0].at_us if log else 0
     for entry in log:
+        gap_us, last_us = entry.at_us - last_us, entry.at_us
         if entry.kind in _WAKING:
-            waited += entry.at_us - last_us
-        last_us = entry.at_us
+            waited += gap_us
         if entry.kind == "context.compiled":
             tokens += entry.body["budget_report"]["tokens_used_at_compile"]
         elif entry.kind == "tool.dispatching":
@@ -56,6 +56,7 @@ def usage(log: Sequence[Logged]) -> Usage:
             cost[entry.key] = units(entry.body["reservation"]["cost_cents"])
         elif entry.kind == "tool.returned":
             cost[entry.key] = units(entry.body["cost_cents"])
-            waited += entry.body.get("waited_us", 0)
+            # A clock may have been put forward and back meanwhile.
+            waited += min(entry.body.get("waited_us", 0), gap_us)
     wall = last_us - log[0].at_us - waited if log else 0
     return Usage(tokens, calls, sum(cost.values()), wall)

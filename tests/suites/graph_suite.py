@@ -154,6 +154,9 @@ class GraphSuite:
             ({"observed_at": ""}, "observed_at"),
             ({"observed_at": True}, "observed_at"),
             ({"edge_id": ""}, "edge_id"),
+            ({"edge_id": "x" * 801}, "edge_id"),
+            ({"src": "x" * 801}, "src"),
+            ({"dst": "ä" * 401}, "dst"),
             ({"colour": "red"}, "colour"),
             ({"value": float("nan")}, "value"),
             ({"value": "x" * (1 << 20)}, "edges/0"),
@@ -235,6 +238,7 @@ class GraphSuite:
             [{"ceid": "", "type": "t", "properties": {}}],
             [{"ceid": "a", "type": "t", "properties": []}],
             [{"ceid": "a", "type": "t", "properties": {}, "more": 1}],
+            [{"ceid": "x" * 801, "type": "t", "properties": {}}],
             [{"ceid": "a", "type": "t", "properties": {}}, {"ceid": "a", "type": "u", "properties": {}}],
         ],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from contextos.contracts import journal
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound
-from contextos.store.batch import MAX_BATCH_ENTRIES, MAX_BODY_BYTES
+from contextos.store.batch import MAX_BATCH_ENTRIES, MAX_BODY_BYTES, MAX_NAME_BYTES
 from contextos.store.memory import MemoryStores
 
 T = TypeVar("T")
@@ -320,6 +321,24 @@ class StoreSuite:
         assert not any(world.everything()[part][name] for part in ("entries",) for name in RUNS)
         with pytest.raises(InvalidInput):
             world.stores.tenant("")
+
+    def test_a_name_longer_than_an_index_holds_is_refused_and_the_longest_is_kept(self, world: World) -> None:
+        longest = ("ä" + random.Random(7).randbytes(MAX_NAME_BYTES).hex())[: MAX_NAME_BYTES - 1]
+        store = world.stores.tenant(longest)
+        (entry,) = entries_after(longest, longest, [], 1)
+        batch = Batch(longest, (entry,), (Write(longest, longest, 0, b"v"),), wake_at_us=5, signature=(longest, "aa"))
+        for wrong, where in (
+            (replace(batch, run=longest + "b", entries=()), "/run"),
+            (replace(batch, writes=(Write(longest, longest + "b", 0, b"v"),)), "/writes/0"),
+            (replace(batch, writes=(Write(longest + "b", longest, 0, None),)), "/writes/0"),
+            (replace(batch, signature=(longest + "b", "aa")), "/signature"),
+        ):
+            with pytest.raises(InvalidInput, match=f"{where}.*at most {MAX_NAME_BYTES} bytes"):
+                world.run(store.commit(wrong))
+        with pytest.raises(InvalidInput, match=f"/tenant.*at most {MAX_NAME_BYTES} bytes"):
+            world.run(world.stores.tenant(longest + "b").commit(Batch("run_a", wake_at_us=5)))
+        world.run(store.commit(batch))
+        assert list(world.run(store.read(longest))) == [entry]
 
     @pytest.mark.requirement("J-ERASE")
     def test_erasing_forgets_body_and_salt_and_the_chain_still_verifies(self, world: World) -> None:

@@ -9,7 +9,10 @@ from contextos.errors import InvalidInput, Problem
 
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_BODY_BYTES: Final = 64 << 20
+MAX_NAME_BYTES: Final = 800
+"""Three names make a key, and an index of PostgreSQL holds 2,704 bytes of one."""
 MAX_INT: Final = 2**63 - 1
+TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
 
 
 def refuse_misfit(tenant: str, batch: Batch) -> None:
@@ -20,12 +23,19 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
     Raises: `InvalidInput`, with every problem.
     """
     problems = [*_entry_problems(tenant, batch), *_write_problems(batch), *_shared_problems(batch)]
+    names = (("/tenant", tenant), ("/run", batch.run), ("/signature", batch.signature[0] if batch.signature else ""))
+    problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
     if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_INT:
         problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
     if not batch.run:
         problems.append(_problem("/run", "empty", "a batch belongs to a stream"))
     if problems:
         raise InvalidInput(*problems)
+
+
+def is_too_long(*names: str) -> bool:
+    """Whether one of the names is longer than every store can find again."""
+    return any(len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES for name in names)
 
 
 def nothing_signed(stream: str) -> InvalidInput:
@@ -54,6 +64,8 @@ def _write_problems(batch: Batch) -> list[Problem]:
             problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
         if not write.collection or not write.key:
             problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
+        if is_too_long(write.collection, write.key):
+            problems.append(_problem(f"/writes/{at}", "too_long", TOO_LONG))
         if write.body is not None and len(write.body) > MAX_BODY_BYTES:
             problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_BODY_BYTES} bytes"))
     return problems

@@ -15,6 +15,7 @@ from typing import Any, Final, get_args
 from contextos.contracts.codec import canonical
 from contextos.contracts.evidence import Classification, Integrity
 from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.store.batch import TOO_LONG, is_too_long
 
 MAX_PUT: Final = 10_000
 MAX_BODY_BYTES: Final = 1 << 20
@@ -72,6 +73,7 @@ def judged_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
     for at, node in enumerate(nodes):
         problems += _field_problems(f"/nodes/{at}", node, _NODE, frozenset())
         problems += _text_problems(f"/nodes/{at}", node, ("ceid", "type"))
+        problems += _length_problems(f"/nodes/{at}", node, ("ceid",))
         if not isinstance(node.get("properties", {}), Mapping):
             problems.append(Problem(f"/nodes/{at}/properties", "not_an_object", "properties are an object"))
     _refuse(problems)
@@ -150,6 +152,7 @@ def _edge_problems(where: str, edge: Mapping[str, Any]) -> list[Problem]:
         return _text_problems(where, edge, ("retracts",))
     problems = _field_problems(where, edge, _EDGE, _EDGE_OPTIONAL)
     problems += _text_problems(where, edge, (*_NAMES, "edge_id", "retracts"))
+    problems += _length_problems(where, edge, ("src", "dst", "edge_id"))
     for name, allowed in _CHOICES.items():
         if name in edge and edge[name] not in allowed:
             problems.append(Problem(f"{where}/{name}", "unknown_value", f"it is one of {', '.join(allowed)}"))
@@ -172,6 +175,15 @@ def _text_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) ->
         Problem(f"{where}/{name}", "not_text", "it is text and not empty")
         for name in names
         if name in item and (not isinstance(item[name], str) or not item[name])
+    ]
+
+
+def _length_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
+    """What an index is made of is no longer than it can hold."""
+    return [
+        Problem(f"{where}/{name}", "too_long", TOO_LONG)
+        for name in names
+        if isinstance(item.get(name), str) and is_too_long(item[name])
     ]
 
 

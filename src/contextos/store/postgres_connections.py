@@ -44,7 +44,7 @@ FAULTS: Final = (
 """All that asyncpg raises when something outside failed; a time-out is an `OSError`."""
 
 _DAMAGED: Final = frozenset({"XX001", "XX002"})
-_DATA: Final = frozenset({"22", "23"})
+_DATA: Final = frozenset({"22", "23", "54"})
 _AGAIN: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
 SOON_MS: Final = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
-from contextos.store import postgres_connections, postgres_writer
+from contextos.store import postgres, postgres_connections, postgres_writer
 from contextos.store.postgres import PostgresStores
 from contextos.store.postgres_calls import locked
 from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
@@ -219,6 +220,23 @@ def test_a_batch_that_the_server_refuses_undoes_nobody_elses(database: Database)
         outcomes = await gathered(stores, [batch("run_1"), wrong, batch("run_2"), broken, batch("run_3")])
         assert outcomes == ["ok", "InvalidInput", "ok", "InvalidInput", "ok"]
         assert [len(await stores.tenant("acme").read(run)) for run in ("run_1", "run_2", "run_3")] == [3, 3, 3]
+        await stores.aclose()
+
+    awaited(history())
+
+
+def test_a_key_that_no_index_holds_is_refused_alone_also_if_only_the_server_notices(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = random.Random(7).randbytes(9_000).hex()
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        outcomes = await gathered(stores, [batch("run_1"), batch("run_2", endless), batch("run_3")])
+        assert outcomes == ["ok", "InvalidInput", "ok"]
+        monkeypatch.setattr(postgres, "refuse_misfit", lambda *_: None)
+        outcomes = await gathered(stores, [batch("run_4"), batch("run_5", endless), batch("run_6")])
+        assert outcomes == ["ok", "InvalidInput", "ok"]
         await stores.aclose()
 
     awaited(history())
@@ -438,6 +456,7 @@ def test_letting_go_at_once_answers_what_is_under_way(database: Database) -> Non
         (asyncpg.DataCorruptedError("page 7"), Integrity),
         (asyncpg.IndexCorruptedError("index"), Integrity),
         (asyncpg.CharacterNotInRepertoireError("0x00"), InvalidInput),
+        (asyncpg.ProgramLimitExceededError("index row size"), InvalidInput),
         (asyncpg.DiskFullError("full"), Unavailable),
         (asyncpg.CannotConnectNowError("starting up"), Unavailable),
         (asyncpg.TooManyConnectionsError("too many"), Unavailable),

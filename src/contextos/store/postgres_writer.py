@@ -42,6 +42,8 @@ QUEUE_LIMIT: Final = 4096
 # Alone, each is a savepoint, and more than 64 in a transaction make every snapshot of the server slower.
 GROUP_LIMIT: Final = 64
 GROUP_BYTES: Final = 16 << 20
+GROUP_WRITES: Final = 1000
+"""Each is locked by its name, and a server as it is installed has room for 6,400 locks of all sessions together."""
 ATTEMPTS: Final = 5
 PATIENCE: Final = "200ms"
 """So long a group waits for a lock: another writer's commit takes less, even where the disk is slow."""
@@ -136,8 +138,11 @@ class GroupWriter:
 
     def _gather(self) -> list[_Job]:
         group = [self._queue.popleft()]
-        size = group[0].size
-        while self._queue and len(group) < GROUP_LIMIT and (size := size + self._queue[0].size) <= GROUP_BYTES:
+        size, writes = group[0].size, len(group[0].batch.writes)
+        while self._queue and len(group) < GROUP_LIMIT:
+            size, writes = size + self._queue[0].size, writes + len(self._queue[0].batch.writes)
+            if size > GROUP_BYTES or writes > GROUP_WRITES:
+                break
             group.append(self._queue.popleft())
         return group
 

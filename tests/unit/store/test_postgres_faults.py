@@ -13,7 +13,7 @@ import pytest
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.store import postgres, postgres_connections, postgres_writer
-from contextos.store.postgres import PostgresStores
+from contextos.store.postgres import MAX_BATCH_WRITES, PostgresStores
 from contextos.store.postgres_calls import locked
 from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
 from contextos.store.postgres_writer import GroupWriter
@@ -394,6 +394,21 @@ def test_what_another_session_keeps_locked_holds_up_its_own_callers_and_nobody_e
         await waits
         assert [document.version for document in await store.scan("keys", prefix="run_a")] == [2]
         await held.close()
+        await stores.aclose()
+
+    awaited(history())
+
+
+def test_batches_that_lock_much_stand_in_groups_that_the_server_has_room_for(database: Database) -> None:
+    """Together they would lock 40,000 names, and the table of locks of the server has room for less than half."""
+    wide = [
+        Batch(f"run_{run}", writes=tuple(Write("keys", f"{run}/{number}", 0, None) for number in range(MAX_BATCH_WRITES)))
+        for run in range(40)
+    ]
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        assert await gathered(stores, wide) == ["ok"] * len(wide)
         await stores.aclose()
 
     awaited(history())

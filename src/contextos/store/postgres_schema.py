@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.store.postgres_connections import FAULTS, Connection, connect
+from contextos.store.postgres_isolation import ABOVE, MINE, UNGUARDED
 from contextos.store.postgres_place import PLACE
 from contextos.store.postgres_refusals import cause, refusal, refuse_url, unusable
 
@@ -30,14 +31,6 @@ _VERSION: Final = "SELECT version_num FROM contextos.schema_version"
 _IS_THERE: Final = (
     "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
-)
-# A role is above the policies if it may become one that ignores them, or the owner, who can take them away.
-_ABOVE: Final = (
-    "SELECT EXISTS ("
-    "  SELECT FROM pg_roles AS role"
-    "  WHERE (role.rolsuper OR role.rolbypassrls) AND pg_has_role(session_user, role.oid, 'MEMBER')) OR EXISTS ("
-    "  SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
-    "  WHERE space.nspname = 'contextos' AND pg_has_role(session_user, relation.relowner, 'MEMBER'))"
 )
 # All that a run needs, asked at the start, so that none is missing in the middle of one.
 _LACKING: Final = (
@@ -60,7 +53,8 @@ async def check_schema(url: str) -> None:
     """Check that a store can run on the database at `url` as the role that `url` names.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
-    a role that may not use the schema, and a role that may pass row-level security.
+    a role that may not use the schema, a role that may pass row-level security, and a schema in which that security,
+    a policy or an owner is not as it was made.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
@@ -84,12 +78,16 @@ async def check_schema(url: str) -> None:
         if lacking:
             mend = "run `GRANT contextos_app TO` that role, or restore the schema"
             raise unusable(url, f"its role lacks a right: {lacking}", mend)
-        if await connection.fetchval(_ABOVE):
+        if await connection.fetchval(ABOVE):
             raise unusable(
                 url,
                 "its role may pass row-level security, so tenants could see each other",
                 "name a role that is a member of `contextos_app` and neither owner nor superuser",
             )
+        changed = await connection.fetchval(UNGUARDED, MINE)
+        if changed:
+            said = f"what keeps its tenants apart is not as `contextos migrate` made it: {changed}"
+            raise unusable(url, said, "let its owner put that back, or restore the database")
     except FAULTS as fault:
         raise refusal(url, fault) from fault
     finally:

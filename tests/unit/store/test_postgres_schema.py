@@ -34,6 +34,15 @@ def empty(postgres: Server) -> Iterator[Database]:
     database.drop()
 
 
+@pytest.fixture
+def other(database: Database) -> Iterator[str]:
+    """A role that owns nothing yet, and that the application's is no member of."""
+    database.execute("CREATE ROLE contextos_test_other NOLOGIN")
+    yield "contextos_test_other"
+    database.execute("REASSIGN OWNED BY contextos_test_other TO CURRENT_USER")
+    database.execute("DROP ROLE contextos_test_other")
+
+
 def refusal(url: str) -> ContextOSError:
     """Why a store does not start on `url`."""
     with pytest.raises(ContextOSError) as refused:
@@ -112,6 +121,43 @@ def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Data
     finally:
         server.execute("DROP ROLE contextos_test_member")
         server.execute("DROP ROLE contextos_test_above")
+
+
+@pytest.mark.parametrize(
+    ("done", "named"),
+    [
+        ("ALTER TABLE contextos.journal DISABLE ROW LEVEL SECURITY", "row-level security of `journal`"),
+        ("ALTER TABLE contextos.edges NO FORCE ROW LEVEL SECURITY", "row-level security of `edges`"),
+        ("DROP POLICY tenant ON contextos.documents", "policy `tenant` of `documents`"),
+        ("ALTER POLICY tenant ON contextos.heads USING (true)", "policy `tenant` of `heads`"),
+        ("ALTER POLICY tenant ON contextos.heads WITH CHECK (tenant <> '')", "policy `tenant` of `heads`"),
+        ("ALTER POLICY tenant ON contextos.nodes TO contextos_app", "policy `tenant` of `nodes`"),
+        ("CREATE POLICY wide ON contextos.nodes FOR SELECT USING (true)", "policy `wide` of `nodes`"),
+        ("DROP POLICY sweep ON contextos.runs", "policy `sweep` of `runs`"),
+        ("ALTER POLICY sweep ON contextos.runs TO contextos_app", "policy `sweep` of `runs`"),
+        ("ALTER POLICY sweep ON contextos.runs TO PUBLIC", "policy `sweep` of `runs`"),
+        (f"ALTER FUNCTION contextos.due OWNER TO {LOGIN}", "function `due`"),
+        ("ALTER FUNCTION contextos.due SECURITY INVOKER", "function `due`"),
+        ("ALTER FUNCTION contextos.due RESET search_path", "function `due`"),
+        ("ALTER FUNCTION contextos.read_stream SECURITY DEFINER", "function `read_stream`"),
+        ("ALTER TABLE contextos.runs OWNER TO contextos_test_other", "function `due`"),
+        ("ALTER TABLE contextos.journal OWNER TO contextos_test_other", "owner of `journal`"),
+    ],
+)
+def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
+    database: Database, other: str, done: str, named: str
+) -> None:
+    assert other in done or "other" not in done
+    database.execute(done)
+    refused = refusal(database.app)
+    assert isinstance(refused, InvalidSettings)
+    said, mend = "what keeps its tenants apart is not as `contextos migrate` made it: ", "; let its owner put that back"
+    assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
+
+
+def test_who_owns_the_schema_is_above_row_level_security(database: Database) -> None:
+    database.execute(f"ALTER SCHEMA contextos OWNER TO {LOGIN}")
+    assert "may pass row-level security" in str(refusal(database.app))
 
 
 def test_a_database_that_takes_no_writes_is_refused(database: Database) -> None:

@@ -1,0 +1,52 @@
+"""What in a database keeps tenants apart, read from its catalogue: row-level security, its policies, and who owns them.
+
+Grants are checked with the rest of the schema; here is what an owner or superuser may have changed since it was made,
+and what then would show one tenant's rows to another, or hide from the sweep what is due.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A role is above the policies if it may become one that ignores them, or an owner, who can take them away.
+ABOVE: Final = (
+    "SELECT EXISTS ("
+    "  SELECT FROM pg_roles AS role"
+    "  WHERE (role.rolsuper OR role.rolbypassrls) AND pg_has_role(session_user, role.oid, 'MEMBER')) OR EXISTS ("
+    "  SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
+    "  WHERE space.nspname = 'contextos' AND (pg_has_role(session_user, relation.relowner, 'MEMBER')"
+    "   OR pg_has_role(session_user, space.nspowner, 'MEMBER')))"
+)
+# Compared without spaces, parentheses and casts, which a version of PostgreSQL may write otherwise.
+MINE: Final = "tenant=NULLIFcurrent_setting'contextos.tenant',true,''"
+UNGUARDED: Final = """
+WITH held AS (
+  SELECT name, relation.relrowsecurity AND relation.relforcerowsecurity AS forced, relation.relowner AS owner
+  FROM unnest(ARRAY['journal', 'heads', 'documents', 'runs', 'graph_commits', 'nodes', 'edges']) AS name
+  JOIN pg_class AS relation ON relation.relname = name
+  JOIN pg_namespace AS space ON space.oid = relation.relnamespace AND space.nspname = 'contextos'
+), swept AS (
+  SELECT owner FROM held WHERE name = 'runs'
+), policy AS (
+  SELECT tablename::text AS name, policyname::text AS policy, permissive = 'PERMISSIVE' AS opens, cmd, roles,
+    replace(translate(qual, ' ()', ''), '::text', '') AS qual,
+    replace(translate(with_check, ' ()', ''), '::text', '') AS checked
+  FROM pg_policies WHERE schemaname = 'contextos'
+), sound AS (
+  SELECT name, policy FROM policy WHERE opens AND (
+    (policy = 'tenant' AND cmd = 'ALL' AND roles = ARRAY['public'::name] AND qual = $1 AND checked = $1)
+    OR (policy = 'sweep' AND name = 'runs' AND cmd = 'SELECT'
+        AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
+)
+SELECT string_agg(what, ', ' ORDER BY what) FROM (
+  SELECT format('row-level security of `%s`', name) FROM held WHERE NOT forced
+  UNION ALL SELECT format('policy `%s` of `%s`', policy, name) FROM (
+    (SELECT name, 'tenant' AS policy FROM held UNION SELECT 'runs', 'sweep' UNION SELECT name, policy FROM policy)
+    EXCEPT SELECT name, policy FROM sound) AS unsound
+  UNION ALL SELECT format('owner of `%s`', name) FROM held WHERE owner <> (SELECT owner FROM swept)
+  UNION ALL SELECT format('function `%s`', made.proname) FROM pg_proc AS made
+    JOIN pg_namespace AS space ON space.oid = made.pronamespace AND space.nspname = 'contextos'
+    WHERE made.proowner <> (SELECT owner FROM swept) OR made.prosecdef <> (made.proname = 'due')
+      OR (made.prosecdef AND NOT coalesce(made.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false))
+) AS changed (what)
+"""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,7 @@ from contextos.store.postgres_connections import (
     terminate,
 )
 from contextos.store.postgres_graph import PostgresGraph
-from contextos.store.postgres_place import PLACE, begins_epoch, is_here, refuse_elsewhere
+from contextos.store.postgres_place import PLACE, begins_epoch, is_here, unsaid
 from contextos.store.postgres_schema import check_schema
 from contextos.store.postgres_writer import QUEUE_LIMIT, GroupWriter
 
@@ -94,7 +95,7 @@ class PostgresStores:
 
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant, in the same database."""
-        return PostgresGraph(tenant_id, lambda: self.link().connections)
+        return PostgresGraph(tenant_id, lambda: self.link().connections, self.changing)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.link().connections.connection() as connection:
@@ -108,7 +109,7 @@ class PostgresStores:
         The bytes leave the table's pages with the next `VACUUM`, and the server's log and backups as those are kept.
         """
         if tenant_id and is_text(tenant_id, stream) and 0 < seq <= _MAX_INT:
-            async with self.link().connections.transaction(tenant_id) as connection:
+            async with self.changing(tenant_id) as connection:
                 if await connection.execute(_ERASE, tenant_id, stream, seq) == "UPDATE 1":
                     return
         raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
@@ -135,8 +136,19 @@ class PostgresStores:
             looks[tenant] = asyncio.ensure_future(self._look(tenant))
             looks[tenant].add_done_callback(lambda _: looks.pop(tenant))
         # All that wait for one look go on together, in their order.
-        if not await asyncio.shield(looks[tenant]):
-            refuse_elsewhere(batch)
+        if not await asyncio.shield(looks[tenant]) and not begins_epoch(batch):
+            raise unsaid()
+
+    @asynccontextmanager
+    async def changing(self, tenant: str) -> AsyncIterator[Connection]:
+        """A transaction for what is changed past the writer, rarely enough to look each time where the store stands.
+
+        Raises: `StoreRestored` from a store that was restored unsaid.
+        """
+        async with self.link().connections.transaction(tenant) as connection:
+            if not await is_here(connection, tenant, await connection.fetchval(PLACE)):
+                raise unsaid()
+            yield connection
 
     async def note_epoch(self, tenant: str) -> None:
         """Note at once where the new epoch began, or the next restore of it elsewhere would pass for this one."""
@@ -149,7 +161,8 @@ class PostgresStores:
             async with connections.connection() as connection:
                 self._place = await connection.fetchval(PLACE)
         place = self._place
-        here = await is_here(place, tenant, connections)
+        async with connections.transaction(tenant) as connection:
+            here = await is_here(connection, tenant, place)
         if here and place == self._place:
             self._here.add(tenant)
         return here

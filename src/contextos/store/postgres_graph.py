@@ -7,6 +7,7 @@ are never changed but for the commit that withdraws them. One query per hop, wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import orjson
@@ -48,10 +49,13 @@ _MAX_COMMIT: Final = 2**63 - 1
 
 
 class PostgresGraph:
-    """One tenant's append-only graph. Made by `PostgresStores.graph`."""
+    """One tenant's append-only graph. Made by `PostgresStores.graph`; `changing` refuses what was restored unsaid."""
 
-    def __init__(self, tenant_id: str, connections: Callable[[], Connections]) -> None:
-        self._tenant, self._connections = named_tenant(tenant_id), connections
+    def __init__(
+        self, tenant_id: str, connections: Callable[[], Connections],
+        changing: Callable[[str], AbstractAsyncContextManager[Connection]],
+    ) -> None:  # fmt: skip
+        self._tenant, self._connections, self._changing = named_tenant(tenant_id), connections, changing
 
     async def head(self) -> int:
         async with self._connections().connection() as connection:
@@ -61,7 +65,7 @@ class PostgresGraph:
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
         """Append as one commit and return its number; the present head if all of it is there already."""
         things, statements = judged_nodes(nodes), judged_edges(edges)
-        async with self._connections().transaction(self._tenant) as connection:
+        async with self._changing(self._tenant) as connection:
             return await _put(connection, self._tenant, things, statements)
 
     async def neighbourhood(

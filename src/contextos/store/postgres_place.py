@@ -14,7 +14,7 @@ import orjson
 
 from contextos.contracts.journal import EPOCH, Batch
 from contextos.errors import StoreRestored
-from contextos.store.postgres_connections import Connections
+from contextos.store.postgres_connections import Connection
 
 PLACE: Final = (
     "SELECT (SELECT system_identifier FROM pg_control_system())::text"
@@ -30,24 +30,23 @@ _NOTE: Final = (
 )
 
 
-async def is_here(place: str, tenant: str, connections: Connections) -> bool:
+async def is_here(connection: Connection, tenant: str, place: str) -> bool:
     """Whether a tenant's store stands at `place`; what is there for the first time, or after a restore, is noted.
 
-    False where it stood elsewhere and its epoch is still the one of then.
+    False where it stood elsewhere and its epoch is still the one of then. Part of the tenant's transaction.
     """
-    async with connections.transaction(tenant) as connection:
-        rows = await connection.fetch(_READ, tenant, EPOCH[0])
-        found = {key: (version, body) for key, version, body in rows}
-        epoch = found[EPOCH[1]][0] if EPOCH[1] in found else 0
-        version, body = found.get(_KEPT[1], (0, None))
-        said: dict[str, Any] = orjson.loads(body) if body else {}
-        if said == {"place": place, "epoch": epoch}:
-            return True
-        if said and said["place"] != place and said["epoch"] >= epoch:
-            return False
-        note = orjson.dumps({"place": place, "epoch": epoch})
-        # Another process may have noted it first: where it is not this place, the next start of it will tell.
-        await connection.execute(_NOTE, tenant, *_KEPT, version + 1, note)
+    rows = await connection.fetch(_READ, tenant, EPOCH[0])
+    found = {key: (version, body) for key, version, body in rows}
+    epoch = found[EPOCH[1]][0] if EPOCH[1] in found else 0
+    version, body = found.get(_KEPT[1], (0, None))
+    said: dict[str, Any] = orjson.loads(body) if body else {}
+    if said == {"place": place, "epoch": epoch}:
+        return True
+    if said and said["place"] != place and said["epoch"] >= epoch:
+        return False
+    note = orjson.dumps({"place": place, "epoch": epoch})
+    # Another process may have noted it first: where it is not this place, the next start of it will tell.
+    await connection.execute(_NOTE, tenant, *_KEPT, version + 1, note)
     return True
 
 
@@ -56,10 +55,9 @@ def begins_epoch(batch: Batch) -> bool:
     return any((write.collection, write.key) == EPOCH and write.body is not None for write in batch.writes)
 
 
-def refuse_elsewhere(batch: Batch) -> None:
-    """Refuses all but the beginning of a new epoch. Raises `StoreRestored`."""
-    if not begins_epoch(batch):
-        raise StoreRestored(
-            "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
-            " it, compare what came after the backup, then run `contextos restored --by WHO`"
-        )
+def unsaid() -> StoreRestored:
+    """The refusal of all but the beginning of a new epoch."""
+    return StoreRestored(
+        "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
+        " it, compare what came after the backup, then run `contextos restored --by WHO`"
+    )

@@ -401,14 +401,14 @@ def test_what_another_session_keeps_locked_holds_up_its_own_callers_and_nobody_e
 
 def test_batches_that_lock_much_stand_in_groups_that_the_server_has_room_for(database: Database) -> None:
     """Together they would lock 40,000 names, and the table of locks of the server has room for less than half."""
-    wide = [
-        Batch(f"run_{run}", writes=tuple(Write("keys", f"{run}/{number}", 0, None) for number in range(MAX_BATCH_WRITES)))
-        for run in range(40)
-    ]
+
+    def wide(run: int) -> Batch:
+        absent = tuple(Write("keys", f"{run}/{number}", 0, None) for number in range(MAX_BATCH_WRITES))
+        return Batch(f"run_{run}", writes=absent)
 
     async def history() -> None:
         stores = PostgresStores(database.app)
-        assert await gathered(stores, wide) == ["ok"] * len(wide)
+        assert await gathered(stores, [wide(run) for run in range(40)]) == ["ok"] * 40
         await stores.aclose()
 
     awaited(history())

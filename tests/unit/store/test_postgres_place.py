@@ -16,6 +16,7 @@ from contextos.store.clock import SystemClock
 from contextos.store.postgres import PostgresStores
 from contextos.store.postgres_place import PLACE
 from tests.postgres import Database
+from tests.suites.graph_suite import edge
 
 Move = Callable[[str], None]
 
@@ -69,6 +70,45 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
             await stores.tenant("b").commit(line("refused"))
         assert [one.key for one in await stores.tenant("a").read(CONTROL)] == ["before", "after"]
         assert [one.key for one in await stores.tenant("b").read(CONTROL)] == ["before"]
+        await stores.aclose()
+
+    asyncio.run(go())
+
+
+@pytest.mark.requirement("J-ELSEWHERE")
+def test_the_graph_and_what_was_journalled_stay_as_they_are_until_the_restore_was_said(
+    database: Database, moves: Move
+) -> None:
+    async def go() -> None:
+        first = PostgresStores(database.app)
+        await first.graph("a").put([], [edge("x", "y", "e1")])
+        await first.tenant("a").commit(line("before"))
+        moves("elsewhere")
+        # One that ran over the restore, on a connection for reading that it has already, and one that starts on it.
+        for stores in (first, PostgresStores(database.app)):
+            with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
+                await stores.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
+            with pytest.raises(StoreRestored):
+                await stores.erase("a", CONTROL, 1)
+            assert await stores.graph("a").head() == 1
+            (entry,) = await stores.tenant("a").read(CONTROL)
+            assert entry.body == b"{}"
+        await stores.tenant("a").commit(epoch(0, "e1"))
+        for later in (first, stores):
+            await later.erase("a", CONTROL, 1)
+            await later.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}] if later is first else [])
+            await later.aclose()
+
+    asyncio.run(go())
+
+
+def test_a_tenant_of_which_there_is_a_graph_alone_knows_where_it_stands(database: Database, moves: Move) -> None:
+    async def go() -> None:
+        stores = PostgresStores(database.app)
+        await stores.graph("a").put([], [edge("x", "y", "e1")])
+        moves("elsewhere")
+        with pytest.raises(StoreRestored):
+            await stores.graph("a").put([], [edge("x", "z", "e2")])
         await stores.aclose()
 
     asyncio.run(go())

@@ -169,12 +169,15 @@ class PostgresStores:
 
     async def _connect(self) -> Connection:
         """A connection for writing. Refuses to go on elsewhere than before: what was queued is read again first."""
-        connection = await connect(self._url)
-        place = await connection.fetchval(PLACE)
+        connection, place = await connect(self._url), None
+        try:
+            place = await connection.fetchval(PLACE)
+        finally:
+            if place is None or self._place not in (None, place):
+                terminate(connection)
         if self._place not in (None, place):
             self._place = place
             self._here.clear()
-            terminate(connection)
             raise Unavailable("store", "another server or database answers than before")
         return connection
 
@@ -182,11 +185,14 @@ class PostgresStores:
         """Finish what this event loop has queued, then let go of the database everywhere."""
         with self._gate:
             self._closed = True
-        link = self._links.pop(asyncio.get_running_loop(), None)
-        if link is not None:
-            await link.writer.close()
-            await link.connections.close()
-        self.close()
+        link = self._links.get(asyncio.get_running_loop())
+        try:
+            if link is not None:
+                await link.writer.close()
+                await link.connections.close()
+        finally:
+            # Also for a caller that gives up waiting: what is still under way then is let go of with the rest.
+            self.close()
 
     def close(self) -> None:
         """Let go of the database at once. What is under way is answered with `Unavailable`: not known, read again."""

@@ -204,9 +204,7 @@ class GroupWriter:
         assert task is not None
         try:
             async with self._turns:
-                if self._abandoned:
-                    return
-                connection = self._aside[task] = await self._connect()
+                connection = self._aside[task] = await self._connected()
                 (outcome,) = await self._call_aside(connection, job)
                 _tell(job, outcome)
         except (*FAULTS, ContextOSError) as fault:
@@ -227,11 +225,18 @@ class GroupWriter:
         return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
 
     async def _open(self) -> Connection:
-        if self._abandoned:
-            raise Unavailable("store", "it is closed")
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await self._connect()
+        if self._abandoned or self._connection is None or self._connection.is_closed():
+            self._connection = await self._connected()
         return self._connection
+
+    async def _connected(self) -> Connection:
+        """A fresh connection. Refuses one that is there only after everything was let go of."""
+        connection = await self._connect() if not self._abandoned else None
+        if not self._abandoned:
+            return connection
+        if connection is not None:
+            terminate(connection)
+        raise Unavailable("store", "it is closed")
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -465,6 +465,104 @@ def test_letting_go_at_once_answers_what_is_under_way(database: Database) -> Non
     awaited(history())
 
 
+class Door:
+    """Connects to a database, and lets nobody have the connection before it is opened."""
+
+    def __init__(self, database: Database) -> None:
+        self.database, self.made = database, []
+        self.knocked, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> Any:
+        self.made.append(await connect(self.database.app))
+        self.knocked.set()
+        await self.opened.wait()
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("aside", [False, True], ids=["in a group", "aside"])
+def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_connection(
+    database: Database, aside: bool
+) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        writer, door = stores.link().writer, Door(database)
+        await stores.tenant("acme").scan("keys")
+        writer._connect = door
+        if aside:
+            writer._connection = Counting(await connect(database.app), 1, asyncpg.LockNotAvailableError("locked"))
+            writer._drop = lambda: None
+        waits = asyncio.ensure_future(writer.commit("acme", batch("run_a")))
+        await door.knocked.wait()
+        stores.close()
+        door.opened.set()
+        with pytest.raises(Unavailable):
+            await waits
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert all(one.is_closed() for one in door.made)
+        if aside:
+            await writer._connection.real.close()
+        assert await database.fetch("SELECT FROM contextos.journal") == []
+
+    awaited(history())
+
+
+def test_who_gives_up_closing_while_the_writer_connects_leaves_no_connection(database: Database) -> None:
+    async def history() -> None:
+        stores, door = PostgresStores(database.app), Door(database)
+        stores.link().writer._connect = door
+        waits = asyncio.ensure_future(stores.link().writer.commit("acme", batch("run_a")))
+        await door.knocked.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stores.aclose(), 0.01)
+        door.opened.set()
+        with pytest.raises(Unavailable):
+            await waits
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert all(one.is_closed() for one in door.made)
+
+    awaited(history())
+
+
+def test_a_connection_that_does_not_say_where_it_is_is_not_left_open(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    async def kept(url: str) -> Any:
+        made.append(await connect(url))
+        return made[-1]
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        monkeypatch.setattr(postgres, "connect", kept)
+        monkeypatch.setattr(postgres, "PLACE", "SELECT nowhere")
+        with pytest.raises(Unavailable):
+            await stores.link().writer.commit("acme", batch("run_a"))
+        assert [one.is_closed() for one in made] == [True]
+        await stores.aclose()
+
+    awaited(history())
+
+
+def test_closing_while_the_writer_connects_finishes_what_is_queued(database: Database) -> None:
+    async def history() -> None:
+        stores, door = PostgresStores(database.app), Door(database)
+        stores.link().writer._connect = door
+        waits = asyncio.ensure_future(stores.link().writer.commit("acme", batch("run_a")))
+        await door.knocked.wait()
+        closing = asyncio.ensure_future(stores.aclose())
+        await asyncio.sleep(0)
+        door.opened.set()
+        await closing
+        await waits
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert all(one.is_closed() for one in door.made)
+
+    awaited(history())
+
+
 @pytest.mark.parametrize(
     ("fault", "means"),
     [

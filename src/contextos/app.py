@@ -76,9 +76,11 @@ class App:
                                beat=self.deployment.beat, limits=limits, on_failure=on_failure)  # fmt: skip
         from contextos.engine.durable import DurableEngine, DurableLimits
         from contextos.engine.workflows import QueueLimits
+        from contextos.store.postgres import PostgresStores
 
+        assert isinstance(self.stores, PostgresStores), "settings refuse a queue beside a file"
         bounds = QueueLimits(
-            max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant,
+            store=self.stores.name, max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant,
             max_drives_per_tenant_in_all=asked.max_drives_per_tenant_in_all or None,
             rate_per_tenant=asked.rate_per_tenant or None, rate_period_ms=asked.rate_period_ms,
         )  # fmt: skip

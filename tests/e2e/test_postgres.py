@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import orjson
 import pytest
 
 from contextos import audit, exports
-from contextos.app import Settings, open_app
+from contextos.app import Settings, open_app, open_as_it_is
 from contextos.cli import run as command
 from contextos.cli.workspace import Workspace, seed
 from contextos.contracts.journal import Batch, Write
 from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.errors import ChainBroken
+from contextos.engine.reach import migrate
+from contextos.errors import ChainBroken, InvalidSettings
+from contextos.restoring import restored
 from contextos.store.clock import SystemClock
 from contextos.store.witness import FileWitness
 from contextos.witnessing import Witnessing
@@ -190,6 +193,43 @@ def shop(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) ->
 async def seeded(path: Path) -> None:
     app = await open_app(Settings.read(path))
     await seed(app, Workspace(path, TENANT, {}))
+    app.close()
+
+
+@pytest.mark.requirement("E-WHOLE-START")
+def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_it_over(
+    shop: Path, database: Database, postgres: Server
+) -> None:
+    queues = postgres.database(like="template1")
+    migrate(queues.owner, None)
+
+    async def start(store: str) -> None:
+        app = await open_app(replace(Settings.read(shop), store=store, queue=queues.owner))
+        try:
+            engine = app.worker(lambda *_: None)
+            await engine.start()
+            await engine.stop()
+        finally:
+            app.close()
+
+    for _ in range(2):
+        run(start(database.app))
+    copy = postgres.database(like=database.name)
+    run(said_restored(shop, copy))
+    with pytest.raises(InvalidSettings, match="is the queue of another store; name another database in `queue`"):
+        run(start(copy.app))
+    queues.execute("DROP SCHEMA dbos CASCADE")
+    migrate(queues.owner, None)
+    run(start(copy.app))
+    with pytest.raises(InvalidSettings, match="is the queue of another store"):
+        run(start(database.app))
+    for made in (queues, copy):
+        made.drop()
+
+
+async def said_restored(shop: Path, copy: Database) -> None:
+    app = await open_as_it_is(replace(Settings.read(shop), store=copy.app))
+    await restored(app.deployment, None, TENANT, by="user_operator_5")
     app.close()
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from contextos.engine.fair import Run
-from contextos.engine.reach import RETRY_MS, reach, refusal, said
+from contextos.engine.reach import RETRY_MS, claim, reach, refusal, said
 from contextos.engine.workflows import (
     ALONE,
     BURY,
@@ -94,7 +94,8 @@ class DbosQueue:
         """Connect, say that this worker lives, and start to dispatch.
 
         Raises:
-            InvalidSettings: this URL, database or role cannot serve; nothing was started.
+            InvalidSettings: this URL, database or role cannot serve, or the queue is another store's; nothing was
+                started.
             Unavailable: the server does not answer; nothing was started.
         """
         if DbosQueue._opened is not None:
@@ -265,7 +266,11 @@ class DbosQueue:
 
         Called more often than `dead_after_ms`.
         """
-        await self._ask(self._push_watch)
+        try:
+            await self._ask(self._push_watch)
+        except InvalidSettings as taken:
+            # It was made again for another store, which a worker that runs can only say.
+            raise Unavailable("queue", str(taken), retry_after_ms=RETRY_MS) from taken
         if time.monotonic() >= self._next_look_s:
             await self._ask(self._queue_missed_again)
             self._next_look_s = time.monotonic() + self._limits.dead_after_ms / 2000
@@ -277,6 +282,7 @@ class DbosQueue:
             if self._list(workflow_ids=[self._watch], status="DELAYED"):
                 return
         # The first one, or it ran out while this worker or the database slept; or the queue was made again.
+        claim(self._url, self._limits.store, schema=self._schema)
         self._register_queues()
         self._watch = self._enqueue_watch(self.worker_id, seconds)
 

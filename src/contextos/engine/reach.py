@@ -11,13 +11,19 @@ from contextos.errors import InvalidSettings, Problem, Unavailable
 
 RETRY_MS: Final = 1000
 FOR_A_WORKER: Final = "run `contextos migrate`, which gives the role of `/queue` its rights"
+# Made after DBOS's own tables, so the rights that DBOS gives the role by default hold for it too.
+_STORE: Final = (
+    "CREATE TABLE IF NOT EXISTS {}.contextos_store"
+    " (one boolean PRIMARY KEY DEFAULT true CHECK (one), store text NOT NULL)"
+)
+_CLAIM: Final = "INSERT INTO {}.contextos_store (store) VALUES (%s) ON CONFLICT (one) DO NOTHING"
+_CLAIMED: Final = "SELECT store FROM {}.contextos_store"
 FOR_ITS_OWNER: Final = "name the role that owns the database with `--queue-url`"
 
 
 def said(fault: BaseException) -> str:
     """The first line of what a driver says, without statement and parameters."""
     return str(getattr(fault, "orig", None) or fault).partition("\n")[0]
-
 
 
 def shown(url: str) -> str:
@@ -82,6 +88,26 @@ def reach(url: str, timeout_s: int) -> str:
     return reached
 
 
+def claim(url: str, store: str, *, schema: str) -> None:
+    """Take the queue for the store of this name, if it has none yet. Refuses the queue of another store.
+
+    Raises: `InvalidSettings`, `Unavailable`.
+    """
+    import psycopg
+    from psycopg import sql
+
+    named = sql.Identifier(schema)
+    try:
+        with psycopg.connect(url) as connection:
+            connection.execute(sql.SQL(_CLAIM).format(named), (store,))
+            holder = connection.execute(sql.SQL(_CLAIMED).format(named)).fetchone()
+    except psycopg.Error as fault:
+        raise refusal(fault, url) from fault
+    if holder != (store,):
+        mend = "name another database in `queue`; after a restore, drop its schema and run `contextos migrate`"
+        raise InvalidSettings(Problem("/queue", "foreign_queue", f"`{shown(url)}` is the queue of another store", mend))
+
+
 def role_of(url: str) -> str | None:
     """The role that a URL names; None for a URL that is empty or that `reach` would refuse."""
     from urllib.parse import unquote, urlsplit
@@ -99,11 +125,15 @@ def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int 
     Returns the role. Raises: `InvalidSettings`, `Unavailable`.
     """
     reached = reach(url, timeout_s)
+    import psycopg
     import sqlalchemy as sa
     from dbos import DBOS, error
+    from psycopg import sql
 
     try:
         DBOS.migrate(reached, schema=schema, application_role=role)
-    except (sa.exc.SQLAlchemyError, error.DBOSException) as fault:
+        with psycopg.connect(reached) as connection:
+            connection.execute(sql.SQL(_STORE).format(sql.Identifier(schema)))
+    except (sa.exc.SQLAlchemyError, error.DBOSException, psycopg.Error) as fault:
         raise refusal(fault, reached, no_rights=FOR_ITS_OWNER) from fault
     return role

@@ -31,12 +31,14 @@ LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 class QueueLimits:
     """Bounds of the queue, the same for every worker of a deployment: the last one to start says.
 
+    `store` names the store whose runs it holds; workers of another are refused.
     `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
     `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks.
     `dead_after_ms` is how long a worker may be silent; after `max_recoveries` lost
     workers a run is driven alone, and goes onto the dead-letter list after as many again.
     """
 
+    store: str = ""
     max_drives: int = 32
     max_drives_per_tenant: int = 8
     max_drives_per_tenant_in_all: int | None = None

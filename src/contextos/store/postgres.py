@@ -31,7 +31,7 @@ from contextos.store.postgres_connections import (
     terminate,
 )
 from contextos.store.postgres_graph import PostgresGraph
-from contextos.store.postgres_place import PLACE, begins_epoch, is_here, unsaid
+from contextos.store.postgres_place import PLACE, begins_epoch, is_here, store_at, unsaid
 from contextos.store.postgres_schema import check_schema
 from contextos.store.postgres_writer import QUEUE_LIMIT, GroupWriter
 
@@ -68,8 +68,11 @@ class PostgresStores:
     """A deployment's storage in the database at `url`. Made by `open`; made directly, nothing is checked before use.
 
     `clock` is what deadlines of writes are judged by; None is the server's own, the one clock that all machines share.
-    At most `readers` connections and one for writing are open per event loop.
+    At most `readers` connections and one for writing are open per event loop. `name` tells the store from every other
+    one, once it is opened.
     """
+
+    name = ""
 
     def __init__(
         self, url: str, *, clock: Clock | None = None, readers: int = MAX_READERS, queue_limit: int = QUEUE_LIMIT
@@ -87,8 +90,10 @@ class PostgresStores:
 
         Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
         """
-        await check_schema(url)
-        return cls(url, **bounds)
+        place = await check_schema(url)
+        stores = cls(url, **bounds)
+        stores.name = store_at(place)
+        return stores
 
     def tenant(self, tenant_id: str) -> Store:
         return PostgresStore(tenant_id, self)

@@ -30,6 +30,15 @@ _NOTE: Final = (
 )
 
 
+def store_at(place: str) -> str:
+    """The name of the store at a place: server and database, for a failover leaves it what it was.
+
+    >>> store_at("7409/16385/00000002")
+    '7409/16385'
+    """
+    return place.rpartition("/")[0]
+
+
 async def is_here(connection: Connection, tenant: str, place: str) -> bool:
     """Whether a tenant's store stands at `place`; what is there for the first time, or after a restore, is noted.
 

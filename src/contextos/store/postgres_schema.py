@@ -49,8 +49,8 @@ _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_
 _MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
 
-async def check_schema(url: str) -> None:
-    """Check that a store can run on the database at `url` as the role that `url` names.
+async def check_schema(url: str) -> str:
+    """Check that a store can run on the database at `url` as the role that `url` names; return where it stands.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
     a role that may not use the schema, a role that may pass row-level security, and a schema in which that security,
@@ -73,7 +73,7 @@ async def check_schema(url: str) -> None:
         if await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read only", "name the server that takes writes")
         # Asked here, so that a server that does not say where it is shows at the start.
-        await connection.fetchval(PLACE)
+        place: str = await connection.fetchval(PLACE)
         lacking = await connection.fetchval(_LACKING)
         if lacking:
             mend = "run `GRANT contextos_app TO` that role, or restore the schema"
@@ -88,6 +88,7 @@ async def check_schema(url: str) -> None:
         if changed:
             said = f"what keeps its tenants apart is not as `contextos migrate` made it: {changed}"
             raise unusable(url, said, "let its owner put that back, or restore the database")
+        return place
     except FAULTS as fault:
         raise refusal(url, fault) from fault
     finally:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from contextos.engine.durable import DurableLimits
 from contextos.engine.failing import SWEEP
 from contextos.engine.reach import migrate
-from contextos.errors import Unavailable
+from contextos.errors import InvalidSettings, Unavailable
 from tests.postgres import Database, own_server
 from tests.unit.engine.test_durable import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
 
@@ -132,6 +133,62 @@ def test_a_run_that_stands_alone_is_driven_among_no_others(url: str, queue: Data
         await queue.fetch("DELETE FROM dbos.workflow_status WHERE name = 'contextos.drive_alone'")
         await until(lambda: world.drives)
         await engine.stop()
+
+    play(url, scenario)
+
+
+def of_store(store: str) -> DurableLimits:
+    return replace(LIMITS, queue=replace(LIMITS.queue, store=store))
+
+
+@pytest.mark.requirement("E-WHOLE-START")
+def test_a_queue_belongs_to_the_store_whose_worker_came_first_and_another_is_refused_at_the_start(
+    url: str, queue: Database
+) -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(2):
+            engine = world.engine(of_store("one"))
+            await engine.start()
+            await engine.stop()
+        before = await queue.fetch("SELECT * FROM dbos.workflow_status")
+        with pytest.raises(InvalidSettings, match="is the queue of another store; name another database in `queue`"):
+            await world.engine(of_store("two")).start()
+        assert len(asyncio.all_tasks()) == 1
+        assert await queue.fetch("SELECT * FROM dbos.workflow_status") == before
+
+    play(url, scenario)
+
+
+def test_a_restored_store_takes_its_queue_over_once_the_owner_has_made_it_anew(url: str, queue: Database) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(of_store("lost"))
+        await engine.start()
+        await engine.stop()
+        await queue.fetch("DROP SCHEMA dbos CASCADE")
+        await asyncio.to_thread(migrate, url, None)
+        engine = world.engine(of_store("restored"))
+        await engine.start()
+        await world.wake("run_a")
+        await until(lambda: world.drives)
+        await engine.stop()
+        with pytest.raises(InvalidSettings, match="another store"):
+            await world.engine(of_store("lost")).start()
+
+    play(url, scenario)
+
+
+@pytest.mark.soak
+def test_a_worker_whose_queue_was_given_to_another_store_says_so(url: str, queue: Database) -> None:
+    async def scenario(world: World) -> None:
+        engine = world.engine(of_store("lost"))
+        await engine.start()
+        await queue.fetch("DROP SCHEMA dbos CASCADE")
+        await asyncio.to_thread(migrate, url, None)
+        await queue.fetch("INSERT INTO dbos.contextos_store (store) VALUES ('restored')")
+        await until(lambda: "another store" in str(engine.failures.get(SWEEP)))
+        assert isinstance(engine.failures[SWEEP], Unavailable)
+        await engine.stop()
+        assert await queue.fetch("SELECT FROM dbos.queues") == []
 
     play(url, scenario)
 

@@ -15,7 +15,7 @@ import orjson
 
 from contextos.contracts.journal import Batch, Document, Write
 from contextos.contracts.ports import Store
-from contextos.errors import Conflict, NotFound
+from contextos.errors import Conflict, ContextOSError, NotFound
 
 COLLECTION: Final = "dead_letters"
 MAX_DETAIL_CHARS: Final = 1_000
@@ -33,8 +33,10 @@ class DeadLetter:
 
 
 def why(fault: BaseException) -> tuple[str, str]:
-    """The code and the sentence of what stopped a drive."""
-    return str(getattr(fault, "code", type(fault).__name__)), str(fault) or type(fault).__name__
+    """The code and the sentence of what stopped a drive. What a foreign exception says may quote anything."""
+    if isinstance(fault, ContextOSError):
+        return fault.code, str(fault)
+    return type(fault).__name__, "an exception that is none of ours; its text is where the worker that drove it says it"
 
 
 async def length(store: Store, run_id: str) -> int:

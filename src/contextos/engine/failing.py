@@ -37,7 +37,7 @@ class Failing:
         """Keep a failure and say it, once for as long as it stays the same."""
         known = self.failures.pop(run, None)
         _keep(self.failures, run, fault)
-        if self._on_failure is not None and (known is None or why(known) != why(fault)):
+        if self._on_failure is not None and (known is None or repr(known) != repr(fault)):
             self._on_failure(*run, fault)
 
     def forget(self, run: Run) -> None:

@@ -67,10 +67,14 @@ async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tu
     from contextos.contracts.journal import INDEX
     from contextos.views import view_of
 
-    began = [line for line in await session.store.read(INDEX) if line.kind == "run.indexed"]
+    index = await session.store.read(INDEX)
+    began = [line for line in index if line.kind == "run.indexed"]
+    closed = {line.key for line in index if line.kind == "run.closed"}
     numbered = [(number, line) for number, line in enumerate(began, start=1) if not after or number < after]
     listed: list[dict[str, Any]] = []
     for number, line in reversed(numbered):
+        if waiting and line.key in closed:
+            continue
         if len(listed) == limit:
             return listed, listed[-1]["number"]
         entries = await session.store.read(line.key)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from contextos.cli.opening import WORKSPACE, JsonOption, Session, TenantOption, WorkspaceOption, within
 from contextos.cli.terminal import Heading, give, safe
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports import Store
+
+PAGE: Final = 500
+"""Lines of the index that are read at once."""
+MAX_LOOKED: Final = 1000
+"""Runs that one call looks at, for most of them may be of other modes."""
+
 
 def sessions(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
+    after: Annotated[
+        int, typer.Option("--after", min=0, help="Go on after this number; sessions are listed newest first.")
+    ] = 0,
     live: Annotated[bool, typer.Option("--live", help="Only those that have not ended.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the tenant's `long_running` runs, newest first."""
-    listed = within(workspace, tenant, lambda session: _listed(session, limit, live))
+    """List the tenant's `long_running` runs, newest first; a call looks at 1,000 runs at most."""
+    listed, more = within(workspace, tenant, lambda session: _listed(session, limit, after, live))
     lines: list[str] = [Heading(f"{'run':<20}  {'state':<9}  {'started':<20}  {'heard of':<20}  checkpoint, deadline")]
     for one in listed:
         point = one["checkpoint"]
@@ -28,22 +42,60 @@ def sessions(
             f"{_moment(one['heartbeat_at_us']):<20}  {reached}, {_moment(one['deadline_us'])}"
         )
         lines.append(f"  {safe(one['session_id'] or 'no session id')}, {safe(one['request_id'])}")
-    give({"sessions": listed}, lines if listed else ["there are no sessions"], as_json=as_json)
+    lines = lines if listed else ["there are no sessions" if more is None else "there are no sessions among these"]
+    if more is not None:
+        lines.append(f"more: contextos sessions --after {more}")
+    give({"sessions": listed, "next_after": more}, lines, as_json=as_json)
     return 0
 
 
-async def _listed(session: Session, limit: int, live: bool) -> list[dict[str, Any]]:
-    from contextos.contracts.journal import INDEX
-
+async def _listed(session: Session, limit: int, after: int, live: bool) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of the sessions, and the number after which the next one begins."""
     listed: list[dict[str, Any]] = []
-    for line in reversed(await session.store.read(INDEX)):
-        if line.kind != "run.indexed" or len(listed) == limit:
+    closed: set[str] = set()
+    looked, last = 0, 0
+    async for line in _newest_first(session.store, after):
+        if line.kind != "run.indexed":
+            closed.add(line.key)
             continue
+        if live and line.key in closed:
+            continue
+        if len(listed) == limit or looked == MAX_LOOKED:
+            return listed, last
+        looked, last = looked + 1, line.seq
         received = _body(next(iter(await session.store.read(line.key, limit=1)), None))
         if received and received["answer"]["request"]["mode"] == "long_running":
             one = await _told(session, line.key, received["answer"])
             listed += [one] if not (live and one["ended"]) else []
-    return listed
+    return listed, None
+
+
+async def _newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
+    """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
+    from contextos.contracts.journal import INDEX
+
+    end = after - 1 if after else await _length(store)
+    while end > 0:
+        begin = max(0, end - PAGE)
+        for line in reversed(await store.read(INDEX, after=begin, limit=end - begin)):
+            yield line
+        end = begin
+
+
+async def _length(store: Store) -> int:
+    """How many lines the tenant's index has: doubled until past its end, then halved."""
+    from contextos.contracts.journal import INDEX
+
+    there, past = 0, 1
+    while await store.read(INDEX, after=past - 1, limit=1):
+        there, past = past, past * 2
+    while past - there > 1:
+        middle = (there + past) // 2
+        if await store.read(INDEX, after=middle - 1, limit=1):
+            there = middle
+        else:
+            past = middle
+    return there
 
 
 async def _told(session: Session, run_id: str, received: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from contextos.cli.timeline import PARTS
 from contextos.cli.workspace import OPERATOR
-from contextos.store.sqlite import SqliteStores
+from contextos.store.sqlite import SqliteStore, SqliteStores
 
 
 def test_a_small_refund_is_decided_at_once(shop) -> None:
@@ -184,6 +184,21 @@ def test_runs_are_listed_newest_first_in_pages(shop) -> None:
         after = page["next_after"]
     assert after is None
     assert paged == whole["runs"]
+
+
+def test_what_the_index_says_has_ended_is_not_read_to_find_who_waits(shop, monkeypatch) -> None:
+    shop.say("invoke", shop.request("next"))
+    listed = shop.say("runs", "--json").json["runs"]
+    read = []
+    real = SqliteStore.read
+
+    async def noted(self, stream, **bounds):
+        read.append(stream)
+        return await real(self, stream, **bounds)
+
+    monkeypatch.setattr(SqliteStore, "read", noted)
+    assert shop.say("runs", "--waiting", "--json").json["runs"] == listed[:1]
+    assert not {one["run_id"] for one in listed[1:]} & set(read)
 
 
 def test_a_run_is_shown_with_every_part_of_its_story_and_every_entry(shop) -> None:

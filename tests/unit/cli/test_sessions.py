@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
+from contextos.cli import sessions
 from contextos.cli.opening import within
 from contextos.cli.resuming import resume_due
+from contextos.contracts.journal import INDEX, Batch
 from contextos.deployment import Deployment
 from contextos.errors import Unavailable
+from contextos.store.memory import MemoryStores
+from contextos.store.sqlite import SqliteStore
+from tests.suites.store_suite import at_once, draft
 
 
 @pytest.fixture
@@ -59,6 +64,57 @@ def test_sessions_are_listed_with_their_last_checkpoint_and_deadline(shop: Any, 
     assert "2 accept" in told
     assert "sess_long, req_long" in told
     assert shop.say("sessions", "--live").out == "there are no sessions\n"
+
+
+def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
+    shop: Any, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shop.say("invoke", long, "--json").json["run_id"]
+    shop.say("resume")
+    for number in range(3):
+        body = json.loads(Path(long).read_text("utf-8")) | {"request_id": f"req_long_{number}"}
+        Path(long).write_text(json.dumps(body | {"mode": "stream" if number < 2 else "long_running"}), "utf-8")
+        shop.say("invoke", long)
+    whole = shop.say("sessions", "--json").json
+    assert [one["request_id"] for one in whole["sessions"]] == ["req_long_2", "req_long"]
+    assert whole["next_after"] is None
+
+    read: list[tuple[str, int | None]] = []
+    real = SqliteStore.read
+
+    async def noted(self: SqliteStore, stream: str, *, after: int = 0, limit: int | None = None) -> Any:
+        read.append((stream, limit))
+        return await real(self, stream, after=after, limit=limit)
+
+    monkeypatch.setattr(SqliteStore, "read", noted)
+    monkeypatch.setattr(sessions, "PAGE", 2)
+    monkeypatch.setattr(sessions, "MAX_LOOKED", 2)
+    found: list[Any] = []
+    after, pages = 0, 0
+    while after is not None:
+        read.clear()
+        page = shop.say("sessions", "--after", str(after), "--json").json
+        assert len({stream for stream, _ in read} - {"index", "control"}) <= 2, "so many runs are looked at"
+        assert all(limit is not None and limit <= 2 for stream, limit in read if stream == "index")
+        found, after, pages = found + page["sessions"], page["next_after"], pages + 1
+    assert (found, pages) == (whole["sessions"], 3), "six runs, two at a time"
+    assert "more: contextos sessions --after " in shop.say("sessions").out
+    read.clear()
+    assert [one["request_id"] for one in shop.say("sessions", "--live", "--json").json["sessions"]] == ["req_long_2"]
+    assert first not in {stream for stream, _ in read}, "what the index says has ended is not read"
+
+
+@pytest.mark.parametrize("lines", range(9))
+def test_the_end_of_an_index_is_found_whatever_its_length(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PAGE", 3)
+    store = MemoryStores().tenant("acme")
+    at_once(store.commit(Batch("run_a", shared=((INDEX, draft()),) * lines, wake_at_us=0)))
+
+    async def seen(after: int) -> list[int]:
+        return [line.seq async for line in sessions._newest_first(store, after)]
+
+    assert at_once(seen(0)) == list(range(lines, 0, -1))
+    assert at_once(seen(5)) == [number for number in range(4, 0, -1) if number <= lines]
 
 
 @pytest.mark.requirement("R-SESSION-LIMIT")

@@ -24,13 +24,14 @@ WRITERS = 32
 GROUP = 64
 BODY, SALT = b'{"text":"' + b"x" * 300 + b'"}', b"0123456789abcdef"
 TABLE = (
-    'CREATE TABLE public.raw (tenant text COLLATE "C", run text COLLATE "C", seq bigint, kind text, key text, at_us bigint,'
-    " by text, body_digest text, prev_hash text, hash text, body bytea, salt bytea, v integer,"
+    'CREATE TABLE public.raw (tenant text COLLATE "C", run text COLLATE "C", seq bigint, kind text, key text,'
+    " at_us bigint, by text, body_digest text, prev_hash text, hash text, body bytea, salt bytea, v integer,"
     " PRIMARY KEY (tenant, run, seq))"
 )
 TYPES = ("text", "text", "bigint", "text", "text", "bigint", "text", "text", "text", "text", "bytea", "bytea", "int")
 ROW = f"INSERT INTO public.raw VALUES ({', '.join(f'${n}' for n in range(1, 14))})"
-ROWS = f"INSERT INTO public.raw SELECT * FROM unnest({', '.join(f'${n}::{type_}[]' for n, type_ in enumerate(TYPES, 1))})"
+COLUMNS = ", ".join(f"${number}::{type_}[]" for number, type_ in enumerate(TYPES, 1))
+ROWS = f"INSERT INTO public.raw SELECT * FROM unnest({COLUMNS})"
 
 Append = Callable[[int, Entry], Awaitable[object]]
 

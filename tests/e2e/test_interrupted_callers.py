@@ -17,6 +17,7 @@ from tests.world import TENANT, TestWorld, open_world, request, run
 
 ENOUGH = 64
 """More boundaries than the run has; the tests stop at the first that it does not reach."""
+LATER_US = 7_000_000
 
 
 class Faults:
@@ -40,6 +41,7 @@ def unavailable() -> Unavailable:
 
 async def watched(path: Path, faults: Faults) -> TestWorld:
     world = await open_world(path)
+    world.adapters["adp_payments"] = DownAtFirst(world.adapters["adp_payments"])  # type: ignore[assignment]
     boundaries: Any = faults
     for name, adapter in world.adapters.items():
         world.adapters[name] = WatchedAdapter(adapter, boundaries)
@@ -48,12 +50,29 @@ async def watched(path: Path, faults: Faults) -> TestWorld:
     return world
 
 
-async def patiently(act: Callable[[], Awaitable[Any]]) -> Any:
+async def patiently(world: TestWorld, act: Callable[[], Awaitable[Any]]) -> Any:
     """Do it, and once more after the fault: as a caller who was told to come again, or one who lost patience."""
     try:
         return await act()
     except (Unavailable, asyncio.CancelledError):
+        world.clock.at_us += LATER_US
         return await act()
+
+
+class DownAtFirst:
+    """Payments that are down when they are asked first, so that between two attempts there is a boundary too."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._down = inner, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def call(self, capability: str, args: Any, context: Any) -> Any:
+        if self._down:
+            self._down = False
+            raise Unavailable("adp_payments", "it is down")
+        return await self._inner.call(capability, args, context)
 
 
 async def refunded(world: TestWorld, amount: int) -> None:
@@ -62,10 +81,10 @@ async def refunded(world: TestWorld, amount: int) -> None:
     async def approve() -> Any:
         return await world.approve(view.run_id)
 
-    view = await patiently(lambda: world.invoke(body))
+    view = await patiently(world, lambda: world.invoke(body))
     if view.waiting:
         try:
-            view = await patiently(approve)
+            view = await patiently(world, approve)
         except ApprovalRefused as refused:
             # The answer was durable although nobody said so; whoever asks now drives the run on.
             assert refused.reason == "already_answered"

@@ -86,9 +86,11 @@ class RunJournal:
 
     @property
     def on_tape(self) -> bool:
-        """Whether the next entry comes from the tape."""
-        self._skip_resumed()
-        return self._at < len(self._tape)
+        """Whether the next entry comes from the tape. To look moves nothing, `now_us` least of all.
+
+        That a run was resumed is taken in with the entry that follows it, for there it was written.
+        """
+        return self._past_resumed() < len(self._tape)
 
     @property
     def head(self) -> str:
@@ -148,6 +150,7 @@ class RunJournal:
         rests = bool(wake_at_us) and self.state != "waiting"
         if live is None or not (self._pending or rests):
             return
+        self._skip_resumed()
         letting_go = wake_at_us is not None
         now_us, silence_us = live.clock.now_us(), live.silence_us() if live.silence_us else 0
         until = 0 if letting_go else now_us + live.lease_ttl_us
@@ -230,6 +233,7 @@ class RunJournal:
     def _go_live(self, kind: str) -> None:
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        self._skip_resumed()
         if self._announce:
             self._announce = False
             body = {"request_digest": content_address({}), "answer": {"cause": self._live.cause}}
@@ -252,11 +256,18 @@ class RunJournal:
         self._at += 1
 
     def _next(self) -> Entry:
+        self._skip_resumed()
         return self._tape[self._at]
 
+    def _past_resumed(self) -> int:
+        at = self._at
+        while at < len(self._tape) and self._tape[at].kind == "run.resumed":
+            at += 1
+        return at
+
     def _skip_resumed(self) -> None:
-        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
-            self._take(self._tape[self._at])
+        for entry in self._tape[self._at : self._past_resumed()]:
+            self._take(entry)
 
     def _take(self, entry: Entry) -> Any:
         if entry.body is None:

@@ -24,7 +24,8 @@ MAX_LOOKED: Final = 1000
 def sessions(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
     after: Annotated[
-        int, typer.Option("--after", min=0, help="Go on after this number; sessions are listed newest first.")
+        int,
+        typer.Option("--after", min=0, max=2**62, help="Go on after this number; sessions are listed newest first."),
     ] = 0,
     live: Annotated[bool, typer.Option("--live", help="Only those that have not ended.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
@@ -74,7 +75,8 @@ async def _newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
     """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
     from contextos.contracts.journal import INDEX
 
-    end = after - 1 if after else await _length(store)
+    there = await _length(store)
+    end = min(after - 1, there) if after else there
     while end > 0:
         begin = max(0, end - PAGE)
         for line in reversed(await store.read(INDEX, after=begin, limit=end - begin)):

@@ -117,6 +117,26 @@ def test_the_end_of_an_index_is_found_whatever_its_length(lines: int, monkeypatc
     assert at_once(seen(5)) == [number for number in range(4, 0, -1) if number <= lines]
 
 
+def test_a_number_past_the_end_of_the_index_begins_at_its_end_and_one_that_is_none_is_refused(
+    shop: Any, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.say("invoke", long)
+    reads: list[int] = []
+    real = SqliteStore.read
+
+    async def counted(self: SqliteStore, stream: str, *, after: int = 0, limit: int | None = None) -> Any:
+        reads.append(after)
+        assert len(reads) < 100, "it walks down through numbers that no line has"
+        return await real(self, stream, after=after, limit=limit)
+
+    monkeypatch.setattr(SqliteStore, "read", counted)
+    (listed,) = shop.say("sessions", "--after", str(2**62), "--json").json["sessions"]
+    assert listed["request_id"] == "req_long"
+    refused = shop.say("sessions", "--after", str(10**27))
+    assert refused.code == 2
+    assert "--after" in refused.err
+
+
 @pytest.mark.requirement("R-SESSION-LIMIT")
 def test_a_session_past_the_limit_of_the_settings_ends_exhausted(shop: Any, long: str) -> None:
     settings = shop.path / "contextos.toml"

@@ -169,6 +169,7 @@ def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
 
 async def _tell(witnessing: Witnessing, deployment: Deployment) -> None:
     await witnessing.tell(deployment.tenants())
+    deployment.told()
 
 
 def witness_at(place: str, workspace: Path) -> Witness:

@@ -6,11 +6,11 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
@@ -28,6 +28,7 @@ from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFoun
 from contextos.heartbeats import Heart, is_held
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
+from contextos.latest import keep
 from contextos.outside import Ports
 from contextos.resting import Drive, Resting, RestingLoops
 from contextos.runtime import invoke_agent
@@ -39,13 +40,13 @@ from contextos.trust.policy import PolicySet
 from contextos.trust.seal import open_sealed
 from contextos.views import RunView, view_of
 
-V = TypeVar("V")
-
 MAX_CONFLICTS: Final = 32
 MAX_CATALOGS: Final = 1_024
 """Of so many tenants what was read is kept; any caller may name another."""
 MAX_TENANTS: Final = 65_536
 """Of so many the witness is told: far more than begin a run between two times that it is."""
+TELLS: Final = 10
+"""So often the witness is told of a tenant after it had nothing more to do with this process."""
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
@@ -66,7 +67,7 @@ class Deployment:
     breakers: Breakers | None = None
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
-    _tenants: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _tenants: deque[OrderedDict[str, None]] = field(default_factory=lambda: deque([OrderedDict()], maxlen=TELLS))
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
     _resting: RestingLoops = field(default_factory=RestingLoops)
     _heart: Heart = field(init=False)
@@ -146,12 +147,19 @@ class Deployment:
             self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
             open_envelope=self._open, allow_unsigned=self.allow_unsigned, judge=self._judge,
         )  # fmt: skip
-        _keep(self._tenants, tenant_id, None, MAX_TENANTS)
-        return _keep(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
+        self._note(tenant_id)
+        return keep(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that this deployment has had to do with since it was opened, the latest `MAX_TENANTS` of them."""
-        return tuple(sorted(self._tenants))
+        """The tenants that this deployment has had to do with of late: since the witness was told `TELLS` times."""
+        return tuple(sorted(set().union(*self._tenants)))
+
+    def told(self) -> None:
+        """The witness was told of all `tenants`; those that come to rest are named so often and then no more."""
+        self._tenants.appendleft(OrderedDict())
+
+    def _note(self, tenant_id: str) -> None:
+        keep(self._tenants[0], tenant_id, None, MAX_TENANTS)
 
     def _judge(self, loaded: Loaded) -> None:
         """Whether the rules of what was just pinned compile together. Raises `InvalidArtifact`: the run is refused."""
@@ -210,6 +218,8 @@ class Deployment:
                 continue
             finally:
                 del self._driving[tenant_id, run_id]
+                # Once more: what was driven for long moved its heads only now.
+                self._note(tenant_id)
             if view is not None:
                 return view
             await self.ports.pause(20_000)
@@ -285,15 +295,6 @@ class Deployment:
         if orjson.loads(lease.body)["owner"] == self.ports.owner:
             return False
         return await is_held(store, lease, self.ports.alive, self.ports.clock.now_us())
-
-
-def _keep(table: OrderedDict[str, V], tenant_id: str, value: V, most: int) -> V:
-    """Keep it as the latest; the one that nobody asked for longest leaves. Each step holds for several threads."""
-    table.pop(tenant_id, None)
-    table[tenant_id] = value
-    if len(table) > most:
-        table.popitem(last=False)
-    return value
 
 
 async def due_now(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ Source: shared/design/journal.md; shared/design/architecture.md, "Tenancy".
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,10 +22,13 @@ from typing import Final, NamedTuple
 from contextos.contracts.journal import CONTROL, EPOCH, INDEX, Entry, WitnessedHead, genesis
 from contextos.contracts.ports import Clock, Keys, Store, Stores, Witness
 from contextos.errors import ChainBroken, Integrity, Unavailable
+from contextos.latest import keep
 from contextos.trust.chain import verify_chain
 from contextos.trust.heads import head_payload, is_signed
 
 STREAMS: Final = (INDEX, CONTROL)
+MAX_KNOWN: Final = 16_384
+"""Of so many tenants it is kept what the witness knows, some 2 kB each; of another the witness is asked again."""
 _NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
 
 
@@ -43,6 +47,20 @@ class Restoration(NamedTuple):
 
 
 @dataclass(slots=True)
+class Known:
+    """The furthest head under each name of a tenant's streams, and the epoch in which the witness was asked for it."""
+
+    epoch: bytes | None = None
+    heads: dict[str, WitnessedHead] = field(default_factory=dict)
+
+    def learn(self, head: WitnessedHead) -> None:
+        """Keep the furthest: two who tell at once may put theirs in any order."""
+        before = self.heads.get(head.stream)
+        if before is None or head.seq > before.seq:
+            self.heads[head.stream] = head
+
+
+@dataclass(slots=True)
 class Witnessing:
     """Tells the witness how far the streams of tenants have grown since it was told last."""
 
@@ -50,8 +68,7 @@ class Witnessing:
     witness: Witness
     keys: Keys
     clock: Clock
-    _told: dict[tuple[str, str], WitnessedHead] = field(default_factory=dict)
-    _asked: dict[str, bytes] = field(default_factory=dict)
+    _known: OrderedDict[str, Known] = field(default_factory=OrderedDict)
 
     async def check(self, tenant_id: str) -> None:
         """Whether what was witnessed last of a tenant is still there.
@@ -80,7 +97,8 @@ class Witnessing:
                 failed.append(error)
         if moved:
             await self.witness.put(moved)
-            self._learn(moved)
+            for head in moved:
+                self._of_tenant(head.tenant).learn(head)
         if failed:
             raise min(failed, key=lambda error: isinstance(error, Unavailable))
         return len(moved)
@@ -102,7 +120,7 @@ class Witnessing:
         """Witness that `left` is what a restore left, and say what is gone. Raises `Unavailable`: say it again."""
         if left:
             await self.witness.put(left)
-            self._asked.pop(tenant_id, None)
+            self._of_tenant(tenant_id).epoch = None
         numbers = {_number(head) for head in left}
         return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
 
@@ -118,51 +136,49 @@ class Witnessing:
         kept = min([len(entries), *(seq - 1 for seq in wrong)])
         return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
 
-    def _learn(self, heads: Iterable[WitnessedHead]) -> None:
-        """Keep the furthest head of each stream: two who tell at once may put theirs in any order."""
-        for head in heads:
-            known = self._told.get((head.tenant, head.stream))
-            if known is None or head.seq > known.seq:
-                self._told[head.tenant, head.stream] = head
+    def _of_tenant(self, tenant_id: str) -> Known:
+        """What is kept of a tenant; who was not asked about for longest is forgotten."""
+        return keep(self._known, tenant_id, self._known.get(tenant_id) or Known(), MAX_KNOWN)
 
     async def _moved(self, tenant_id: str) -> list[WitnessedHead]:
         """Heads that the witness does not know yet, once what it knows is seen to stand."""
-        store = self.stores.tenant(tenant_id)
+        store, known = self.stores.tenant(tenant_id), self._of_tenant(tenant_id)
         found = await store.scan(EPOCH[0], key=EPOCH[1])
         epoch = found[0].body if found else b""
-        if self._asked.get(tenant_id) != epoch:
-            return await self._asked_anew(store, tenant_id, epoch)
+        if known.epoch != epoch:
+            return await self._asked_anew(store, tenant_id, known, epoch)
         try:
-            return await self._grown_since(store, tenant_id)
+            return await self._grown_since(store, tenant_id, known)
         except ChainBroken as broken:
             # A restore may have been said in between, and only the witness knows.
             try:
-                return await self._asked_anew(store, tenant_id, epoch)
+                return await self._asked_anew(store, tenant_id, known, epoch)
             except Unavailable:
                 raise broken from None
 
-    async def _asked_anew(self, store: Store, tenant_id: str, epoch: bytes) -> list[WitnessedHead]:
+    async def _asked_anew(self, store: Store, tenant_id: str, known: Known, epoch: bytes) -> list[WitnessedHead]:
         heads = await self.witness.heads(tenant_id)
-        before = max(map(_number, self._told_of(tenant_id)), default=0)
-        self._learn(heads)
-        moved = await self._grown_since(store, tenant_id)
+        before = max(map(_number, known.heads.values()), default=0)
+        for head in heads:
+            known.learn(head)
+        moved = await self._grown_since(store, tenant_id, known)
         # An epoch is on record before the witness is told of it: until it was, it is asked each time.
-        if tenant_id not in self._asked or not heads or max(map(_number, heads)) > before:
-            self._asked[tenant_id] = epoch
+        if known.epoch is None or not heads or max(map(_number, heads)) > before:
+            known.epoch = epoch
         return moved
 
-    def _told_of(self, tenant_id: str) -> list[WitnessedHead]:
-        return [one for (tenant, _), one in self._told.items() if tenant == tenant_id]
-
-    async def _grown_since(self, store: Store, tenant_id: str) -> list[WitnessedHead]:
+    async def _grown_since(self, store: Store, tenant_id: str, known: Known) -> list[WitnessedHead]:
         names = {stream: stream for stream in STREAMS}
-        for head in sorted(self._told_of(tenant_id), key=_number):
+        for head in sorted(known.heads.values(), key=_number):
             names[_of(head)[0]] = head.stream
-        moved = [await self._grown(store, tenant_id, stream, name) for stream, name in names.items()]
+        moved = [
+            await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
+        ]
         return [head for head in moved if head]
 
-    async def _grown(self, store: Store, tenant_id: str, stream: str, name: str) -> WitnessedHead | None:
-        told = self._told.get((tenant_id, name))
+    async def _grown(
+        self, store: Store, tenant_id: str, stream: str, name: str, told: WitnessedHead | None
+    ) -> WitnessedHead | None:  # fmt: skip
         if told:
             _must_be_ours(told, self.keys)
         if told is None or told.seq == 0:

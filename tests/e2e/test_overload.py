@@ -11,6 +11,7 @@ import json
 import os
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from contextos import audit, deployment
+from contextos.app import _tell
 from contextos.contracts.codec import canonical
 from contextos.contracts.journal import INDEX
 from contextos.contracts.pressure import Pressure
@@ -26,7 +28,9 @@ from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.gate import Gate
 from contextos.errors import Overloaded, Unavailable
 from contextos.store.clock import SystemClock
+from contextos.store.witness import FileWitness
 from contextos.trust.seal import seal
+from contextos.witnessing import Witnessing
 from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 
 QUIET = "tenant_quiet"
@@ -185,6 +189,39 @@ def test_runs_of_invented_tenants_take_no_memory_and_no_tenant_that_works_is_for
         assert (TENANT in world.deployment.tenants(), len(world.deployment.tenants())) == (True, 16)
         assert (await world.invoke(asked(QUIET, 1))).state == "completed", "what was forgotten is read again"
         assert QUIET in world.deployment.tenants()
+
+    run(act())
+
+
+def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        world, _ = await opened(tmp_path, "memory")
+        told: list[tuple[str, ...]] = []
+
+        class Noted(Witnessing):
+            async def tell(self, tenants: Iterable[str]) -> int:
+                told.append(tuple(tenants))
+                return await super().tell(told[-1])
+
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        telling = Noted(world.stores, witness, world.keys, world.clock)
+        for number in range(20):
+            assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
+        for number in range(deployment.TELLS + 1):
+            assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
+            await _tell(telling, world.deployment)
+        assert told[deployment.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
+        assert told[deployment.TELLS] == (TENANT,)
+        assert (await world.invoke(asked("invented_7", 2))).state == "refused"
+        monkeypatch.setattr(witness, "path", tmp_path)
+        for _ in range(2 * deployment.TELLS):
+            with pytest.raises(Unavailable):
+                await _tell(telling, world.deployment)
+        monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")
+        await _tell(telling, world.deployment)
+        assert [one.seq for one in await witness.heads("invented_7")] == [2, 4], "no name is lost while nobody hears it"
 
     run(act())
 

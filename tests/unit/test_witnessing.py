@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from contextos import audit
+from contextos import audit, witnessing
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, WitnessedHead, genesis, link
 from contextos.errors import ChainBroken, Integrity, Unavailable
 from contextos.store.memory import MemoryStores
@@ -213,6 +213,30 @@ def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> 
         with pytest.raises(ChainBroken, match="of `a`"):
             await told.tell(["a", "b"])
         assert [one.seq for one in await witness.heads("b")] == [1, 2]
+
+    asyncio.run(go())
+
+
+def test_tenants_that_were_told_of_long_ago_are_forgotten_and_their_cuts_are_found_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witnessing, "MAX_KNOWN", 4)
+
+    async def go() -> None:
+        stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
+        witness = FileWitness(tmp_path / "witness.jsonl")
+        told = Witnessing(stores, witness, keys, clock)
+        tenants = [f"t{number}" for number in range(12)]
+        for tenant in tenants:
+            await published(stores, tenant)
+        assert await told.tell(tenants) == 12
+        assert len(told._known) == 4
+        assert await told.tell(tenants) == 0, "what was forgotten is asked of the witness, not told twice"
+        await published(stores, "t0")
+        assert await told.tell(tenants) == 1
+        stores.tenant("t1")._kept.streams.clear()
+        with pytest.raises(ChainBroken, match="of `t1`"):
+            await told.tell(tenants)
 
     asyncio.run(go())
 

@@ -34,6 +34,8 @@ WHOLE_TIMEOUT_S: Final = 30.0
 MAX_OBJECT_BYTES: Final = 4096
 MAX_OBJECTS: Final = 1 << 40
 MAX_RACES: Final = 64
+MAX_ENDS: Final = 65_536
+"""Of so many streams it is kept where they end; any caller may name another tenant."""
 MAX_AT_ONCE: Final = 8
 
 _MADE: Final = (200, 201, 204)
@@ -119,6 +121,8 @@ class HttpWitness:
         self, client: httpx.AsyncClient, tenant_id: str, stream: str
     ) -> tuple[int, WitnessedHead | None]:  # fmt: skip
         """The last object of a stream: doubling until one is not there, then halving between. 0 while there is none."""
+        if len(self._ends) >= MAX_ENDS:
+            self._ends.clear()
         known = self._ends.get((tenant_id, stream), 0)
         at, last = known or 1, await self._get(client, tenant_id, stream, known or 1)
         if last is None:

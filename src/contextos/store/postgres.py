@@ -42,6 +42,8 @@ PAGE_ENTRIES: Final = 1000
 MAX_BATCH_BYTES: Final = 256 << 20
 # Each is locked by its name, and the server has room for some thousand locks.
 MAX_BATCH_WRITES: Final = 1000
+# Of so many tenants it is kept that they are here; any caller may name another.
+MAX_HERE: Final = 65_536
 _MAX_INT: Final = 2**63 - 1
 
 _READ: Final = (
@@ -169,6 +171,8 @@ class PostgresStores:
         async with connections.transaction(tenant) as connection:
             here = await is_here(connection, tenant, place)
         if here and place == self._place:
+            if len(self._here) >= MAX_HERE:
+                self._here.clear()
             self._here.add(tenant)
         return here
 

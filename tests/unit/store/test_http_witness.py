@@ -15,6 +15,7 @@ from contextos.contracts.codec import canonical
 from contextos.contracts.journal import INDEX
 from contextos.errors import Integrity, InvalidSettings, Unavailable
 from contextos.settings import check_witness
+from contextos.store import http_witness
 from contextos.store.http_witness import MAX_OBJECT_BYTES, HttpWitness
 from contextos.witnessing import reach
 from tests.sink import Answer, Sink, sink
@@ -46,6 +47,23 @@ def heads(served: Sink, **limits: float) -> object:
 
 def gives(status: int, body: bytes = b"", **headers: str) -> Answer:
     return status, body, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def test_heads_of_many_tenants_take_no_memory_and_what_was_forgotten_is_found_again(
+    served: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_witness, "MAX_ENDS", 4)
+
+    async def go() -> None:
+        witness = HttpWitness(served.url)
+        for number in range(9):
+            await witness.put([head(seq, tenant=f"t{number}") for seq in (1, 2, 3)])
+        assert len(witness._ends) <= 4
+        assert [list(await witness.heads(f"t{number}"))[-1].seq for number in range(9)] == [3] * 9
+        await witness.put([head(4, tenant="t0")])
+        assert list(await witness.heads("t0"))[-1].seq == 4
+
+    asyncio.run(go())
 
 
 PROMISES = gzip.compress(canonical(head(1)._asdict()))

@@ -75,6 +75,28 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
     asyncio.run(go())
 
 
+def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_at_again(
+    database: Database, moves: Move, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "MAX_HERE", 4)
+
+    async def go() -> None:
+        stores = PostgresStores(database.app)
+        for number in range(9):
+            await stores.tenant(f"t{number}").commit(line("before"))
+            assert len(stores._here) <= 4
+        await stores.tenant("t0").commit(line("again"))
+        await stores.aclose()
+        moves("elsewhere")
+        stores = PostgresStores(database.app)
+        for number in range(9):
+            with pytest.raises(StoreRestored):
+                await stores.tenant(f"t{number}").commit(line("refused"))
+        await stores.aclose()
+
+    asyncio.run(go())
+
+
 @pytest.mark.requirement("J-ELSEWHERE")
 def test_the_graph_and_what_was_journalled_stay_as_they_are_until_the_restore_was_said(
     database: Database, moves: Move

@@ -138,7 +138,7 @@ class Witnessing:
 
     def _of_tenant(self, tenant_id: str) -> Known:
         """What is kept of a tenant; who was not asked about for longest is forgotten."""
-        return keep(self._known, tenant_id, self._known.get(tenant_id) or Known(), MAX_KNOWN)
+        return keep(self._known, tenant_id, Known(), MAX_KNOWN)
 
     async def _moved(self, tenant_id: str) -> list[WitnessedHead]:
         """Heads that the witness does not know yet, once what it knows is seen to stand."""

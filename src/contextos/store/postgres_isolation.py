@@ -35,7 +35,7 @@ WITH held AS (
 ), sound AS (
   SELECT name, policy FROM policy WHERE opens AND (
     (policy = 'tenant' AND cmd = 'ALL' AND roles = ARRAY['public'::name] AND qual = $1 AND checked = $1)
-    OR (policy = 'sweep' AND name = 'runs' AND cmd = 'SELECT'
+    OR (policy = 'sweep' AND name = 'runs' AND cmd = 'SELECT' AND qual = 'wake_at_us<>0'
         AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
 )
 SELECT string_agg(what, ', ' ORDER BY what) FROM (

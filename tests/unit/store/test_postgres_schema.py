@@ -136,6 +136,8 @@ def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Data
         ("DROP POLICY sweep ON contextos.runs", "policy `sweep` of `runs`"),
         ("ALTER POLICY sweep ON contextos.runs TO contextos_app", "policy `sweep` of `runs`"),
         ("ALTER POLICY sweep ON contextos.runs TO PUBLIC", "policy `sweep` of `runs`"),
+        ("ALTER POLICY sweep ON contextos.runs USING (false)", "policy `sweep` of `runs`"),
+        ("ALTER POLICY sweep ON contextos.runs USING (wake_at_us > 0)", "policy `sweep` of `runs`"),
         (f"ALTER FUNCTION contextos.due OWNER TO {LOGIN}", "function `due`"),
         ("ALTER FUNCTION contextos.due SECURITY INVOKER", "function `due`"),
         ("ALTER FUNCTION contextos.due RESET search_path", "function `due`"),

@@ -45,6 +45,7 @@ _LACKING: Final = (
     "    WHERE space.nspname = 'contextos' AND proname = name AND has_function_privilege(made.oid, 'EXECUTE'))"
     ") AS lacking (what)"
 )
+_SWEEP: Final = "ALTER POLICY sweep ON contextos.runs TO CURRENT_USER"
 _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 _MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
@@ -87,7 +88,10 @@ async def check_schema(url: str) -> str:
         changed = await connection.fetchval(UNGUARDED, MINE)
         if changed:
             said = f"what keeps its tenants apart is not as `contextos migrate` made it: {changed}"
-            raise unusable(url, said, "let its owner put that back, or restore the database")
+            mend = "let its owner put that back, or restore the database"
+            # Who takes over what another role made, or restores it as another, changes every owner but this policy's.
+            mend += f"; after a change of owner the new one runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
+            raise unusable(url, said, mend)
         return place
     except FAULTS as fault:
         raise refusal(url, fault) from fault

@@ -205,6 +205,27 @@ def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres
         postgres.execute("DROP ROLE contextos_test_owner")
 
 
+def test_after_a_change_of_owner_the_refusal_names_the_one_statement_that_is_missing(postgres: Server) -> None:
+    for role in ("old", "new"):
+        postgres.execute(f"DROP ROLE IF EXISTS contextos_test_{role}")
+        postgres.execute(f"CREATE ROLE contextos_test_{role} LOGIN PASSWORD '{PASSWORD}'")
+    postgres.execute("DROP DATABASE IF EXISTS contextos_test_passed_on")
+    postgres.execute("CREATE DATABASE contextos_test_passed_on OWNER contextos_test_old")
+    passed_on = Database(postgres, "contextos_test_passed_on")
+    app = passed_on.app
+    try:
+        awaited(migrate(postgres.named(passed_on.name, "contextos_test_old")))
+        passed_on.execute("REASSIGN OWNED BY contextos_test_old TO contextos_test_new")
+        statement = str(refusal(app)).split("`")[-2]
+        assert statement.startswith("ALTER POLICY sweep ")
+        passed_on.execute(statement, postgres.named(passed_on.name, "contextos_test_new"))
+        assert awaited(check_schema(app))
+    finally:
+        passed_on.drop()
+        for role in ("old", "new"):
+            postgres.execute(f"DROP ROLE contextos_test_{role}")
+
+
 def test_missing_rights_are_one_sentence(database: Database, empty: Database) -> None:
     with pytest.raises(InvalidSettings, match="its role lacks a right"):
         awaited(migrate(empty.app))

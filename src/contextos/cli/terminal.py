@@ -12,6 +12,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
@@ -75,9 +76,10 @@ def folded(first: str, text: str) -> Iterator[str]:
 
 
 def remark(text: str) -> None:
-    """A line beside the result, for people: on stderr."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """A line beside the result, for people: on stderr. Nobody may read it any more, and the work goes on."""
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def fail(error: ContextOSError, *, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -34,11 +35,15 @@ class Failing:
         self._seen: dict[Run, tuple[int, int]] = {}
 
     def report(self, run: Run, fault: BaseException) -> None:
-        """Keep a failure and say it, once for as long as it stays the same."""
+        """Keep a failure and say it, once for as long as it stays the same.
+
+        It is said from the event loop: who fails at hearing it stops no beat, sweep or drive, and the loop's handler
+        of exceptions is told.
+        """
         known = self.failures.pop(run, None)
         _keep(self.failures, run, fault)
         if self._on_failure is not None and (known is None or repr(known) != repr(fault)):
-            self._on_failure(*run, fault)
+            asyncio.get_running_loop().call_soon(self._on_failure, *run, fault)
 
     def forget(self, run: Run) -> None:
         """It went well, or is to be tried again from the start."""

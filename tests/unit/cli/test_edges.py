@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contextos.cli import COMMANDS, requests
-from contextos.cli.terminal import EXIT_CODES, Heading, colourful, compact, folded
+from contextos.cli.terminal import EXIT_CODES, Heading, colourful, compact, folded, remark
 
 WRONG = [
     (["nosuch"], "usage"),
@@ -210,3 +211,14 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
     ]
     assert list(COMMANDS) == expected
     assert all((command.__doc__ or "").strip().endswith(".") for command, _ in COMMANDS.values())
+
+
+def test_a_remark_that_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", encoding="utf-8", buffering=1) as broken:
+        monkeypatch.setattr(sys, "stderr", broken)
+        remark("the heartbeat: it is away")
+        remark("once more")
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), write)

@@ -653,6 +653,46 @@ def test_an_engine_beats_before_it_drives_and_a_beat_that_fails_holds_up_neither
 
 
 @pytest.mark.requirement("R-HEARTBEAT")
+def test_who_fails_at_hearing_of_a_failure_stops_no_beat_no_sweep_and_no_drive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        beats: list[int] = []
+        shown: list[BaseException] = []
+        honest = world.stores.due
+        fault = BrokenPipeError("nobody reads stderr any more")
+
+        async def due(before_us: int, **page: int) -> AsyncIterator[tuple[str, str]]:
+            if len(beats) < 3:
+                raise Unavailable("store", "it is away", retry_after_ms=0)
+            async for run in honest(before_us, **page):
+                yield run
+
+        async def beat() -> None:
+            beats.append(1)
+            if len(beats) < 3:
+                raise Unavailable("store", "it is away")
+
+        def say(*_: object) -> None:
+            raise fault
+
+        monkeypatch.setattr(world.stores, "due", due)
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: shown.append(told["exception"]))
+        for run in ("run_1", "run_2"):
+            await world.wake(run)
+        world.script["run_1"] = [Integrity("it is another"), ENDED]
+        engine = LocalEngine(world.advance, world.stores, world.clock, beat=beat, limits=LIMITS, on_failure=say)
+        await engine.start()
+        await until(lambda: sorted(world.drives) == ["run_1", "run_1", "run_2"])
+        seen = len(beats)
+        await until(lambda: len(beats) > seen + 2)
+        await engine.stop()
+        assert shown == [fault] * 3, "a beat, a sweep and a drive could not be said, and that is not hidden"
+
+    play(scenario)
+
+
+@pytest.mark.requirement("R-HEARTBEAT")
 def test_an_engine_beats_while_a_sweep_hangs_and_not_after_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         beats: list[int] = []

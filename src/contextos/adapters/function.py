@@ -107,13 +107,14 @@ class FunctionAdapter:
 
         running = self._threads.submit(context.tenant_id, in_time)
         if running is None:
-            raise Overloaded(self._definition.adapter_id, "too many calls of this tenant wait for its threads")
+            why = "too many calls of this tenant wait for its threads, or it is closed"
+            raise Overloaded(self._definition.adapter_id, why)
         waiting = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
-        if done:
+        if done and not waiting.cancelled():
             return waiting.result()
         if running.cancel():
-            raise Overloaded(self._definition.adapter_id, "all its threads are taken")
+            raise Overloaded(self._definition.adapter_id, "all its threads are taken, or it is closed")
         caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
 

@@ -9,8 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-Job = tuple[Future[Any], Callable[[], Any]]
-
 
 class Threads:
     """At most `count` functions run at once, and of one tenant half of them; `queue_limit` more of each tenant wait.
@@ -24,11 +22,17 @@ class Threads:
         self._lock = threading.Lock()
         self._waiting: dict[str, dict[Future[Any], Callable[[], Any]]] = {}
         self._running: Counter[str] = Counter()
+        self._closed = False
 
     def submit(self, tenant_id: str, function: Callable[[], Any]) -> Future[Any] | None:
-        """Run it when it is its turn, unless its future is cancelled before; None: too many of this tenant wait."""
+        """Run it when it is its turn, unless its future is cancelled before.
+
+        None: too many of this tenant wait, or all is closed; it is not run.
+        """
         future: Future[Any] = Future()
         with self._lock:
+            if self._closed:
+                return None
             if self._running[tenant_id] >= self._share and len(self._waiting.get(tenant_id, ())) >= self._queue_limit:
                 return None
             self._waiting.setdefault(tenant_id, {})[future] = function
@@ -39,6 +43,7 @@ class Threads:
     def close(self) -> None:
         """Start nothing more; what runs is not waited for."""
         with self._lock:
+            self._closed = True
             waiting = [future for line in self._waiting.values() for future in line]
         for future in waiting:
             future.cancel()
@@ -46,18 +51,19 @@ class Threads:
 
     def _pump(self, tenant_id: str) -> None:
         # A tenant has no more than its share in the pool's own queue, so that the others come between.
-        while (job := self._next(tenant_id)) is not None:
-            running = self._pool.submit(_run, *job)
-            running.add_done_callback(partial(self._done, tenant_id, job[0]))
+        while (started := self._start_next(tenant_id)) is not None:
+            future, running = started
+            running.add_done_callback(partial(self._done, tenant_id, future))
 
-    def _next(self, tenant_id: str) -> Job | None:
+    def _start_next(self, tenant_id: str) -> tuple[Future[Any], Future[Any]] | None:
         with self._lock:
             line = self._waiting.get(tenant_id)
-            if not line or self._running[tenant_id] >= self._share:
+            if self._closed or not line or self._running[tenant_id] >= self._share:
                 return None
             self._running[tenant_id] += 1
             future = next(iter(line))
-            return future, line.pop(future)
+            # Under the lock, for a pool that was closed in between takes nothing and says so.
+            return future, self._pool.submit(_run, future, line.pop(future))
 
     def _done(self, tenant_id: str, future: Future[Any], ran: Future[Any]) -> None:
         with self._lock:

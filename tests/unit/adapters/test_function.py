@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.adapters.function import BusinessError, FunctionAdapter
+from contextos.adapters.threads import Threads
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import InvalidSettings, LostReply, Overloaded, Unavailable
 
@@ -334,7 +335,7 @@ def test_a_call_that_waits_when_the_adapter_is_closed_is_not_made() -> None:
         made.close()
         go.set()
         done = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(one) is AdapterReply for one in done] == [True, False]
+        assert [type(one) for one in done] == [AdapterReply, Overloaded]
 
     asyncio.run(both())
     assert sent == [0]
@@ -416,8 +417,26 @@ def test_the_description_is_one_object() -> None:
     assert made.describe() is made.describe()
 
 
-def test_a_closed_adapter_takes_no_calls() -> None:
-    made = adapter(act=lambda args, context: {})
+def test_a_closed_adapter_takes_no_calls_and_says_that_none_was_made() -> None:
+    sent: list[int] = []
+    made = adapter(act=lambda args, context: sent.append(1) or {}, queue_limit=1)
     made.close()
-    with pytest.raises(LostReply):
+    for _ in range(20):
+        with pytest.raises(Overloaded):
+            call(made, "act")
+    assert not sent
+
+
+def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    made = adapter(act=lambda args, context: sent.append(1) or {})
+    pump = Threads._pump
+
+    def late(threads: Threads, tenant_id: str) -> None:
+        threads.close()
+        pump(threads, tenant_id)
+
+    monkeypatch.setattr(Threads, "_pump", late)
+    with pytest.raises(Overloaded):
         call(made, "act")
+    assert not sent

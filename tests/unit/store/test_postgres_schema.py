@@ -157,6 +157,13 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
 
 
+def test_a_function_that_takes_other_arguments_is_none_of_those_that_a_run_needs(database: Database) -> None:
+    database.execute("ALTER FUNCTION contextos.signed_heads RENAME TO before")
+    database.execute("CREATE FUNCTION contextos.signed_heads(text) RETURNS text LANGUAGE sql AS 'SELECT $1'")
+    database.execute("GRANT EXECUTE ON FUNCTION contextos.signed_heads TO contextos_app")
+    assert "its role lacks a right: EXECUTE on `signed_heads`" in str(refusal(database.app))
+
+
 def test_who_owns_the_schema_is_above_row_level_security(database: Database) -> None:
     database.execute(f"ALTER SCHEMA contextos OWNER TO {LOGIN}")
     assert "may pass row-level security" in str(refusal(database.app))

@@ -16,6 +16,12 @@ _STORE: Final = (
     "CREATE TABLE IF NOT EXISTS {}.contextos_store"
     " (one boolean PRIMARY KEY DEFAULT true CHECK (one), store text NOT NULL)"
 )
+_STRAYED: Final = (
+    "SELECT pg_get_userbyid(nspowner) FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace"
+    " WHERE nspname = %s AND relname = 'contextos_store' AND relowner <> nspowner"
+    " AND pg_has_role(relowner, 'MEMBER') AND pg_has_role(nspowner, 'MEMBER')"
+)
+_PASS_ON: Final = "ALTER TABLE {}.contextos_store OWNER TO {}"
 _CLAIM: Final = "INSERT INTO {}.contextos_store (store) VALUES (%s) ON CONFLICT (one) DO NOTHING"
 _CLAIMED: Final = "SELECT store FROM {}.contextos_store"
 FOR_ITS_OWNER: Final = "name the role that owns the database with `--queue-url`"
@@ -134,6 +140,9 @@ def migrate(url: str, role: str | None, *, schema: str = "dbos", timeout_s: int 
         DBOS.migrate(reached, schema=schema, application_role=role)
         with psycopg.connect(reached) as connection:
             connection.execute(sql.SQL(_STORE).format(sql.Identifier(schema)))
+            # A superuser made it who stood in once, and then the owner could not give its rights away.
+            for (owner,) in connection.execute(_STRAYED, (schema,)).fetchall():
+                connection.execute(sql.SQL(_PASS_ON).format(sql.Identifier(schema), sql.Identifier(owner)))
     except (sa.exc.SQLAlchemyError, error.DBOSException, psycopg.Error) as fault:
         raise refusal(fault, reached, no_rights=FOR_ITS_OWNER) from fault
     return role

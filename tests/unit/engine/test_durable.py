@@ -19,7 +19,7 @@ from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
 from contextos.letters import DeadLetter, dead_letters, retry
 from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStores
-from tests.postgres import LOGIN, Database, Server
+from tests.postgres import LOGIN, PASSWORD, Database, Server
 
 ENDED = Advance("completed", None)
 QUEUE = QueueLimits(polling_interval_ms=5, dead_after_ms=2000)
@@ -623,6 +623,24 @@ def test_a_role_without_rights_works_once_the_owner_migrated_for_it(queue: Datab
         assert not world.reported
 
     play(queue.app, scenario)
+
+
+def test_a_queue_that_a_superuser_migrated_once_stays_its_owners(postgres: Server) -> None:
+    role = "contextos_test_queue_owner"
+    postgres.execute(f"DROP ROLE IF EXISTS {role}")
+    postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+    made = Database(postgres, "contextos_test_owned_queue")
+    postgres.execute(f"CREATE DATABASE {made.name} OWNER {role}")
+    owner = postgres.named(made.name, role)
+    try:
+        migrate(owner, LOGIN)
+        made.execute("DROP TABLE dbos.contextos_store")  # as one of before had none
+        migrate(made.owner, LOGIN)
+        assert migrate(owner, LOGIN) == LOGIN
+        assert made.execute("SELECT store FROM dbos.contextos_store", made.app) == []
+    finally:
+        made.drop()
+        postgres.execute(f"DROP ROLE {role}")
 
 
 def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None:

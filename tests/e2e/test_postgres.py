@@ -104,6 +104,7 @@ def test_what_the_databases_owner_deletes_is_named_against_the_witness(
     run(go())
     database.execute("ALTER TABLE contextos.journal DISABLE TRIGGER ALL")
     database.execute(statements[what].format("journal"))
+    database.execute("ALTER TABLE contextos.journal ENABLE TRIGGER ALL")
 
     async def look() -> None:
         world = await open_world(tmp_path, stores=database.app)

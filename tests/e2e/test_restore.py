@@ -140,6 +140,7 @@ def on_postgresql(path: Path, server: Server, kept_in: Callable[[str], None]) ->
         again.execute("ALTER TABLE contextos.journal DISABLE TRIGGER ALL")
         again.execute("CREATE TABLE whole AS SELECT * FROM contextos.journal")
         again.execute(f"DELETE FROM contextos.journal WHERE {where.format('contextos.journal')}")
+        again.execute("ALTER TABLE contextos.journal ENABLE TRIGGER ALL")
 
         def put_back() -> None:
             again.execute("INSERT INTO contextos.journal SELECT * FROM whole ON CONFLICT DO NOTHING")

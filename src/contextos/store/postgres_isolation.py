@@ -1,7 +1,8 @@
-"""What in a database keeps tenants apart, read from its catalogue: row-level security, its policies, and who owns them.
+"""What in a database keeps tenants apart and the journal whole, read from its catalogue.
 
-Grants are checked with the rest of the schema; here is what an owner or superuser may have changed since it was made,
-and what then would show one tenant's rows to another, or hide from the sweep what is due.
+Rights that a run needs are checked with the rest of the schema; here is what an owner or superuser may have changed
+since it was made, and what then would show one tenant's rows to another, hide from the sweep what is due, or let the
+application's role change what it only appends: row-level security, policies, owners, triggers, and rights too many.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ ABOVE: Final = (
 MINE: Final = "tenant=NULLIFcurrent_setting'contextos.tenant',true,''"
 UNGUARDED: Final = """
 WITH held AS (
-  SELECT name, relation.relrowsecurity AND relation.relforcerowsecurity AS forced, relation.relowner AS owner
+  SELECT name, relation.oid AS id, relation.relowner AS owner,
+    relation.relrowsecurity AND relation.relforcerowsecurity AS forced
   FROM unnest(ARRAY['journal', 'heads', 'documents', 'runs', 'graph_commits', 'nodes', 'edges']) AS name
   JOIN pg_class AS relation ON relation.relname = name
   JOIN pg_namespace AS space ON space.oid = relation.relnamespace AND space.nspname = 'contextos'
@@ -48,5 +50,13 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
     JOIN pg_namespace AS space ON space.oid = made.pronamespace AND space.nspname = 'contextos'
     WHERE made.proowner <> (SELECT owner FROM swept) OR made.prosecdef <> (made.proname = 'due')
       OR (made.prosecdef AND NOT coalesce(made.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false))
+  UNION ALL SELECT format('trigger `%s` of `%s`', wanted, name) FROM (VALUES
+    ('keeps', 'journal'), ('keeps', 'heads'), ('keeps', 'nodes'), ('keeps', 'edges'), ('stands', 'heads'),
+    ('stands', 'nodes'), ('erases_only', 'journal'), ('ends_only', 'edges')) AS kept (wanted, name)
+    JOIN held USING (name)
+    WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = held.id AND tgname = wanted AND tgenabled IN ('O', 'A'))
+  UNION ALL SELECT format('right to %s `%s`', surplus, name) FROM held
+    CROSS JOIN unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS surplus
+    WHERE has_table_privilege(id, surplus)
 ) AS changed (what)
 """

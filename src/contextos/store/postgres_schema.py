@@ -60,8 +60,8 @@ async def check_schema(url: str) -> str:
     """Check that a store can run on the database at `url` as the role that `url` names; return where it stands.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
-    a role that may not use the schema, a role that may pass row-level security, and a schema in which that security,
-    a policy or an owner is not as it was made.
+    a role that may not use the schema or may do more in it than append, a role that may pass row-level security, and a
+    schema in which that security, a policy, a trigger or an owner is not as it was made.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
@@ -93,11 +93,11 @@ async def check_schema(url: str) -> str:
             )
         changed = await connection.fetchval(UNGUARDED, MINE)
         if changed:
-            said = f"what keeps its tenants apart is not as `contextos migrate` made it: {changed}"
+            said = "what keeps its tenants apart and its journal whole is not as `contextos migrate` made it"
             mend = "let its owner put that back, or restore the database"
             # Who takes over what another role made, or restores it as another, changes every owner but this policy's.
             mend += f"; after a change of owner the new one runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
-            raise unusable(url, said, mend)
+            raise unusable(url, f"{said}: {changed}", mend)
         return place
     except FAULTS as fault:
         raise refusal(url, fault) from fault

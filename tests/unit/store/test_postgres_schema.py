@@ -144,6 +144,13 @@ def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Data
         ("ALTER FUNCTION contextos.read_stream SECURITY DEFINER", "function `read_stream`"),
         ("ALTER TABLE contextos.runs OWNER TO contextos_test_other", "function `due`"),
         ("ALTER TABLE contextos.journal OWNER TO contextos_test_other", "owner of `journal`"),
+        ("ALTER TABLE contextos.journal DISABLE TRIGGER erases_only", "trigger `erases_only` of `journal`"),
+        ("ALTER TABLE contextos.nodes DISABLE TRIGGER ALL", "trigger `stands` of `nodes`"),
+        ("ALTER TABLE contextos.heads ENABLE REPLICA TRIGGER keeps", "trigger `keeps` of `heads`"),
+        ("DROP TRIGGER ends_only ON contextos.edges", "trigger `ends_only` of `edges`"),
+        ("GRANT DELETE ON contextos.documents TO contextos_app", "right to DELETE `documents`"),
+        (f"GRANT ALL ON contextos.journal TO {LOGIN}", "right to UPDATE `journal`"),
+        ("GRANT TRUNCATE ON contextos.runs TO PUBLIC", "right to TRUNCATE `runs`"),
     ],
 )
 def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
@@ -153,7 +160,7 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     database.execute(done)
     refused = refusal(database.app)
     assert isinstance(refused, InvalidSettings)
-    said, mend = "what keeps its tenants apart is not as `contextos migrate` made it: ", "; let its owner put that back"
+    said, mend = " and its journal whole is not as `contextos migrate` made it: ", "; let its owner put that back"
     assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
 
 

@@ -9,13 +9,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
-.PHONY: demo test check simulate bench docs soak lock clean
+.PHONY: demo test agentspec check simulate bench docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
 	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 2 --dist worksteal
+
+# Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
+agentspec: .venv-agentspec/locked
+	PYTHONPATH=src .venv-agentspec/bin/python -m pytest -q tests/agentspec tests/docs/test_code_blocks.py \
+		-k "agentspec or agents.md"
 
 check: .venv/installed
 	$(BIN)/ruff check .
@@ -43,9 +48,10 @@ soak: .venv/installed
 lock: .venv/installed
 	$(LOCK) --upgrade --output-file requirements/runtime.txt
 	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
 
 clean:
-	rm -rf .venv site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-agentspec site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.
@@ -53,6 +59,11 @@ clean:
 	$(PYTHON) -c 'import sys; sys.exit("python 3.11 or newer is needed; run make with PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv --clear .venv
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv-agentspec/locked: requirements/agentspec.txt
+	$(PYTHON) -m venv --clear .venv-agentspec
+	.venv-agentspec/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r $<
 	@touch $@
 
 .venv/installed: .venv/locked pyproject.toml

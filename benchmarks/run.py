@@ -19,7 +19,7 @@ from benchmarks.bars import MARKS, WIDTH  # noqa: E402
 
 BENCHMARKS = (
     "policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload", "postgres",
-    "waiting",
+    "waiting", "slots",
 )  # fmt: skip
 
 

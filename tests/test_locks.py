@@ -46,6 +46,13 @@ def test_every_declared_dependency_is_locked() -> None:
     assert asked(project["dependency-groups"]["dev"]) <= dev.keys()
 
 
+def test_the_environment_of_agents_is_locked() -> None:
+    """It is a lock of its own: WayFlow excludes versions that the other one pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["agentspec"]]
+    assert asked([*wanted, *project["dependency-groups"]["agentspec"]]) <= locked("agentspec.txt").keys()
+
+
 def test_what_is_tested_is_what_is_shipped() -> None:
     dev = locked("dev.txt")
     assert {name: dev.get(name) for name in locked("runtime.txt")} == locked("runtime.txt")

@@ -24,6 +24,7 @@ from contextos.control.artifacts import PACK_TYPE
 from contextos.deployment import Deployment, Ports
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.seams import Limits
+from contextos.slots.steps import ArtifactSlots
 from contextos.store.clock import SystemClock
 from contextos.store.memory import MemoryStores
 from contextos.store.sqlite import SqliteStores
@@ -207,6 +208,7 @@ async def open_world(
         stores=kept, graph=kept.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
         directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(),
         pause=pause, owner=owner.id, alive=owner.alive,
+        slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), clock),
     )  # fmt: skip
     deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)

@@ -15,7 +15,7 @@ from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
 from contextos.contracts.ids import CEID
 from contextos.contracts.journal import SEMANTICS
-from contextos.contracts.plan import Subject, TaskTemplate
+from contextos.contracts.plan import Plan, Subject, TaskTemplate
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope, Session
 from contextos.contracts.verdicts import Failure
@@ -31,7 +31,7 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A run that may begin: its scope, its policy, what it may know."""
+    """A run that may begin: its scope, its policy, what it may know; what its slots hold, or why one holds nothing."""
 
     scope: RunScope
     loaded: Loaded
@@ -41,6 +41,15 @@ class Admitted:
     query: RetrievalQuery = NOTHING_ASKED
     items: tuple[EvidenceItem, ...] = ()
     memory: tuple[EvidenceItem, ...] = ()
+    chosen: tuple[EvidenceItem, ...] = ()
+    not_chosen: Failure | None = None
+
+    def template(self, plan: Plan | None) -> TaskTemplate:
+        """The template of the last plan; without a plan, the one that would have been first."""
+        for template in self.templates:
+            if plan and plan.template_id == f"{template.template_id}@{template.version}":
+                return template
+        return self.templates[0]
 
     def pack_json(self) -> dict[str, Any]:
         """The pack as bindings read it; empty where no template binds to it."""

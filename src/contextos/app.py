@@ -31,6 +31,7 @@ from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
 from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_sink, is_url, refused
+from contextos.slots.steps import ArtifactSlots
 from contextos.store.clock import SystemClock
 from contextos.store.sqlite import SqliteStores
 from contextos.store.witness import FileWitness
@@ -133,6 +134,7 @@ async def open_as_it_is(settings: Settings) -> App:
 
     ports = Ports(
         stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys, directory=directory,
+        slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), clock),
         adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
         admission=Gate(settings.pressure, clock),
     )  # fmt: skip

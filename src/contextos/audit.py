@@ -137,7 +137,7 @@ async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], Wo
     journal = RunJournal(tenant_id, run_id, tape, transition, machine.START, None)
     world = replace(
         world_of(journal), clock=NOWHERE, keys=NOWHERE, directory=NOWHERE, knowledge=NOWHERE, memory=NOWHERE,
-        adapters={}, store=NOWHERE,
+        slots=NOWHERE, adapters={}, store=NOWHERE,
     )  # fmt: skip
     try:
         record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], world)

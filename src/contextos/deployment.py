@@ -177,7 +177,8 @@ class Deployment:
         return World(
             journal=journal, store=store, clock=ports.clock, keys=ports.keys, directory=ports.directory,
             catalog=self.catalog(tenant_id), knowledge=GraphKnowledge(ports.graph(tenant_id)),
-            memory=StoreMemory(store, ports.clock), adapters=ReachedAdapters(ports.adapters(tenant_id), way),
+            memory=StoreMemory(store, ports.clock), slots=ports.slots(tenant_id) if ports.slots else None,
+            adapters=ReachedAdapters(ports.adapters(tenant_id), way),
             registry=self.registry, policies=self._policies, estimator=ports.estimator, limits=self.limits,
             runtime_version=self.runtime_version,
             profile=self.profile, unsafe=self.unsafe, unsafe_now=self.unsafe,

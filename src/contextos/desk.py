@@ -171,6 +171,12 @@ async def cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reaso
         return view
     control = _control(app, "run.cancelled", run_id, by, {"reason": reason})
     wish = Write("cancels", run_id, 0, orjson.dumps({"by": by, "reason": reason}))
+    if view.waiting and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised":
+        asked_at = entries[-1].key.removeprefix("slot/")
+        entry = _entry(app, entries, "run.cancel_requested", asked_at, by, {"by": by, "reason": reason})
+        now_us = app.ports.clock.now_us()
+        await store.commit(Batch(run=run_id, entries=(entry,), writes=(wish,), shared=(control,), wake_at_us=now_us))
+        return await app.view(tenant_id, run_id)
     if view.waiting is None or view.waiting["for"] != "approval":
         await store.commit(Batch(run=run_id, writes=(wish,), shared=(control,)))
         return view

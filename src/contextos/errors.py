@@ -11,6 +11,8 @@ must do::
     |   +-- ConflictingRequest  app; a `request_id` was used before with another body       exit 2
     |   +-- InvalidSettings     app; the settings cannot start a runtime                    exit 2
     |   +-- InvalidArtifact     control; a pack, bundle or catalog that lint refuses        exit 2
+    |   +-- IncoherentSelection store; a pinned triple is not what it says; resolve again   exit 2
+    |   +-- RepeatedAct         store; an act of selection came again with other refs       exit 2
     +-- NotFound                app, store; no such thing in this tenant                    exit 2
     +-- ApprovalRefused         desk; this person's act does not count, and why             exit 1
     +-- Integrity               stop, keep the evidence, tell an operator                   exit 3
@@ -96,6 +98,18 @@ class InvalidArtifact(InvalidInput):
     """A governed artifact fails lint; it was not loaded."""
 
     code = "invalid_artifact"
+
+
+class IncoherentSelection(InvalidInput):
+    """A ref does not belong together, or is not eligible any more; the whole act was not recorded."""
+
+    code = "incoherent_selection"
+
+
+class RepeatedAct(InvalidInput):
+    """The key of an act of selection was used before for another pick."""
+
+    code = "repeated_act"
 
 
 class NotFound(ContextOSError):

@@ -141,7 +141,7 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
     def world(journal: RunJournal) -> World:
         return World(
             journal=journal, store=NOWHERE, clock=NOWHERE, keys=NOWHERE, directory=NOWHERE, catalog=catalog,
-            knowledge=NOWHERE, memory=NOWHERE, adapters={}, registry=Registry(), policies={},
+            knowledge=NOWHERE, memory=NOWHERE, slots=NOWHERE, adapters={}, registry=Registry(), policies={},
             estimator=BytesDiv4(), limits=Limits(), runtime_version="", profile="", unsafe=(), unsafe_now=(),
         )  # fmt: skip
 

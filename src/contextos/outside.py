@@ -6,7 +6,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from contextos.contracts.ports import Adapter, Admission, Clock, Directory, Entropy, Estimator, Graph, Keys, Stores
+from contextos.contracts.ports import (
+    Adapter,
+    Admission,
+    Clock,
+    Directory,
+    Entropy,
+    Estimator,
+    Graph,
+    Keys,
+    SlotSteps,
+    Stores,
+)
 from contextos.contracts.pressure import Aside
 
 
@@ -41,3 +52,4 @@ class Ports:
     owner: str
     alive: Callable[[str], bool]
     admission: Admission = field(default_factory=Open)
+    slots: Callable[[str], SlotSteps] | None = None

@@ -43,6 +43,7 @@ from contextos.seams import (
     policy_of,
     record_now,
 )
+from contextos.selecting import choose
 from contextos.trust.identity import compare
 from contextos.trust.meter import usage
 from contextos.trust.policy import PolicySet
@@ -71,7 +72,8 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: World) -
     admitted = await admit(request, world)  # 3, 4
     if isinstance(admitted, Failure):
         return await conclude(request, None, Outcome(scoring.end_of((admitted,)), (admitted,)), world)
-    admitted = await know(admitted, world)  # 6
+    admitted = await choose(request, admitted, 0, world)  # 5
+    admitted = admitted if admitted.not_chosen else await know(admitted, world)  # 6
     attempt = await loop(request, admitted, world)  # 7 to 13
     outcome = judge(admitted, attempt)
     consolidate(admitted, attempt, outcome, world)  # 14
@@ -159,6 +161,7 @@ async def loop(request: InvokeRequest, admitted: Admitted, world: World) -> Atte
     """Steps 7 to 13: compile, plan, verify, execute, score; again while the Critic says replan and budget is left."""
     exhausted: tuple[Failure, ...] = ()
     for revision, template in enumerate(admitted.templates[: admitted.scope.run.run_budget.max_replan_attempts + 1]):
+        admitted = await choose(request, admitted, revision, world) if revision else admitted
         attempt = await _attempt(request, admitted, template, revision, world)
         if attempt.scorecard["verdict"] != "replan":
             return attempt
@@ -175,6 +178,9 @@ async def _attempt(
     request: InvokeRequest, admitted: Admitted, template: TaskTemplate, revision: int, world: World
 ) -> Attempt:
     journal, policy = world.journal, admitted.policy
+    unplanned = Execution({}, {}, None)
+    if admitted.not_chosen:
+        return await _scored(request, admitted, None, unplanned, (admitted.not_chosen,), revision, world)
     decisions = expose(admitted.scope, policy)  # 7
     journal.note("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     specs = [
@@ -185,14 +191,15 @@ async def _attempt(
     compiled = compile_context(  # 8
         pack=admitted.loaded.pack, pack_ref=admitted.scope.pack_ref,
         intent=admitted.loaded.intents[request.input.intent],
-        template=template, request=request, run=admitted.scope.run, evidence=admitted.items, memory=admitted.memory,
+        template=template, request=request, run=admitted.scope.run, memory=admitted.memory,
+        evidence=(*admitted.items, *admitted.chosen),
         required_evidence={name for spec in specs for name in spec.required_evidence}, surface=admitted.surface,
         decisions=decisions, estimator=world.estimator, bundles=[leveled.bundle for leveled in admitted.loaded.bundles],
     )  # fmt: skip
     if not isinstance(compiled, Failure):
         compiled = within_tokens(admitted.scope, compiled, world)
     if isinstance(compiled, Failure):
-        return await _scored(request, admitted, None, Execution({}, {}, None), (compiled,), revision, world)
+        return await _scored(request, admitted, None, unplanned, (compiled,), revision, world)
     journal.note("context.compiled", str(revision), compiled.to_json())
     scope = replace(admitted.scope, surfaced=frozenset(compiled.context_ledger.tools))
     facts = facts_by_name(admitted.items)
@@ -261,7 +268,7 @@ def judge(admitted: Admitted, attempt: Attempt) -> Outcome:
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
-    template = _template(admitted, attempt.plan)
+    template = admitted.template(attempt.plan)
     sources = _sources(admitted, attempt)
     values = {name: planner.bind(binding, sources) for name, binding in template.outputs.items()}
     return Outcome(
@@ -279,7 +286,7 @@ def consolidate(admitted: Admitted, attempt: Attempt, outcome: Outcome, world: W
     results, sources = attempt.execution.results.values(), _sources(admitted, attempt)
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
-    for remembered in _template(admitted, attempt.plan).memory:
+    for remembered in admitted.template(attempt.plan).memory:
         entity = ceids((remembered.entity,), sources)
         binding = planner.binding_of(remembered.value)
         value = remembered.value if binding is None else planner.bind(binding, sources)
@@ -313,11 +320,3 @@ def _sources(admitted: Admitted, attempt: Attempt) -> dict[str, Any]:
     """What bindings may read once the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {"request": admitted.scope.asked, "evidence": executor.view(attempt.execution.evidence), "step": outputs}
-
-
-def _template(admitted: Admitted, plan: Plan | None) -> TaskTemplate:
-    """The template of the last plan; without a plan, the one that would have been first."""
-    for template in admitted.templates:
-        if plan and plan.template_id == f"{template.template_id}@{template.version}":
-            return template
-    return admitted.templates[0]

@@ -21,7 +21,18 @@ from contextos.contracts.identity import Principals
 from contextos.contracts.ids import derive
 from contextos.contracts.plan import Plan, PlanStep
 from contextos.contracts.policy import CapabilityView, PolicyDecision
-from contextos.contracts.ports import Adapter, Clock, Directory, Estimator, Journal, Keys, Knowledge, Memory, Store
+from contextos.contracts.ports import (
+    Adapter,
+    Clock,
+    Directory,
+    Estimator,
+    Journal,
+    Keys,
+    Knowledge,
+    Memory,
+    SlotSteps,
+    Store,
+)
 from contextos.contracts.record import DecisionRecord
 from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import Action, Fact, RunScope
@@ -60,7 +71,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The outside of one run. In a replay `adapters` is empty and the journal is a tape."""
+    """The outside of one run. In a replay `adapters` is empty and the journal is a tape.
+
+    Without `slots` a template that declares a slot step is refused.
+    """
 
     journal: Journal
     store: Store
@@ -70,6 +84,7 @@ class World:
     catalog: Catalog
     knowledge: Knowledge
     memory: Memory
+    slots: SlotSteps | None
     adapters: Mapping[str, Adapter]
     registry: Registry
     policies: dict[str, PolicySet]

@@ -14,7 +14,10 @@ from contextos.decision import machine
 ERASED: Final = "erased"
 """The state of a run that ended, where what would tell how was erased."""
 
-_TELLING: Final = {*machine.DECIDED_BY_BODY, "record.revised", "approval.asked", "tool.returned"}
+WAITING: Final = frozenset({"waiting", "choosing"})
+"""The states in which a person is asked: of an effect, or of a pick."""
+
+_TELLING: Final = {*machine.DECIDED_BY_BODY, "record.revised", "approval.asked", "tool.returned", "slot.asked"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: i
     state = states.pop() if len(states) == 1 else ERASED
     if state == "received":
         waiting = _dispatched(entries[0])
-    elif state != "waiting":
+    elif state not in WAITING:
         waiting = None
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
@@ -79,6 +82,8 @@ def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, A
             "for": "approval",
             **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
         }
+    if kind == "slot.asked":
+        return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
     if kind == "tool.returned" and body["outcome"] == "unknown":
         return {
             "for": "settlement",

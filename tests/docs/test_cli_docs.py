@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,8 +26,8 @@ BEFORE: dict[str, list[str]] = {
 }
 """What has to have happened for an example, in a workspace of the demo."""
 
-EXPECTED = {"invoke": 5, "deny": 1, "settle": 1, "retry": 5}
-"""Exit codes other than 0: it waits for a person; the run ended rejected; a person said that it did not happen."""
+EXPECTED = {"invoke": 5, "deny": 1, "settle": 1, "slots select": 5, "slots answer": 1, "retry": 5}
+"""Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen."""
 STAYS = "worker"
 """It runs until it is interrupted: `tests/unit/cli/test_working.py` starts it as a process."""
 
@@ -72,6 +75,12 @@ def test_the_help_ends_with_an_example_that_runs(
     assert run([*name.split(), "--help"]) == 0
     words = shlex.split(example_in(capsys.readouterr().out))
     assert words[: 1 + len(name.split())] == ["contextos", *name.split()]
+    if name == "slots serve":
+        # It speaks over real file descriptors; a client that hangs up at once ends it.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        served = [sys.executable, "-m", "contextos.cli", *words[1:]]
+        assert subprocess.run(served, stdin=subprocess.DEVNULL, env=environment, check=False).returncode == 0
+        return
     if "PROPOSAL" in words:
         run(["memory", "list", "--json"])
         words[words.index("PROPOSAL")] = json.loads(capsys.readouterr().out)["proposals"][0]["proposal_id"]

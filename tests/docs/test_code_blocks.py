@@ -51,6 +51,8 @@ def workspace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_code_block_of_a_page_runs(page: Path, workspace: Path, shim: Path) -> None:
+    if page.name == "agents.md":
+        pytest.importorskip("wayflowcore", reason="this page runs in the environment of `make agentspec`")
     namespace: dict[str, object] = {"__name__": "page"}
     found = list(blocks(page.read_text("utf-8")))
     assert found, f"{page.name} has no block; take it off the list of pages"

@@ -67,7 +67,7 @@ def test_the_checked_in_schemas_are_those_of_the_models() -> None:
 def test_the_schemas_that_the_specification_names_are_published() -> None:
     assert set(SCHEMAS) == {
         "run-context.v1", "invoke-agent.v1", "context-pack.v2", "compiled-context.v1", "tool-envelope.v1",
-        "decision-record.v1", "replay-packet.v1",
+        "decision-record.v1", "replay-packet.v1", "context-slot.v1",
     }  # fmt: skip
 
 

@@ -25,8 +25,13 @@ from contextos.cli import (
     runs,
     sessions,
     simulate,
+    slots_demo,
+    slots_lint,
+    slots_pick,
+    slots_serve,
+    slots_shelf,
     working,
-)
+)  # fmt: skip
 from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
 from contextos.errors import ContextOSError
 
@@ -62,6 +67,47 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     "schemas": (artifacts.schemas, "contextos schemas --out schemas"),
     "memory list": (memory.list_proposals, "contextos memory list"),
     "memory review": (memory.review, "contextos memory review PROPOSAL --promote --by user_ops_1"),
+    "slots demo": (slots_demo.demo, "contextos slots demo"),
+    "slots register-extension": (
+        slots_shelf.register_extension, "contextos slots register-extension @cinatra-ai/marketing-icp-artifact",
+    ),
+    "slots add-artifact": (
+        slots_shelf.add_artifact,
+        (
+            "contextos slots add-artifact icp --org org_acme --title 'Enterprise ICP' --owner user:user_ann "
+            "--visibility org --by user_ann"
+        ),
+    ),
+    "slots add-revision": (
+        slots_shelf.add_revision,
+        "contextos slots add-revision icp --org org_acme --file email_outreach/package.json --by user_ann",
+    ),
+    "slots classify": (
+        slots_shelf.classify,
+        "contextos slots classify icp @cinatra-ai/marketing-icp-artifact --org org_acme --by user_ann",
+    ),
+    "slots resolve": (
+        slots_pick.resolve,
+        (
+            "contextos slots resolve email_outreach/cinatra/oas.json offeringContext "
+            "--actor email_outreach/actor.json"
+        ),
+    ),
+    "slots select": (
+        slots_pick.select,
+        (
+            "contextos slots select email_outreach/cinatra/oas.json offeringContext "
+            "--actor email_outreach/actor.json --run run_1 --package @cinatra-ai/email-outreach-agent"
+        ),
+    ),
+    "slots answer": (slots_pick.answer, "contextos slots answer req_small --by usr_771"),
+    "slots selections": (slots_pick.selections, "contextos slots selections run_1 --org org_acme"),
+    "slots archive": (
+        slots_shelf.archive, "contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme",
+    ),
+    "slots tombstone": (slots_shelf.tombstone, "contextos slots tombstone icp --org org_acme"),
+    "slots lint": (slots_lint.lint_slots, "contextos slots lint email_outreach"),
+    "slots serve": (slots_serve.serve, "contextos slots serve --actor email_outreach/actor.json"),
     "simulate": (simulate.simulate, "contextos simulate --seeds 2"),
     "breakers": (breakers.breakers, "contextos breakers"),
     "resume": (requests.resume, "contextos resume"),
@@ -70,8 +116,14 @@ COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
     "retry": (working.retry, "contextos retry req_dead"),
     "migrate": (migrating.migrate, "contextos migrate"),
     "restored": (restoring.restored, "contextos restored --by user_operator_5"),
-}
+}  # fmt: skip
 """Every command with its example, which the docs test runs in a workspace of `contextos demo --keep`."""
+
+GROUPS: Final = {
+    "memory": "What runs propose to remember, and a person's word on it.",
+    "slots": "Typed context of agents: what they declare, how it is wired, what was picked.",
+}
+"""The first words of commands of two words."""
 
 # The parser's own errors; typer names their subclass and not them.
 _USAGE: Final[type[Exception]] = typer.BadParameter.__bases__[0]
@@ -80,11 +132,13 @@ _USAGE: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 def command_line() -> typer.Typer:
     """The parser of every command."""
     made = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _codes())
-    nested = _group("What runs propose to remember, and a person's word on it.", "")
     made.callback()(_root)
-    made.add_typer(nested, name="memory")
+    nested = {name: _group(help_text, "") for name, help_text in GROUPS.items()}
+    for name, one in nested.items():
+        made.add_typer(one, name=name)
     for name, (command, example) in COMMANDS.items():
-        group, verb = (nested, name.split()[1]) if " " in name else (made, name)
+        first, _, second = name.partition(" ")
+        group, verb = (nested[first], second) if second else (made, name)
         group.command(verb, epilog=f"\b\nExample:\n  {example}")(command)
     return made
 

@@ -89,6 +89,12 @@ def outcome_lines(view: Any) -> list[str]:
             *question_lines(view.waiting["shown"]),
             f"next: contextos approve {view.run_id} --as ID --key FILE",
         ]
+    if view.waiting and view.waiting["for"] == "slot":
+        asked, slot = safe(view.waiting["principal_id"]), view.waiting["slot_id"]
+        return [
+            f"{view.run_id} waits for {asked} to pick for slot {slot}",
+            f"next: contextos slots answer {view.run_id} --by {asked}, and then with --answer FILE",
+        ]
     if view.waiting and view.waiting["for"] == "engine":
         return [
             f"{view.run_id} is received and waits for an engine; `contextos sessions` shows how far it is",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from contextos.app import App
 
 EXAMPLE: Final = "support_refund"
+AGENT: Final = "email_outreach"
+"""The agent with a context slot that lies in a workspace to be tried out."""
 APPROVER: Final = "user_finance_lead_77"
 OPERATOR: Final = "user_operator_5"
 PAYMENTS: Final = ("keyed", "lookup", "none")
@@ -45,16 +47,16 @@ class Workspace:
     requests: dict[str, dict[str, Any]]
 
 
-def example() -> Path:
-    """The shipped example: inside the installed package, or beside the source."""
+def example(name: str = EXAMPLE) -> Path:
+    """A shipped example: inside the installed package, or beside the source."""
     import contextos
 
     package = Path(contextos.__file__).parent
-    for place in (package / "_examples" / EXAMPLE, package.parents[1] / "examples" / EXAMPLE):
+    for place in (package / "_examples" / name, package.parents[1] / "examples" / name):
         if place.is_dir():
             return place
     raise InvalidInput(
-        Problem("", "no_example", f"the example `{EXAMPLE}` is not installed", "install contextos again")
+        Problem("", "no_example", f"the example `{name}` is not installed", "install contextos again")
     )
 
 
@@ -75,6 +77,7 @@ def make(path: Path, payments: str = "keyed") -> Workspace:
             raise _refused(path, "it is not empty", "name a new directory")
         for name in COPIED:
             shutil.copyfile(source / name, path / name)
+        shutil.copytree(example(AGENT), path / AGENT, ignore=shutil.ignore_patterns("__pycache__"))
         keys = KeyRing.from_seed(write_seed(path / "keys" / "runtime.key"))
         people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, OPERATOR)}
         pack = loads((source / "pack.json").read_bytes())

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, Strict
 from contextos.contracts.ids import AgentUrn, Digest, RunId, SessionId, SpiffeId, TenantId
 from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Seq
 from contextos.contracts.policy import ApprovalMode
+from contextos.contracts.slots import Party
 
 Lifecycle = Literal["active", "suspended", "retired"]
 
@@ -84,13 +85,20 @@ class AgentIdentity(Model):
 
 
 class KnownUser(Model):
-    """A user as the directory knows it. `scopes` are delegated to agents; `delegation_live` says that they hold now."""
+    """A user as the directory knows it. `scopes` are delegated to agents; `delegation_live` says that they hold now.
+
+    Organisation, teams and projects say which artifacts the user sees; without an organisation there are none.
+    """
 
     user_id: Name
     role: Name
     roles: Seq[Name] = ()
     scopes: Seq[Name] = ()
     delegation_live: bool = False
+    organization_id: Party | None = None
+    team_ids: Seq[Party] = ()
+    project_ids: Seq[Party] = ()
+    platform_admin: bool = False
 
 
 class KnownAgent(Model):

@@ -218,10 +218,11 @@ def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetail
     elif isinstance(value, Model):
         for name in value.required_when_sealed:
             if getattr(value, name) is None:
-                yield InitErrorDetails(type="missing", loc=(*path, name), input=None)
+                yield InitErrorDetails(type="missing", loc=(*path, kind.model_fields[name].alias or name), input=None)
         for name, why in value.sealing_faults():
             broken = PydanticCustomError("sealing", "{why}", {"why": why})
-            yield InitErrorDetails(type=broken, loc=(*path, name), input=getattr(value, name))
+            at = kind.model_fields[name].alias or name
+            yield InitErrorDetails(type=broken, loc=(*path, at), input=getattr(value, name))
         for name, child in value.__dict__.items():
             if type(child) not in _LEAVES:
                 yield from _faults(child, (*path, kind.model_fields[name].alias or name))

@@ -12,6 +12,7 @@ from pydantic import Field, Strict
 from contextos.contracts.ids import CapabilityId, GateId, PlanId
 from contextos.contracts.model import Count, ListOnly, Map, Model, Name, NonEmpty, Open, Seq, Text
 from contextos.contracts.policy import ApprovalMode
+from contextos.contracts.slots import AgentContextSlot
 
 BindingSource = Literal["request", "pack", "evidence", "step"]
 
@@ -90,9 +91,17 @@ class MemoryTemplate(Model):
     tier_target: Literal["working", "episodic", "semantic", "durable"]
 
 
+class SlotStep(Model):
+    """A slot that is resolved before the plan is made. `project` binds the one project whose artifacts count."""
+
+    slot: AgentContextSlot
+    project: Binding | None = None
+
+
 class TaskTemplate(Model):
     """A parameterised plan blueprint bound to its decision specs. `plan_timeout_ms` lies within 5 and 30 s.
 
+    `context_slots` are resolved where they stand here and nowhere else.
     `outputs` says which bound values become the record's outputs, `subjects` which CEIDs the record is about.
     """
 
@@ -101,6 +110,7 @@ class TaskTemplate(Model):
     intent: Name
     plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
     steps: Steps
+    context_slots: Annotated[tuple[SlotStep, ...], Strict(False), Field(max_length=16), ListOnly()] = ()
     decision_checkpoints: Seq[DecisionCheckpoint] = ()
     subjects: Seq[Subject] = ()
     outputs: Map[Binding] = {}

@@ -18,6 +18,26 @@ from contextos.contracts.journal import Batch, Document, Entry, Logged, SignedHe
 from contextos.contracts.policy import CapabilityView, Point, PolicyDecision
 from contextos.contracts.pressure import Aside
 from contextos.contracts.scope import Action, Redeemed, StepCall
+from contextos.contracts.slots import (
+    Actor,
+    AgentContextSlot,
+    Artifact,
+    ArtifactRef,
+    Assertion,
+    Candidate,
+    CandidateQuery,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    Outranked,
+    PickRefused,
+    Pinned,
+    Revision,
+    Selected,
+    SelectionAct,
+    SelectionOrigin,
+    SlotResolution,
+)
 from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolResultEnvelope
 from contextos.contracts.verdicts import Failure
 
@@ -149,6 +169,71 @@ class Graph(Protocol):
         ...
 
 
+class Artifacts(Protocol):
+    """One tenant's artifacts as a slot sees them, and the audit of what was picked. `insert_selection` alone writes."""
+
+    async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
+        """Visible, live and eligible, one for each artifact and eligible assertion, at its latest revision.
+
+        In the total order: scope from narrow to broad, then artifact id, assertion id, revision id.
+        """
+        ...
+
+    async def insert_selection(self, act: SelectionAct) -> bool:
+        """Record an act whole or not at all; False if it is recorded already.
+
+        Raises `IncoherentSelection`: a ref is not (any more) a live artifact of this organisation with this revision
+        and this eligible assertion; `RepeatedAct`: its id was used for another pick.
+        """
+        ...
+
+    async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
+        """Every act of a run, in the order in which they were recorded."""
+        ...
+
+    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Pinned]:
+        """What old pins stand for, whatever became of it since. Raises `NotFound` for a pin that never was."""
+        ...
+
+
+class Curation(Protocol):
+    """One tenant's artifacts as those who look after them see them. Nothing is rewritten; ends are final.
+
+    Every method raises `NotFound` for an artifact that is not there or is tombstoned.
+    """
+
+    async def register(self, manifest: ExtensionManifest) -> None:
+        """Install an extension, or what it satisfies from now on."""
+        ...
+
+    async def extensions(self) -> Sequence[ExtensionManifest]:
+        """The installed ones, by name."""
+        ...
+
+    async def add(self, artifact: Artifact) -> None:
+        """Raises `InvalidInput`: the id is taken in this organisation, or nobody could see it."""
+        ...
+
+    async def revise(self, new: NewRevision) -> Revision:
+        """Append content as the next revision."""
+        ...
+
+    async def classify(self, new: NewAssertion) -> Assertion | Outranked:
+        """Assert an extension of an artifact. An active assertion of no higher rank is archived for it.
+
+        A matcher gives way to whatever is active. Raises `InvalidInput`: the extension is not installed.
+        """
+        ...
+
+    async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
+        """End the active assertion of an extension. Raises `NotFound` where there is none."""
+        ...
+
+    async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
+        """Hide an artifact from every later resolution; what is pinned stays readable."""
+        ...
+
+
 class Adapter(Protocol):
     """Something of the outside behind the Tool Gateway.
 
@@ -264,6 +349,32 @@ class Knowledge(Protocol):
     async def snapshot(self) -> str: ...
 
     async def retrieve(self, query: RetrievalQuery) -> Sequence[EvidenceItem]: ...
+
+
+class SlotSteps(Protocol):
+    """What a slot step of a template asks: pin what the slot takes, and say what stands behind the pins."""
+
+    async def take(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
+    ) -> SelectionAct | PickRefused:
+        """What an autonomous slot takes; what it took before, in a drive that was lost, stands."""
+        ...
+
+    async def offer(self, slot: AgentContextSlot, actor: Actor, project_id: str | None) -> SlotResolution:
+        """What the slot may take now. Nothing is written."""
+        ...
+
+    async def answer(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin, said: bytes
+    ) -> Selected | PickRefused:
+        """A person's pick for an interactive slot, against what the slot may take now."""
+        ...
+
+    async def contents(self, act: SelectionAct) -> Sequence[Pinned]: ...
+
+    async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
+        """The act of this origin for this slot, if there is one."""
+        ...
 
 
 class Memory(Protocol):

@@ -17,6 +17,7 @@ from contextos.contracts.model import Model
 from contextos.contracts.pack import ContextPack
 from contextos.contracts.record import DecisionRecord, ReplayPacket
 from contextos.contracts.run import InvokeRequest, RunContext
+from contextos.contracts.slots import AgentContextSlot
 from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -29,6 +30,7 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
     "tool-envelope.v1": ("ToolEnvelope", (ToolCallEnvelope, ToolResultEnvelope)),
     "decision-record.v1": ("DecisionRecord", (DecisionRecord,)),
     "replay-packet.v1": ("ReplayPacket", (ReplayPacket,)),
+    "context-slot.v1": ("AgentContextSlot", (AgentContextSlot,)),
 }
 """Name to title and models; where there are several, a value is exactly one of them."""
 

@@ -19,6 +19,7 @@ from contextos.contracts.codec import pointer
 from contextos.contracts.pack import ContextPack, Permission
 from contextos.contracts.policy import ArgConstraint
 from contextos.contracts.run import BUCKETS
+from contextos.contracts.slots import CAPABILITY_PREFIX
 from contextos.contracts.tool import AdapterDefinition
 from contextos.control.artifacts import Merged, merge
 from contextos.control.graph import Edges, Path, edges_of, request_has
@@ -225,9 +226,10 @@ def _rules(pack: ContextPack, edges: Edges) -> Iterator[Problem]:
             applies, then = rule.applies_to, rule.then
             if applies.intent is not None and edges.lacks_intent(applies.intent):
                 yield _unknown((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
-            if applies.capability is not None and applies.capability not in edges.registered:
+            named = applies.capability
+            if named is not None and named not in edges.registered and not named.startswith(CAPABILITY_PREFIX):
                 mend = "add it to `adapter_registry`"
-                yield _unknown((*at, "applies_to", "capability"), "registered capability", applies.capability, mend)
+                yield _unknown((*at, "applies_to", "capability"), "registered capability", named, mend)
             if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
                 mend = "name a `decision_key`"
                 yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, mend)

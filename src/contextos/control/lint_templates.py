@@ -47,8 +47,26 @@ class _Template:
             yield from self._tool(step, here)
             yield from self._params(step, here)
             seen.add(step.id)
+        yield from self._slots()
         yield from self._checkpoints()
         yield from self._results(seen)
+
+    def _slots(self) -> Iterator[Problem]:
+        """A slot is resolved before anything is known of the run but its request."""
+        seen: set[str] = set()
+        for index, step in enumerate(self.template.context_slots):
+            here: Path = (*self.at, "context_slots", index)
+            for name, why in step.slot.sealing_faults():
+                yield Problem(pointer((*here, "slot", name)), "contradiction", why, "mend the slot")
+            if step.slot.slot_id in seen:
+                detail = f"slot `{step.slot.slot_id}` stands twice"
+                yield Problem(pointer((*here, "slot", "slotId")), "duplicate", detail, "give it another id")
+            seen.add(step.slot.slot_id)
+            if step.project is not None and step.project.source != "request":
+                detail = "the project of a slot is bound to the request"
+                yield Problem(pointer((*here, "project", "from")), "not_request", detail, "write `request`")
+            elif step.project is not None and not request_has(step.project.pointer):
+                yield _unknown((*here, "project", "pointer"), "place in a request", step.project.pointer, "mend it")
 
     def _order(self, step: PlanStep, seen: set[str], here: Path) -> Iterator[Problem]:
         if step.id in seen:

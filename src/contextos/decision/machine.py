@@ -32,11 +32,19 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_CLOSING,
     },
     "resolved": {
-        **_stay("resolved", "run.resumed", "intent.resolved", "evidence.retrieved", "memory.recalled",
-                "session.checkpointed", *_SAME),
+        **_stay(
+            "resolved", "run.resumed", "intent.resolved", "slot.selected", "evidence.retrieved", "memory.recalled",
+            "session.checkpointed", *_SAME,
+        ),
+        "slot.asked": "choosing",
         "context.compiled": "compiled",
         "run.scored": "scoring",
         **_CLOSING,
+    },
+    "choosing": {
+        **_stay("choosing", "record.revised", "slot.answered", "run.resumed", "run.cancel_requested"),
+        "slot.selected": "resolved",
+        "run.scored": "scoring",
     },
     "compiled": {
         **_stay("compiled", "run.resumed", *_SAME),

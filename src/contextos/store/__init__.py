@@ -1,4 +1,4 @@
-"""Where journals, documents and graphs are kept, behind the `Store`, `Stores` and `Graph` ports.
+"""Where journals, documents, graphs and artifacts are kept, behind the ports of `contracts.ports`.
 
 Owns durability, the atomic commit and the order of a stream. Does not own what entries mean, nor the
 verification of the chain (trust.ledger).
@@ -8,6 +8,9 @@ verification of the chain (trust.ledger).
 - `postgres.PostgresStores`: one PostgreSQL database, one writer per event loop with group commit; any number of
   machines may share it. Its schema is `migrations`; a SQLite file keeps its own `schema.sql` for now.
 - `memory.MemoryStores`: the reference model of the port; its coroutines never suspend.
+
+- `memory_slots`, `sqlite_slots`, `postgres_slots`: artifacts and the audit of selections in the same three places. What
+  they do alike stands in `artifacts` and `slot_rows`, and `tests/differential/test_slots.py` holds them to a reference.
 
 Invariants, and the tests that prove them for each (`tests/suites/store_suite.py`, `graph_suite.py`):
 a batch happens whole or not at all; entries are appended at exactly the next sequence; a lost

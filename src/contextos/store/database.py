@@ -13,7 +13,7 @@ from typing import Final
 
 from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem, Unavailable
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x63747838
 BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
@@ -144,7 +144,7 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     if version > SCHEMA_VERSION:
         raise _unusable(path, f"its schema {version} is newer than {SCHEMA_VERSION}; run a newer contextos")
     _switch_to_wal(path, connection)
-    if version == 0:
+    if version < SCHEMA_VERSION:
         connection.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
     # Taking the lock once shows now, not at the first run, that the file can be written.
     begin_immediate(connection, timeout_ms=BUSY_TIMEOUT_MS)

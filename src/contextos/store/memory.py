@@ -15,6 +15,7 @@ from contextos.errors import Conflict, InvalidInput, NotFound, Problem
 from contextos.store.batch import nothing_signed, refuse_misfit
 from contextos.store.clock import SystemClock
 from contextos.store.memory_graph import MemoryGraph
+from contextos.store.memory_slots import MemoryArtifacts
 
 if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Graph, Store
@@ -39,6 +40,7 @@ class MemoryStores:
         self._clock = clock if clock is not None else SystemClock()
         self._tenants: dict[str, _Tenant] = defaultdict(_Tenant)
         self._graphs: dict[str, Graph] = {}
+        self._artifacts: dict[str, MemoryArtifacts] = {}
 
     def tenant(self, tenant_id: str) -> Store:
         return MemoryStore(tenant_id, self._tenants[tenant_id], self._clock)
@@ -46,6 +48,10 @@ class MemoryStores:
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant; the same object each time."""
         return self._graphs.setdefault(tenant_id, MemoryGraph())
+
+    def artifacts(self, tenant_id: str) -> MemoryArtifacts:
+        """The artifacts of a tenant; the same object each time."""
+        return self._artifacts.setdefault(tenant_id, MemoryArtifacts(tenant_id))
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         waiting = [

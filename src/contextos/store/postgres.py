@@ -33,6 +33,7 @@ from contextos.store.postgres_connections import (
 from contextos.store.postgres_graph import PostgresGraph
 from contextos.store.postgres_place import PLACE, begins_epoch, is_here, store_at, unsaid
 from contextos.store.postgres_schema import check_schema
+from contextos.store.postgres_slots import PostgresArtifacts
 from contextos.store.postgres_writer import QUEUE_LIMIT, GroupWriter
 
 if TYPE_CHECKING:
@@ -103,6 +104,10 @@ class PostgresStores:
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant, in the same database."""
         return PostgresGraph(tenant_id, lambda: self.link().connections, self.changing)
+
+    def artifacts(self, tenant_id: str) -> PostgresArtifacts:
+        """The artifacts of a tenant, in the same database."""
+        return PostgresArtifacts(tenant_id, lambda: self.link().connections)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.link().connections.connection() as connection:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection as SyncConnection
 
-SCHEMA_VERSION: Final = "0001"
+SCHEMA_VERSION: Final = "0002"
 """The newest migration, and the only one that this code runs on."""
 OLDEST_SERVER: Final = 15
 MIGRATIONS: Final = Path(__file__).with_name("migrations")

@@ -1,4 +1,5 @@
--- The whole schema, version 1. The tenant leads every primary key, so no key of one tenant can collide with another's.
+-- The whole schema, version 2. Every statement may be repeated, so an older file is brought up by running it again.
+-- The tenant leads every primary key, so no key of one tenant can collide with another's.
 -- WITHOUT ROWID, so that no hidden row number leads INSERT OR REPLACE to another row; but for `journal`, whose rows are
 -- large: in key order, at random run ids, more than half of its pages would be empty. There a trigger stands instead.
 BEGIN IMMEDIATE;
@@ -142,6 +143,195 @@ WHEN OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   OR NEW.body IS NOT OLD.body OR NEW.valid_from IS NOT OLD.valid_from
 BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
+-- Artifacts for context slots. The id of an artifact is its organisation's own. What it is lies in its assertions.
+CREATE TABLE IF NOT EXISTS extensions (
+  tenant TEXT NOT NULL,
+  extension TEXT NOT NULL,
+  satisfies TEXT NOT NULL,
+  PRIMARY KEY (tenant, extension)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS artifacts (
+  tenant TEXT NOT NULL,
+  org_id TEXT NOT NULL,
+  artifact_id TEXT NOT NULL,
+  type TEXT NOT NULL,
+  title TEXT NOT NULL,
+  owner_level TEXT NOT NULL CHECK (owner_level IN ('user', 'team', 'organization', 'workspace')),
+  owner_id TEXT NOT NULL,
+  visibility TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at_us INTEGER NOT NULL,
+  deleted_at_us INTEGER,
+  PRIMARY KEY (tenant, org_id, artifact_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS representations (
+  tenant TEXT NOT NULL,
+  org_id TEXT NOT NULL,
+  artifact_id TEXT NOT NULL,
+  revision INTEGER NOT NULL CHECK (revision > 0),
+  revision_id TEXT NOT NULL,
+  mime TEXT NOT NULL,
+  content TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at_us INTEGER NOT NULL,
+  PRIMARY KEY (tenant, org_id, artifact_id, revision),
+  UNIQUE (tenant, org_id, artifact_id, revision_id),
+  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES artifacts
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS semantic_assertions (
+  tenant TEXT NOT NULL,
+  org_id TEXT NOT NULL,
+  artifact_id TEXT NOT NULL,
+  extension TEXT NOT NULL,
+  assertion_id TEXT NOT NULL,
+  asserted_by TEXT NOT NULL CHECK (asserted_by IN ('user', 'authoring_skill', 'agent', 'matcher')),
+  principal_id TEXT NOT NULL,
+  confidence REAL NOT NULL,
+  visibility TEXT NOT NULL,
+  source_scope TEXT NOT NULL,
+  own_user TEXT NOT NULL,
+  eligibility TEXT NOT NULL CHECK (eligibility IN ('eligible', 'draft', 'archived')),
+  asserted_at_us INTEGER NOT NULL,
+  archived_at_us INTEGER,
+  PRIMARY KEY (tenant, org_id, artifact_id, extension, assertion_id),
+  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES artifacts,
+  FOREIGN KEY (tenant, extension) REFERENCES extensions,
+  CHECK ((eligibility = 'archived') = (archived_at_us IS NOT NULL)),
+  CHECK (eligibility = 'archived' OR (asserted_by = 'matcher') = (eligibility = 'draft'))
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX IF NOT EXISTS assertions_active ON semantic_assertions (tenant, org_id, artifact_id, extension)
+WHERE eligibility <> 'archived';
+-- Visibility, scope and owner are copies of the artifact's, so that whatever a slot takes is read in order from one place.
+CREATE INDEX IF NOT EXISTS assertions_seen ON semantic_assertions
+  (tenant, org_id, extension, visibility, source_scope, artifact_id) WHERE eligibility = 'eligible';
+CREATE INDEX IF NOT EXISTS assertions_owned ON semantic_assertions
+  (tenant, org_id, extension, own_user, source_scope, artifact_id) WHERE eligibility = 'eligible';
+
+-- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
+CREATE TABLE IF NOT EXISTS context_selection_acts (
+  ordinal INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  org_id TEXT NOT NULL,
+  selection_id TEXT NOT NULL,
+  parent_run_id TEXT NOT NULL,
+  parent_package_name TEXT NOT NULL,
+  act_key TEXT NOT NULL,
+  slot_id TEXT NOT NULL,
+  resolution_mode TEXT NOT NULL CHECK (resolution_mode IN ('override', 'accumulate')),
+  selection_mode TEXT NOT NULL CHECK (selection_mode IN ('interactive', 'autonomous')),
+  selected_by TEXT NOT NULL CHECK (selected_by IN ('user', 'agent', 'autonomous')),
+  principal_id TEXT NOT NULL,
+  picked INTEGER NOT NULL CHECK (picked >= 0),
+  fingerprint TEXT NOT NULL,
+  selected_at_us INTEGER NOT NULL,
+  UNIQUE (tenant, org_id, selection_id)
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS acts_of_run ON context_selection_acts (tenant, org_id, parent_run_id, ordinal);
+
+CREATE TABLE IF NOT EXISTS run_context_selections (
+  tenant TEXT NOT NULL,
+  org_id TEXT NOT NULL,
+  selection_id TEXT NOT NULL,
+  position INTEGER NOT NULL CHECK (position >= 0),
+  parent_run_id TEXT NOT NULL,
+  parent_package_name TEXT NOT NULL,
+  slot_id TEXT NOT NULL,
+  artifact_id TEXT NOT NULL,
+  representation_revision_id TEXT NOT NULL,
+  semantic_assertion_id TEXT NOT NULL,
+  extension TEXT NOT NULL,
+  source_scope TEXT NOT NULL CHECK (source_scope IN ('project', 'user', 'team', 'organization', 'workspace')),
+  owner_id TEXT NOT NULL,
+  selected_by TEXT NOT NULL CHECK (selected_by IN ('user', 'agent', 'autonomous')),
+  selection_mode TEXT NOT NULL CHECK (selection_mode IN ('interactive', 'autonomous')),
+  selected_at_us INTEGER NOT NULL,
+  PRIMARY KEY (tenant, org_id, selection_id, position),
+  FOREIGN KEY (tenant, org_id, selection_id) REFERENCES context_selection_acts (tenant, org_id, selection_id),
+  FOREIGN KEY (tenant, org_id, artifact_id, representation_revision_id)
+    REFERENCES representations (tenant, org_id, artifact_id, revision_id),
+  FOREIGN KEY (tenant, org_id, artifact_id, extension, semantic_assertion_id) REFERENCES semantic_assertions
+) STRICT, WITHOUT ROWID;
+
+-- The one change of an artifact: it is deleted, once.
+CREATE TRIGGER IF NOT EXISTS artifacts_end_only BEFORE UPDATE ON artifacts
+WHEN OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
+  OR NEW.tenant IS NOT OLD.tenant OR NEW.org_id IS NOT OLD.org_id OR NEW.artifact_id IS NOT OLD.artifact_id
+  OR NEW.type IS NOT OLD.type OR NEW.title IS NOT OLD.title OR NEW.owner_level IS NOT OLD.owner_level
+  OR NEW.owner_id IS NOT OLD.owner_id OR NEW.visibility IS NOT OLD.visibility
+  OR NEW.created_by IS NOT OLD.created_by OR NEW.created_at_us IS NOT OLD.created_at_us
+BEGIN SELECT RAISE(ABORT, 'an artifact stands as it was added'); END;
+
+CREATE TRIGGER IF NOT EXISTS artifacts_keep BEFORE DELETE ON artifacts
+BEGIN SELECT RAISE(ABORT, 'artifacts are kept; a tombstone hides one'); END;
+
+CREATE TRIGGER IF NOT EXISTS artifacts_once BEFORE INSERT ON artifacts
+WHEN EXISTS (SELECT 1 FROM artifacts
+             WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id)
+BEGIN SELECT RAISE(ABORT, 'an artifact is added once'); END;
+
+CREATE TRIGGER IF NOT EXISTS representations_stand BEFORE UPDATE ON representations
+BEGIN SELECT RAISE(ABORT, 'representations are append-only'); END;
+
+CREATE TRIGGER IF NOT EXISTS representations_keep BEFORE DELETE ON representations
+BEGIN SELECT RAISE(ABORT, 'representations are append-only'); END;
+
+-- Also what refuses INSERT OR REPLACE, whose hidden delete fires no delete trigger.
+CREATE TRIGGER IF NOT EXISTS representations_continue BEFORE INSERT ON representations
+WHEN NEW.revision IS NOT 1 + coalesce((SELECT max(revision) FROM representations WHERE tenant = NEW.tenant
+       AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id), 0)
+  OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM representations WHERE rowid = NEW.rowid))
+  OR EXISTS (SELECT 1 FROM representations WHERE tenant = NEW.tenant AND org_id = NEW.org_id
+             AND artifact_id = NEW.artifact_id AND revision_id = NEW.revision_id)
+BEGIN SELECT RAISE(ABORT, 'a revision continues its artifact'); END;
+
+-- The one change of an assertion: it is archived, once; a draft never becomes eligible.
+CREATE TRIGGER IF NOT EXISTS assertions_end_only BEFORE UPDATE ON semantic_assertions
+WHEN OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
+  OR NEW.tenant IS NOT OLD.tenant OR NEW.org_id IS NOT OLD.org_id OR NEW.artifact_id IS NOT OLD.artifact_id
+  OR NEW.extension IS NOT OLD.extension OR NEW.assertion_id IS NOT OLD.assertion_id
+  OR NEW.asserted_by IS NOT OLD.asserted_by OR NEW.principal_id IS NOT OLD.principal_id
+  OR NEW.confidence IS NOT OLD.confidence OR NEW.asserted_at_us IS NOT OLD.asserted_at_us
+  OR NEW.visibility IS NOT OLD.visibility OR NEW.source_scope IS NOT OLD.source_scope OR NEW.own_user IS NOT OLD.own_user
+BEGIN SELECT RAISE(ABORT, 'an assertion is never rewritten; assert anew'); END;
+
+CREATE TRIGGER IF NOT EXISTS assertions_keep BEFORE DELETE ON semantic_assertions
+BEGIN SELECT RAISE(ABORT, 'assertions are kept; archive one'); END;
+
+CREATE TRIGGER IF NOT EXISTS assertions_once BEFORE INSERT ON semantic_assertions
+WHEN EXISTS (SELECT 1 FROM semantic_assertions WHERE tenant = NEW.tenant AND org_id = NEW.org_id
+             AND artifact_id = NEW.artifact_id AND extension = NEW.extension
+             AND (assertion_id = NEW.assertion_id OR eligibility <> 'archived' AND NEW.eligibility <> 'archived'))
+BEGIN SELECT RAISE(ABORT, 'one assertion of an extension is active'); END;
+
+CREATE TRIGGER IF NOT EXISTS acts_stand BEFORE UPDATE ON context_selection_acts
+BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
+
+CREATE TRIGGER IF NOT EXISTS acts_keep BEFORE DELETE ON context_selection_acts
+BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
+
+CREATE TRIGGER IF NOT EXISTS selections_stand BEFORE UPDATE ON run_context_selections
+BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
+
+CREATE TRIGGER IF NOT EXISTS selections_keep BEFORE DELETE ON run_context_selections
+BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
+
+CREATE TRIGGER IF NOT EXISTS acts_once BEFORE INSERT ON context_selection_acts
+WHEN (NEW.ordinal > 0 AND EXISTS (SELECT 1 FROM context_selection_acts WHERE ordinal = NEW.ordinal))
+  OR EXISTS (SELECT 1 FROM context_selection_acts
+             WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND selection_id = NEW.selection_id)
+BEGIN SELECT RAISE(ABORT, 'an act of selection is recorded once'); END;
+
+CREATE TRIGGER IF NOT EXISTS selections_once BEFORE INSERT ON run_context_selections
+WHEN EXISTS (SELECT 1 FROM run_context_selections WHERE tenant = NEW.tenant AND org_id = NEW.org_id
+             AND selection_id = NEW.selection_id AND position = NEW.position)
+BEGIN SELECT RAISE(ABORT, 'a ref is recorded once in an act'); END;
+
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;

@@ -21,6 +21,7 @@ from contextos.store.bounds import past
 from contextos.store.clock import SystemClock
 from contextos.store.database import BUSY_TIMEOUT_MS, Connect, Readers, connect, open_file, writer_connection
 from contextos.store.sqlite_graph import SqliteGraph
+from contextos.store.sqlite_slots import SqliteArtifacts
 from contextos.store.writer import QUEUE_LIMIT, Writer
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ class SqliteStores:
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant, in the same file."""
         return SqliteGraph(tenant_id, self._writer, self._readers)
+
+    def artifacts(self, tenant_id: str) -> SqliteArtifacts:
+        """The artifacts of a tenant, in the same file."""
+        return SqliteArtifacts(tenant_id, self._writer, self._readers)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         with self._readers.connection() as connection:

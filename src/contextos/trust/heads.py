@@ -14,7 +14,7 @@ from contextos.contracts.ports import Keys, Store
 from contextos.errors import ChainBroken, Unavailable
 
 MAX_READS: Final = 8
-BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled"})
+BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
 """What somebody outside the loop appends; each is vouched for by a person's key or can only stop things."""
 
 

@@ -14,7 +14,7 @@ from contextos.contracts.journal import Logged
 from contextos.contracts.model import UNITS_PER_CENT
 
 _WAKING: Final = frozenset(
-    {"approval.answered", "approval.expired", "effect.settled", "run.cancel_requested", "run.resumed"}
+    {"approval.answered", "approval.expired", "effect.settled", "slot.answered", "run.cancel_requested", "run.resumed"}
 )
 """The gap before one of these is waiting, for a person or for a driver, and not work."""
 

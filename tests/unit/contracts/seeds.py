@@ -13,6 +13,7 @@ from contextos.contracts.model import Model
 from contextos.contracts.plan import Plan
 from contextos.contracts.record import DecisionOutput, DecisionRecord
 from contextos.contracts.run import InvokeRequest, PackSelection, RunContext
+from contextos.contracts.slots import AgentContextSlot
 from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
 
 SEEDS = Path(__file__).resolve().parents[2] / "seeds"
@@ -31,6 +32,7 @@ EXAMPLES: dict[str, type[Model]] = {
     "context_pack_refs": PackSelection,
     "decision_output": DecisionOutput,
     "plan": Plan,
+    "context_slot": AgentContextSlot,
 }
 
 
@@ -127,6 +129,7 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
     "context_pack_refs": {},
     "decision_output": {},
     "plan": {"/plan_id": f"plan_{HEX}"},
+    "context_slot": {},
 }
 """What each example lacks of what the runtime writes: exactly the places where `sealed()` refuses it."""
 

@@ -1,0 +1,216 @@
+"""Flows in Open Agent Spec, run on WayFlow (extra `agentspec`) from pause to pause, each in any process.
+
+Loads only components that stay inside this process: a flow, its nodes and tools that were handed over. What talks to
+the network by itself (API calls, MCP, remote agents, models) is refused, because it would pass by the tool gateway.
+A paused flow is text. Keep it where only the runtime writes, as a journal: it is trusted when it comes back, and goes
+on only with the very document that it came from.
+Source: issue 4; shared/spec/context-slots-facts.md, section 10.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+
+from contextos.contracts.codec import canonical, digest
+from contextos.contracts.slots import PickRefused
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem
+from contextos.slots.desk import SelectionDesk, SlotCall
+from contextos.slots.documents import read_document
+from contextos.slots.select import bind
+
+ALLOWED: Final = (
+    "Flow", "StartNode", "EndNode", "FlowNode", "ToolNode", "ServerTool", "BranchingNode", "InputMessageNode",
+    "OutputMessageNode", "ControlFlowEdge", "DataFlowEdge",
+)  # fmt: skip
+
+MAX_SAID_CHARS: Final = 300
+
+Tools: TypeAlias = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The flow waits for a person: what it showed since it last ran, and the state to go on from."""
+
+    shown: tuple[str, ...]
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The flow ended with these outputs."""
+
+    outputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An autonomous slot could not be filled; the flow ended before its consumer."""
+
+    why: PickRefused
+
+
+Outcome: TypeAlias = Paused | Finished | Refused
+
+
+class _Stopped(Exception):
+    """Carries a refusal out of WayFlow, which has no way to end a flow but an exception."""
+
+    def __init__(self, why: PickRefused) -> None:
+        self.why = why
+
+
+class AgentFlow:
+    """A flow that was loaded, with the tools it may call. It keeps nothing of a run."""
+
+    def __init__(self, flow: Any, document_digest: str) -> None:
+        self._flow, self._digest = flow, document_digest
+
+    async def begin(self, inputs: Mapping[str, Any]) -> Outcome:
+        """Run from the start to the first pause or the end.
+
+        Raises:
+            InvalidInput: an input is missing or not what the flow takes.
+            LostReply: the flow failed; its tools may have acted.
+            ContextOSError: what a tool raised.
+        """
+        with _caught(lambda said: _refused("/inputs", "bad_inputs", f"the flow cannot start with them: {said}")):
+            conversation = self._flow.start_conversation(inputs=dict(inputs))
+        return await self._drive(conversation)
+
+    async def resume(self, state: str, answer: str) -> Outcome:
+        """Go on from a pause with what the person said.
+
+        Raises:
+            InvalidInput: the state is none of this document's.
+            LostReply, ContextOSError: as `begin`.
+        """
+        from wayflowcore.serialization import autodeserialize
+        from wayflowcore.serialization.context import DeserializationContext
+
+        kept = _kept(state)
+        if kept["document"] != self._digest:
+            raise _refused("/state", "other_document", "the agent's document is not the one that the state is of")
+        # One context for one state: it remembers what it has read.
+        context = DeserializationContext()
+        context.registered_tools = {tool.name: tool for tool in _tools_of(self._flow)}
+        with _caught(lambda said: _refused("/state", "not_a_state", f"the flow cannot go on from it: {said}")):
+            conversation = autodeserialize(kept["conversation"], deserialization_context=context)
+            conversation.append_user_message(answer)
+        return await self._drive(conversation)
+
+    async def _drive(self, conversation: Any) -> Outcome:
+        from wayflowcore.executors.executionstatus import FinishedStatus, UserMessageRequestStatus
+        from wayflowcore.messagelist import MessageType
+        from wayflowcore.serialization import serialize
+
+        before = len(conversation.get_messages())
+        try:
+            with _caught(lambda said: LostReply(f"the flow failed and its tools may have acted: {said}")):
+                status = await conversation.execute_async()
+        except _Stopped as stopped:
+            return Refused(stopped.why)
+        if isinstance(status, FinishedStatus):
+            return Finished(dict(status.output_values))
+        assert isinstance(status, UserMessageRequestStatus), "what was allowed to load waits for nothing else"
+        said = conversation.get_messages()[before:]
+        shown = tuple(one.content for one in said if one.message_type != MessageType.USER)
+        return Paused(shown, json.dumps({"document": self._digest, "conversation": serialize(conversation)}))
+
+
+def load_flow(raw: bytes, tools: Tools) -> AgentFlow:
+    """A flow from its document (JSON or YAML), with the functions that its tools are, by name.
+
+    Raises:
+        InvalidSettings: the extra is not installed.
+        MalformedJson, InvalidInput: it is no flow that can be run here, and why.
+    """
+    try:
+        from wayflowcore.agentspec import AgentSpecLoader
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos[agentspec]`")) from None
+    document = read_document(raw)
+    if not isinstance(document, dict) or document.get("component_type") != "Flow":
+        raise _refused("/component_type", "not_a_flow", "the document is no flow")
+    text = canonical(document)
+    # It warns that a resumed flow knows more values than it hands out; so it should.
+    warnings.filterwarnings("ignore", message="Found additional values", module="wayflowcore")
+    loader = AgentSpecLoader(tool_registry=dict(tools), allowed_components=list(ALLOWED))
+    with _caught(lambda said: _refused("", "not_loadable", f"WayFlow does not load it: {said}")):
+        flow = loader.load_json(text.decode())
+    return AgentFlow(flow, digest(text))
+
+
+class _caught:
+    """Turns what WayFlow, or a tool that is not ours, raised into an error of ours; ours pass through."""
+
+    def __init__(self, refused: Callable[[str], ContextOSError]) -> None:
+        self._refused = refused
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception) or isinstance(error, ContextOSError | _Stopped):
+            return
+        # pyagentspec hides what it has to say behind this message.
+        said = "it is not valid" if "required in context" in str(error) else str(error)[:MAX_SAID_CHARS]
+        raise self._refused(f"`{type(error).__name__}`: {said}") from None
+
+
+def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
+    """The tools of the selection agent, on the desk of one run."""
+
+    async def context_resolve(
+        parentRunId: str, parentPackageName: str, slotId: str, projectId: str = ""
+    ) -> dict[str, str]:
+        offer = await desk.offer(SlotCall(parentRunId, parentPackageName, slotId, projectId))
+        payload = canonical(offer.payload()).decode()
+        return {"payload": payload, "selectionMode": offer.slot.selection_mode, "actKey": offer.act_key}
+
+    async def context_finalize(
+        parentRunId: str, parentPackageName: str, slotId: str, actKey: str, userResponse: str, projectId: str = ""
+    ) -> dict[str, Any]:
+        call = SlotCall(parentRunId, parentPackageName, slotId, projectId)
+        done = await desk.finalize(call, actKey, userResponse)
+        if isinstance(done, PickRefused):
+            return {"contextRefs": [], "verdict": "refused", "reason": canonical(done.to_json()).decode()}
+        return {"contextRefs": [bind(done).to_json()], "verdict": "accepted", "reason": ""}
+
+    async def context_take(
+        parentRunId: str, parentPackageName: str, slotId: str, actKey: str, projectId: str = ""
+    ) -> list[dict[str, Any]]:
+        done = await desk.take(SlotCall(parentRunId, parentPackageName, slotId, projectId), actKey)
+        if isinstance(done, PickRefused):
+            raise _Stopped(done)
+        return [bind(done).to_json()]
+
+    return {"context_resolve": context_resolve, "context_finalize": context_finalize, "context_take": context_take}
+
+
+def _tools_of(flow: Any) -> Iterator[Any]:
+    """Every tool of a flow and of the flows inside it."""
+    for step in flow.steps.values():
+        if hasattr(step, "tool"):
+            yield step.tool
+        if hasattr(step, "flow"):
+            yield from _tools_of(step.flow)
+
+
+def _kept(state: str) -> dict[str, str]:
+    try:
+        kept = json.loads(state)
+        return {name: str(kept[name]) for name in ("document", "conversation")}
+    except (ValueError, TypeError, KeyError):
+        raise _refused("/state", "not_a_state", "the text is no state of a paused flow") from None
+
+
+def _refused(at: str, code: str, detail: str) -> ContextOSError:
+    return InvalidInput(Problem(at, code, detail, "give what the flow was published with"))

@@ -1,0 +1,106 @@
+"""`slots lint`: judge how agents declare and wire their context slots, before they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from contextos.cli.opening import JsonOption, read_file
+from contextos.cli.terminal import USAGE, give, safe
+from contextos.errors import InvalidInput, Problem
+
+DOCUMENTS: Final = ("oas.json", "oas.yaml", "oas.yml")
+SKIPPED: Final = frozenset({"node_modules", ".git", ".venv"})
+MAX_AGENTS: Final = 1000
+
+
+def lint_slots(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", help="An Open Agent Spec document (JSON or YAML), or a directory with agents in it."
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> int:
+    """Judge the context slots of agents and how they are wired."""
+    agents: list[Path] = []
+    found: list[tuple[Path, Problem]] = []
+    for path in paths:
+        below = _documents(path)
+        agents += below
+        if not below:
+            detail = f"there is no agent below `{path}`"
+            mend = f"name a document, or put it at `cinatra/{DOCUMENTS[0]}`"
+            found.append((path, Problem("", "no_agent", detail, mend)))
+    for agent in agents:
+        found += _judged(agent)
+    documents = [
+        {
+            "file": str(path),
+            "pointer": safe(one.pointer),
+            "code": one.code,
+            "detail": safe(one.detail),
+            "remedy": safe(one.remedy),
+        }
+        for path, one in found
+    ]
+    lines = [f"{path}: {one.code} {safe(str(one))}" for path, one in found]
+    give(
+        {"files": [str(path) for path in agents], "problems": documents},
+        lines or [f"{path}: fine" for path in agents],
+        as_json=as_json,
+    )
+    return USAGE if found else 0
+
+
+def _documents(path: Path) -> list[Path]:
+    """The document itself, or every one below a directory, in the order of their paths."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(one for one in path.rglob("oas.*") if one.name in DOCUMENTS and not SKIPPED & set(one.parts))
+    if len(found) > MAX_AGENTS:
+        detail = f"there are more than {MAX_AGENTS} agents below `{path}`"
+        raise InvalidInput(Problem("", "too_many_agents", detail, "name fewer at a time"))
+    return found
+
+
+def _judged(path: Path) -> Iterator[tuple[Path, Problem]]:
+    """What is wrong with one agent, each fault with the file that it is in."""
+    from contextos.slots.oas import declared_slots
+    from contextos.slots.package import lint_package
+    from contextos.slots.wiring import lint_wiring
+
+    try:
+        document = _read(path)
+    except InvalidInput as error:
+        yield from ((path, one) for one in error.problems)
+        return
+    found = lint_wiring(document)
+    yield from ((path, one) for one in found)
+    if any(one.code == "not_an_agent" for one in found):
+        return
+    package = _package(path)
+    if package is not None:
+        try:
+            yield from ((package, one) for one in lint_package(document, _read(package)))
+        except InvalidInput as error:
+            yield from ((package, one) for one in error.problems)
+    elif declared_slots(document).names:
+        detail = "the agent declares slots and has no `package.json` to say what it depends on"
+        yield path, Problem("", "no_package", detail, "put it beside the document, or beside its directory `cinatra`")
+
+
+def _package(path: Path) -> Path | None:
+    """The `package.json` that goes with a document."""
+    places = [path.parent, *([path.parent.parent] if path.parent.name == "cinatra" else [])]
+    return next((one for place in places if (one := place / "package.json").is_file()), None)
+
+
+def _read(path: Path) -> Any:
+    from contextos.slots.documents import read_document
+
+    return read_document(read_file(path))

@@ -1,0 +1,219 @@
+"""`slots resolve`, `select` and `selections`: what a slot may take, what is taken, and what was taken.
+
+The slot is read from the agent's own document and the actor from a file of who is who; titles are text of others and
+are shown with everything hidden in them made visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.opening import (
+    WORKSPACE,
+    JsonOption,
+    RunArgument,
+    Session,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    within,
+)
+from contextos.cli.terminal import REFUSED, WAITING, give, safe
+
+if TYPE_CHECKING:
+    from contextos.contracts.slots import Actor, AgentContextSlot, ManifestLine, SlotResolution
+
+AgentArgument = Annotated[Path, typer.Argument(metavar="AGENT", help="The agent's Open Agent Spec document.")]
+SlotArgument = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's id.")]
+ActorOption = Annotated[
+    Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it is for: principal, organisation, teams, projects.")
+]
+ProjectOption = Annotated[str, typer.Option("--project", metavar="ID", help="Only what is of this project.")]
+BroaderOption = Annotated[bool, typer.Option("--broader", help="With --project: also what is of no project.")]
+
+
+def resolve(
+    agent: AgentArgument,
+    slot: SlotArgument,
+    actor: ActorOption,
+    project: ProjectOption = "",
+    broader: BroaderOption = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Show what a slot may take now. Nothing is written."""
+    known, declared = _asked(agent, slot, actor)
+
+    async def act(session: Session) -> SlotResolution:
+        return await _resolution(session, known, declared, project, broader)
+
+    found = within(workspace, tenant, act)
+    give(found.to_json(), _offered(found), as_json=as_json)
+    return 0
+
+
+def select(
+    agent: AgentArgument,
+    slot: SlotArgument,
+    actor: ActorOption,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run that the selection is for.")],
+    package: Annotated[str, typer.Option("--package", metavar="NAME", help="The agent's package.")],
+    answer: Annotated[
+        Path | None,
+        typer.Option("--answer", metavar="FILE", help="A person's `userResponse` as JSON; `-` is stdin."),
+    ] = None,
+    key: Annotated[str, typer.Option("--key", help="Names this act; the same key again is the same act.")] = "1",
+    project: ProjectOption = "",
+    broader: BroaderOption = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Take what a slot takes by itself, or a person's answer; without one an interactive slot says what it offers."""
+    known, declared = _asked(agent, slot, actor)
+    said = read_file(answer) if answer else None
+
+    async def act(session: Session) -> tuple[SlotResolution, Any]:
+        from contextos.contracts.codec import parse
+        from contextos.contracts.slots import SelectionOrigin
+        from contextos.slots.select import select_autonomously, select_interactively
+
+        found = await _resolution(session, known, declared, project, broader)
+        told = {
+            "org_id": known.organization_id, "parent_run_id": run, "parent_package_name": package,
+            "principal_id": known.principal_id, "act_key": key,
+        }  # fmt: skip
+        origin = parse(SelectionOrigin, told)
+        at_us, artifacts = session.deployment.ports.clock.now_us(), session.app.stores.artifacts(session.tenant_id)
+        if declared.selection_mode == "autonomous":
+            return found, await select_autonomously(declared, found, origin, at_us=at_us, artifacts=artifacts)
+        if said is None:
+            return found, None
+        return found, await select_interactively(declared, found, said, origin, at_us=at_us, artifacts=artifacts)
+
+    found, done = within(workspace, tenant, act)
+    return _told(found, done, as_json)
+
+
+def answer(
+    run: RunArgument,
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="The user whom the run asks.")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON; without it the offer is shown."),
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Answer a run that waits for a pick; one that does not count is refused and the run goes on waiting."""
+    said = read_file(file) if file else None
+
+    async def act(session: Session) -> tuple[SlotResolution, Any]:
+        from contextos.contracts.slots import Selected
+        from contextos.picking import offered, pick
+
+        run_id = await session.run_id(run)
+        _, found = await offered(session.deployment, session.tenant_id, run_id)
+        if said is None:
+            return found, None
+        done = await pick(session.deployment, session.tenant_id, run_id, said, by=by)
+        if isinstance(done, Selected):
+            await session.drive_on(run_id)
+        return found, done
+
+    found, done = within(workspace, tenant, act)
+    return _told(found, done, as_json)
+
+
+def selections(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose selections are shown.")],
+    org: Annotated[str, typer.Option("--org", metavar="ID", help="The organisation.")],
+    content: Annotated[bool, typer.Option("--content", help="Show what the pins stand for, as it was.")] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List every act of selection of a run, in order, with what it pinned."""
+
+    async def act(session: Session) -> list[tuple[Any, Sequence[Any]]]:
+        from contextos.slots.select import replay
+
+        artifacts = session.app.stores.artifacts(session.tenant_id)
+        return [(one, await replay(one, artifacts=artifacts)) for one in await artifacts.selections(org, run)]
+
+    found = within(workspace, tenant, act)
+    lines: list[str] = []
+    for one, pinned in found:
+        lines.append(f"{one.selection_id}  {one.slot_id}: {len(pinned)} by {one.selected_by} ({one.resolution_mode})")
+        for pin in pinned:
+            lines.append(f"  {pin.ref.source_scope:<12}  {safe(pin.title)}  revision {pin.revision.revision}")
+            lines += [f"    {safe(line)}" for line in pin.revision.content.splitlines() if content]
+    shown = [{"act": one.to_json(), "pinned": [_pin(pin, content) for pin in pinned]} for one, pinned in found]
+    give({"selections": shown}, lines or ["nothing was selected"], as_json=as_json)
+    return 0
+
+
+def _asked(agent: Path, slot: str, actor: Path) -> tuple[Actor, AgentContextSlot]:
+    from contextos.contracts.codec import parse
+    from contextos.contracts.slots import Actor
+    from contextos.slots.documents import read_document
+    from contextos.slots.oas import slot_of
+
+    with about(actor):
+        known = parse(Actor, read_file(actor))
+    with about(agent):
+        return known, slot_of(read_document(read_file(agent)), slot)
+
+
+async def _resolution(
+    session: Session, actor: Actor, slot: AgentContextSlot, project: str, broader: bool
+) -> SlotResolution:
+    from contextos.slots.resolve import resolve_context_slot
+
+    artifacts = session.app.stores.artifacts(session.tenant_id)
+    installed = await artifacts.extensions()
+    return await resolve_context_slot(
+        actor, slot, project or None, installed, artifacts=artifacts, include_broader=broader
+    )
+
+
+def _told(found: SlotResolution, done: Any, as_json: bool) -> int:
+    from contextos.contracts.slots import PickRefused
+    from contextos.slots.select import bind
+
+    if done is None:
+        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs as `slots resolve --json` has refs"
+        give({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
+        return WAITING
+    if isinstance(done, PickRefused):
+        line = f"refused: {done.code}: {safe(done.detail)}; nothing is recorded, ask again"
+        give({"refused": done.to_json()}, [line], as_json=as_json)
+        return REFUSED
+    head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
+    body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind(done).to_json()]}
+    give(body, [head, *_lines(done.manifest)], as_json=as_json)
+    return 0
+
+
+def _offered(found: SlotResolution) -> list[str]:
+    more = ["there are more; narrow the slot or the project"] if found.more else []
+    return [f"{found.slot_id} ({found.resolution_mode}) may take {len(found.refs)}:", *_lines(found.manifest), *more]
+
+
+def _lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:
+    for line in manifest:
+        yield f"  {line.source_scope:<12}  {safe(line.title)}  {line.extension}  {line.ref}"
+
+
+def _pin(pin: Any, content: bool) -> dict[str, Any]:
+    told: dict[str, Any] = pin.to_json()
+    if not content:
+        del told["revision"]["content"]
+    return told

@@ -1,0 +1,52 @@
+"""`slots serve`: the MCP tool `context_resolve`, for one actor, over stdio or over HTTP on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contextos.cli.opening import WORKSPACE, Session, TenantOption, WorkspaceOption, about, read_file, within
+from contextos.cli.terminal import remark
+
+
+def serve(
+    actor: Annotated[
+        Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it resolves for: principal, organisation, teams.")
+    ],
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there, instead of stdin and stdout.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="The bearer token of HTTP clients; else a new one is shown.")
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+) -> int:
+    """Serve `context_resolve` over MCP for one actor."""
+    import secrets
+
+    from contextos.contracts.codec import parse
+    from contextos.contracts.slots import Actor
+    from contextos.server.mcp_slots import slots_server
+    from contextos.server.serving import PATH, bind, serve_http, serve_stdio, where
+
+    with about(actor):
+        known = parse(Actor, read_file(actor))
+
+    async def act(session: Session) -> None:
+        artifacts = session.app.stores.artifacts(session.tenant_id)
+        server = slots_server(known, artifacts, artifacts)
+        if not http:
+            await serve_stdio(server)
+            return
+        token = read_file(token_file).decode().strip() if token_file else secrets.token_urlsafe(32)
+        bound = bind(http)
+        remark(f"serving http://{where(bound)}{PATH}")
+        if token_file is None:
+            remark(f"bearer token: {token}")
+        await serve_http(server, bound, token)
+
+    within(workspace, tenant, act)
+    return 0

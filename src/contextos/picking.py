@@ -1,0 +1,71 @@
+"""A run waits for a pick: what it is asked, and the user's answer. The run reads the pick itself from the audit.
+
+A pick that does not count is told with its reason, and the run goes on waiting. `by` must be the user whom the run
+asked; who that is, is as true as the caller of these functions makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from contextos.contracts.journal import Batch, Entry
+from contextos.contracts.ports import SlotSteps
+from contextos.contracts.slots import PickRefused, Selected, SlotQuestion, SlotResolution
+from contextos.deployment import Deployment
+from contextos.errors import ApprovalRefused, NotFound
+from contextos.trust.chain import append
+from contextos.views import view_of
+
+
+async def offered(app: Deployment, tenant_id: str, run_id: str) -> tuple[SlotQuestion, SlotResolution]:
+    """What the run asks, and what its slot may take now.
+
+    Raises:
+        ApprovalRefused: the run waits for no pick (`not_waiting`).
+        NotFound: no such run in this tenant.
+    """
+    _, question, _, steps = await _open(app, tenant_id, run_id)
+    return question, await steps.offer(question.slot, question.actor, question.project_id)
+
+
+async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: str) -> Selected | PickRefused:
+    """Record the user's pick and wake the run. What was recorded before and not told to the run stands.
+
+    Raises:
+        ApprovalRefused: the run waits for no pick (`not_waiting`), or asked somebody else (`not_asked`).
+        NotFound: no such run in this tenant.
+        Conflict: somebody answered at the same moment; look at the run.
+    """
+    entries, question, key, steps = await _open(app, tenant_id, run_id)
+    if by != question.actor.principal_id:
+        raise ApprovalRefused("not_asked", f"the run asks `{question.actor.principal_id}` and nobody else")
+    before = await steps.recorded(question.slot, question.origin)
+    made = Selected(act=before, manifest=(), wrote=False) if before else await steps.answer(
+        question.slot, question.actor, question.project_id, question.origin, answer
+    )  # fmt: skip
+    if isinstance(made, PickRefused):
+        return made
+    now_us = app.ports.clock.now_us()
+    said = {"selection_id": made.act.selection_id}
+    entry = append(
+        entries, "slot.answered", key, by=by, answer=said, at_us=now_us, salt=app.ports.entropy.take(16)
+    )
+    await app.ports.stores.tenant(tenant_id).commit(Batch(run=run_id, entries=(entry,), wake_at_us=now_us))
+    return made
+
+
+async def _open(
+    app: Deployment, tenant_id: str, run_id: str
+) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
+    entries = await app.ports.stores.tenant(tenant_id).read(run_id)
+    if not entries:
+        raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+    view = view_of(tenant_id, run_id, entries)
+    asked = [entry for entry in entries if entry.kind == "slot.asked"]
+    open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"
+    if not open_now or asked[-1].body is None or app.ports.slots is None:
+        raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no pick; it is `{view.state}`")
+    question = SlotQuestion.model_validate(orjson.loads(asked[-1].body))
+    return entries, question, asked[-1].key, app.ports.slots(tenant_id)

@@ -1,0 +1,141 @@
+"""Step 5 of a run: the slots that its task template declares, each pinned before it is used. No other slot is resolved.
+
+What is pinned comes to the compiler as plain evidence: one item for each ref, tagged by the scope that it is of, from
+narrow to broad, and data whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from contextos.admission import Admitted
+from contextos.contracts.codec import content_address
+from contextos.contracts.evidence import EvidenceItem
+from contextos.contracts.ids import derive
+from contextos.contracts.plan import SlotStep
+from contextos.contracts.policy import CapabilityView
+from contextos.contracts.refs import artifact_ref
+from contextos.contracts.run import InvokeRequest
+from contextos.contracts.scope import RunScope
+from contextos.contracts.slots import (
+    CAPABILITY_PREFIX,
+    PARTY,
+    SCOPES,
+    Actor,
+    Pinned,
+    SelectionAct,
+    SelectionOrigin,
+    SlotQuestion,
+)
+from contextos.contracts.verdicts import Failure
+from contextos.decision import planner
+from contextos.seams import World, record_now
+from contextos.trust.record import Outcome
+
+
+async def choose(request: InvokeRequest, admitted: Admitted, revision: int, world: World) -> Admitted:
+    """What the slots of the template of this plan revision hold; or why one holds nothing, and then none counts."""
+    chosen: list[EvidenceItem] = []
+    for step in admitted.templates[revision].context_slots:
+        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", world)
+        if isinstance(found, Failure):
+            return replace(admitted, chosen=(), not_chosen=found)
+        chosen += found
+    return replace(admitted, chosen=tuple(chosen), not_chosen=None)
+
+
+async def _select(
+    request: InvokeRequest, step: SlotStep, admitted: Admitted, key: str, world: World
+) -> list[EvidenceItem] | Failure:
+    scope, slot, steps = admitted.scope, step.slot, world.slots
+    if (denied := _denied(step, admitted, key, world)) is not None:
+        return denied
+    asked = _question(step, scope, key)
+    if asked is None or steps is None:
+        why = "there are no artifacts here, the user has no organisation, or the project is none"
+        return _unfilled(slot.slot_id, why)
+    if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, world):
+        return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
+
+    async def look() -> dict[str, Any]:
+        made = await (steps.recorded(slot, asked.origin) if slot.selection_mode == "interactive" else steps.take(
+            slot, asked.actor, asked.project_id, asked.origin
+        ))  # fmt: skip
+        if not isinstance(made, SelectionAct):
+            return {"refused": made.detail if made else "no answer is recorded"}
+        return {"act": made.to_json(), "pinned": [one.to_json() for one in await steps.contents(made)]}
+
+    answer = await world.journal.ask("slot.selected", key, asked.to_json(), look)
+    if "refused" in answer:
+        return _unfilled(slot.slot_id, answer["refused"])
+    return [_item(slot.slot_id, Pinned.model_validate(one), scope) for one in answer["pinned"]]
+
+
+def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
+    """What is asked, of whom and for which run; None where nothing can be."""
+    actor = _actor(scope)
+    project = planner.bind(step.project, {"request": scope.asked}) if step.project is not None else None
+    if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
+        return None
+    origin = SelectionOrigin(
+        org_id=actor.organization_id, parent_run_id=scope.run.run_id, principal_id=actor.principal_id, act_key=key,
+        parent_package_name=scope.principals.agent.agent_urn,
+    )  # fmt: skip
+    return SlotQuestion(slot=step.slot, actor=actor, project_id=project, origin=origin)
+
+
+async def _answered(
+    request: InvokeRequest, scope: RunScope, asked: SlotQuestion, key: str, world: World
+) -> bool:
+    """Wait until the user has picked; False where the run is cancelled first. The pick is read from the audit."""
+    world.journal.note("slot.asked", key, asked.to_json())
+    world.journal.note("record.revised", f"slot/{key}", record_now(world, request, scope, Outcome(None, ())).to_json())
+    await world.journal.commit(wake_at_us=0)
+    kind, _ = await world.journal.wait(("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None)
+    return kind == "slot.answered"
+
+
+def _denied(step: SlotStep, admitted: Admitted, key: str, world: World) -> Failure | None:
+    """Policy's own answer on this selection: a read of the capability `slots.<slot id>`."""
+    scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
+    facts: Mapping[str, Any] = {
+        "capability_id": name, "kind": "read", "risk_level": "read", "approval_mode": "read_only", "external": False,
+    }  # fmt: skip
+    decision = admitted.policy.decide(
+        "compile", scope.facts, capability=CapabilityView(name, "read_only", facts), granted=True,
+        decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
+    )  # fmt: skip
+    world.journal.note("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
+    if decision.allowed:
+        return None
+    return Failure(code="policy_denied", detail=f"policy does not let this run fill slot `{step.slot.slot_id}`")
+
+
+def _actor(scope: RunScope) -> Actor:
+    """The run's user, as the directory knows them."""
+    user = scope.principals.user
+    return Actor(
+        principal_id=user.user_id, organization_id=user.organization_id, team_ids=user.team_ids,
+        project_ids=user.project_ids, platform_admin=user.platform_admin,
+    )  # fmt: skip
+
+
+def _item(slot_id: str, pinned: Pinned, scope: RunScope) -> EvidenceItem:
+    ref, revision = pinned.ref, pinned.revision
+    value = {
+        "scope": ref.source_scope, "extension": ref.extension, "title": pinned.title, "mime": revision.mime,
+        "content": revision.content,
+    }  # fmt: skip
+    subject = f"slot:{slot_id}"
+    return EvidenceItem(
+        evidence_ref=artifact_ref(ref.artifact_id, ref.representation_revision_id), subject=subject,
+        predicate="context", value=value, origin=f"slot:{ref.source_scope}", integrity="untrusted",
+        classification=scope.pack.pack_meta.data_classification, observed_at_us=revision.created_at_us,
+        digest=content_address([subject, "context", value]), hop=SCOPES.index(ref.source_scope),
+    )  # fmt: skip
+
+
+def _unfilled(slot_id: str, why: str) -> Failure:
+    return Failure(code="missing_evidence", detail=f"slot `{slot_id}` holds nothing: {why}")

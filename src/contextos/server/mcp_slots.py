@@ -1,0 +1,115 @@
+"""`context_resolve` as an MCP tool (extra `mcp`): what a slot of an agent may take, for agents outside of a run.
+
+The agent's document comes from the caller and only the slot's declaration is read from it. The actor and the installed
+extensions are the server's; a caller cannot name them, and a field that is not known refuses the call. Nothing is
+written: resolving is no selection.
+Source: shared/spec/seeds/003, "context_resolve MCP primitive"; context-slots-facts.md, section 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+
+from contextos.contracts.codec import canonical, parse
+from contextos.contracts.model import Model
+from contextos.contracts.ports import Artifacts, Curation
+from contextos.contracts.slots import Actor, Party
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
+from contextos.slots.documents import read_document
+from contextos.slots.oas import slot_of
+from contextos.slots.resolve import resolve_context_slot
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+TOOL: Final = "context_resolve"
+DESCRIPTION: Final = (
+    "The artifacts that a context slot of an agent may take now, pinned by revision and classification, from narrow to "
+    "broad. `parentAgentOas` is the agent's Open Agent Spec document. Reads only."
+)
+
+
+class ResolveCall(Model):
+    """The arguments of the tool. `parentAgentOas` is the document, as an object or as its text."""
+
+    parent_agent_oas: Any = Field(alias="parentAgentOas")
+    slot_id: str = Field(alias="slotId", min_length=1, max_length=64)
+    project_id: Party | None = Field(default=None, alias="projectId")
+
+
+async def context_resolve(
+    arguments: dict[str, Any], *, actor: Actor, artifacts: Artifacts, curation: Curation
+) -> dict[str, Any]:
+    """The tool's answer: `slotId`, `resolutionMode`, `refs`; `more` where the store holds more than are shown.
+
+    Raises:
+        InvalidInput: arguments, document or slot do not hold, or the actor has no organisation.
+    """
+    if actor.organization_id is None:
+        detail = "there is no active organization"
+        raise InvalidInput(Problem("/actor/organization_id", "no_organization", detail, "serve for an actor in one"))
+    call = parse(ResolveCall, arguments)
+    document = call.parent_agent_oas
+    if isinstance(document, str):
+        document = read_document(document.encode("utf-8", "replace"))
+    slot = slot_of(document, call.slot_id)
+    installed = await curation.extensions()
+    found = await resolve_context_slot(actor, slot, call.project_id, installed, artifacts=artifacts)
+    answer = {
+        "slotId": found.slot_id, "resolutionMode": found.resolution_mode,
+        "refs": [ref.to_json() for ref in found.refs],
+    }  # fmt: skip
+    return answer | ({"more": True} if found.more else {})
+
+
+def slots_server(actor: Actor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
+    """An MCP server that resolves for one actor.
+
+    Raises:
+        InvalidSettings: the extra is not installed.
+    """
+    try:
+        from mcp import types
+        from mcp.server.lowlevel import Server
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos[mcp]`")) from None
+
+    from contextos import __version__
+
+    async def list_tools(_context: Any, _request: Any) -> types.ListToolsResult:
+        hints = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        schema = ResolveCall.model_json_schema(by_alias=True)
+        tool = types.Tool(
+            name=TOOL, description=DESCRIPTION, input_schema=schema, output_schema=OUTPUT, annotations=hints
+        )
+        return types.ListToolsResult(tools=[tool])
+
+    async def call_tool(_context: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            if request.name != TOOL:
+                raise InvalidInput(Problem("/name", "unknown_tool", "there is no such tool", f"call `{TOOL}`"))
+            answer = await context_resolve(
+                request.arguments or {}, actor=actor, artifacts=artifacts, curation=curation
+            )
+        except ContextOSError as error:
+            text = "\n".join(str(one) for one in getattr(error, "problems", (error,)))
+            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+        shown = types.TextContent(type="text", text=canonical(answer).decode())
+        return types.CallToolResult(content=[shown], structured_content=answer)
+
+    return Server("contextos-slots", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+OUTPUT: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["slotId", "resolutionMode", "refs"],
+    "properties": {
+        "slotId": {"type": "string"},
+        "resolutionMode": {"enum": ["override", "accumulate"]},
+        "refs": {"type": "array", "items": {"type": "object"}},
+        "more": {"type": "boolean"},
+    },
+}

@@ -1,0 +1,224 @@
+"""An Open Agent Spec flow as a graph: nodes and edges by id, each with its place in the document.
+
+The reader takes what it understands and passes over the rest; it never raises on a foreign document. A component is
+written in place or named by `$component_ref`, which is looked for in the `$referenced_components` of the components
+around it, the nearest first.
+Source: shared/spec/context-slots-facts.md, sections 7 and 10; Open Agent Spec 25.4 to 26.3, serialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+Json: TypeAlias = Any
+Known: TypeAlias = Mapping[str, tuple[Path, Mapping[str, Json]]]
+
+REF: Final = "$component_ref"
+BELOW: Final = ("subflow", "tool", "agent", "flow")
+"""Where a node keeps the component whose inputs and outputs are its own when it does not list them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A JSON object of the document, its place, and the components that can be named from inside it.
+
+    All components of a document share `graphs`, so that a flow that many nodes run is read once.
+    """
+
+    value: Mapping[str, Json]
+    at: Path
+    known: Known
+    graphs: dict[Path, Graph]
+
+    @property
+    def id(self) -> str:
+        return text(self.value.get("id"))
+
+    @property
+    def kind(self) -> str:
+        return text(self.value.get("component_type"))
+
+    @property
+    def name(self) -> str:
+        return text(self.value.get("name")) or self.id
+
+    @property
+    def package(self) -> str:
+        """The agent package that the component says it belongs to; empty if it says nothing."""
+        return text(cinatra(self.value).get("packageName"))
+
+    def child(self, value: Json, *path: str | int) -> Component | None:
+        """The component written at `path`, or the one that it names; None if there is none."""
+        named = value.get(REF) if isinstance(value, dict) else None
+        if isinstance(named, str):
+            at, value = self.known.get(named, ((), None))
+        else:
+            at = (*self.at, *path)
+        return _component(value, at, self.known, self.graphs)
+
+    def below(self) -> Component | None:
+        """The flow, tool or agent that a node runs."""
+        return next((found for key in BELOW if (found := self.child(self.value.get(key), key))), None)
+
+    def properties(self, side: str) -> dict[str, tuple[Mapping[str, Json], Path]]:
+        """`inputs` or `outputs` by title, each with its place: the node's own list, or that of what it runs."""
+        inner = None if isinstance(self.value.get(side), list) else self.below()
+        holder = inner or self
+        found: dict[str, tuple[Mapping[str, Json], Path]] = {}
+        for index, one in enumerate(items(holder.value.get(side))):
+            schema = one.get("json_schema", one) if isinstance(one, dict) else None
+            if isinstance(schema, dict) and (title := text(one.get("title", schema.get("title")))):
+                found.setdefault(title, ({**schema, **one}, (*holder.at, side, index)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control edge between two nodes, by id."""
+
+    source: str
+    target: str
+    at: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A data edge, by id and title."""
+
+    source: str
+    output: str
+    target: str
+    input: str
+    at: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One flow: nodes by id, edges in the order of the document. `start` is empty where the flow names none."""
+
+    flow: Component
+    start: str
+    nodes: Mapping[str, Component]
+    control: tuple[Control, ...]
+    data: tuple[Wire, ...]
+    _into: dict[tuple[str, str], list[Wire]] = field(init=False, default_factory=dict)
+    _out_of: dict[str, list[Wire]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for wire in self.data:
+            self._into.setdefault((wire.target, wire.input), []).append(wire)
+            self._out_of.setdefault(wire.source, []).append(wire)
+
+    def into(self, node: str, title: str) -> Sequence[Wire]:
+        """The data edges into one input of a node."""
+        return self._into.get((node, title), ())
+
+    def out_of(self, node: str) -> Sequence[Wire]:
+        """The data edges that leave a node."""
+        return self._out_of.get(node, ())
+
+    def reached(self, source: str, *, without: str = "") -> frozenset[str]:
+        """The nodes that control can come to from `source`, itself included, never passing `without`."""
+        onward: dict[str, list[str]] = {}
+        for edge in self.control:
+            onward.setdefault(edge.source, []).append(edge.target)
+        waiting = [source] if source != without else []
+        seen = set(waiting)
+        while waiting:
+            new = {one for one in onward.get(waiting.pop(), ()) if one != without} - seen
+            seen |= new
+            waiting += new
+        return frozenset(seen)
+
+
+def root_of(document: Json) -> Component | None:
+    """The document as a component; None if it is no object."""
+    return _component(document, (), {}, {})
+
+
+def _component(value: Json, at: Path, known: Known, graphs: dict[Path, Graph]) -> Component | None:
+    if not isinstance(value, dict):
+        return None
+    own = value.get("$referenced_components")
+    if isinstance(own, dict) and own:
+        places = {
+            name: ((*at, "$referenced_components", name), one) for name, one in own.items() if isinstance(one, dict)
+        }
+        known = {**known, **places}
+    return Component(value, at, known, graphs)
+
+
+def graph_of(flow: Component) -> Graph:
+    """The graph of a flow; empty where it is none."""
+    if flow.at not in flow.graphs:
+        flow.graphs[flow.at] = _graph(flow)
+    return flow.graphs[flow.at]
+
+
+def _graph(flow: Component) -> Graph:
+    nodes: dict[str, Component] = {}
+    for index, one in enumerate(items(flow.value.get("nodes"))):
+        node = flow.child(one, "nodes", index)
+        if node is not None and node.id:
+            nodes.setdefault(node.id, node)
+    start = _named(flow.value.get("start_node"))
+    return Graph(flow, start if start in nodes else "", nodes, tuple(_control(flow)), tuple(_data(flow)))
+
+
+def dangling(graph: Graph) -> Iterator[tuple[str, Path]]:
+    """Names of nodes, and of what nodes run, that stand for nothing."""
+    flow = graph.flow
+    edges: list[Control | Wire] = [*graph.control, *graph.data]
+    for edge in edges:
+        for name in (edge.source, edge.target):
+            if name not in graph.nodes:
+                yield name, edge.at
+    for index, one in enumerate(items(flow.value.get("nodes"))):
+        node = flow.child(one, "nodes", index)
+        if node is None:
+            yield _named(one), (*flow.at, "nodes", index)
+            continue
+        for key in BELOW:
+            if isinstance(below := node.value.get(key), dict) and REF in below and node.child(below) is None:
+                yield _named(below), (*node.at, key)
+
+
+def _control(flow: Component) -> Iterator[Control]:
+    key = "control_flow_connections"
+    for index, edge in enumerate(items(flow.value.get(key))):
+        if isinstance(edge, dict):
+            yield Control(_named(edge.get("from_node")), _named(edge.get("to_node")), (*flow.at, key, index))
+
+
+def _data(flow: Component) -> Iterator[Wire]:
+    key = "data_flow_connections"
+    for index, edge in enumerate(items(flow.value.get(key))):
+        if isinstance(edge, dict):
+            source, target = _named(edge.get("source_node")), _named(edge.get("destination_node"))
+            output, input_ = text(edge.get("source_output")), text(edge.get("destination_input"))
+            yield Wire(source, output, target, input_, (*flow.at, key, index))
+
+
+def _named(value: Json) -> str:
+    """The id of a node that an edge names, or writes out in place."""
+    return text(value.get(REF, value.get("id"))) if isinstance(value, dict) else ""
+
+
+def cinatra(value: Mapping[str, Json]) -> Mapping[str, Json]:
+    """`metadata.cinatra` of a component or of a package; empty where there is none."""
+    metadata = value.get("metadata")
+    inner = metadata.get("cinatra") if isinstance(metadata, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def items(value: Json) -> Iterable[Json]:
+    """The items of a list; nothing for anything else."""
+    return value if isinstance(value, list) else ()
+
+
+def text(value: Json) -> str:
+    """A text; empty for anything else."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,139 @@
+"""What the steps of the selection agent do, for one run of one agent: resolve a slot, judge a pick, pin it.
+
+The slot comes from the agent's own document and the actor from verified identity; of what a flow says only the slot is
+asked for by it. Run and package are compared and a difference refuses. Nothing is kept between two calls, so the
+second may come in another process, or twice: `act_key` goes with the flow and makes it the same act.
+Source: shared/spec/seeds/003, "Explicit context-selection-agent invocation"; context-slots-facts.md, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from contextos.contracts.codec import JsonValue
+from contextos.contracts.ports import Artifacts, Clock, Curation
+from contextos.contracts.slots import (
+    Actor,
+    AgentContextSlot,
+    PickRefused,
+    Selected,
+    SelectionMode,
+    SelectionOrigin,
+    SlotResolution,
+)
+from contextos.errors import InvalidInput, Problem
+from contextos.slots.oas import slot_of
+from contextos.slots.resolve import resolve_context_slot
+from contextos.slots.select import select_autonomously, select_interactively
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCall:
+    """The four inputs of a selection node. An empty `project_id` is none."""
+
+    parent_run_id: str
+    parent_package_name: str
+    slot_id: str
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a slot may take now, and the key of the act that will answer it."""
+
+    slot: AgentContextSlot
+    resolution: SlotResolution
+    act_key: str
+
+    def payload(self) -> dict[str, Any]:
+        """What a renderer shows a person. Titles are text of others: show them as text, never as markup."""
+        lines = zip(self.resolution.refs, self.resolution.manifest, strict=True)
+        return {
+            "slot": {"minItems": 0, "readableOnly": False} | self.slot.to_json(),
+            "candidates": [ref.to_json() | {"title": line.title} for ref, line in lines],
+            "more": self.resolution.more,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionDesk:
+    """One run of one agent. `document` is the agent as it is installed, `curation` knows the installed extensions."""
+
+    document: JsonValue
+    run_id: str
+    package: str
+    actor: Actor
+    artifacts: Artifacts
+    curation: Curation
+    clock: Clock
+
+    async def offer(self, call: SlotCall) -> Offer:
+        """What the slot may take. Nothing is written.
+
+        Raises:
+            InvalidInput: another run or package, no such slot, or an actor without an organisation.
+        """
+        slot = self._slot(call)
+        resolution = await self._resolve(slot, call)
+        assert self.actor.organization_id is not None, "resolving refuses such an actor"
+        acts = await self.artifacts.selections(self.actor.organization_id, call.parent_run_id)
+        before = [
+            act for act in acts
+            if act.slot_id == slot.slot_id and act.origin.parent_package_name == call.parent_package_name
+        ]  # fmt: skip
+        return Offer(slot, resolution, f"act_{len(before) + 1}")
+
+    async def take(self, call: SlotCall, act_key: str) -> Selected | PickRefused:
+        """Pin what an autonomous slot takes.
+
+        Raises:
+            InvalidInput: as `offer`; or a person is to be asked.
+        """
+        slot = self._slot(call, "autonomous")
+        resolution = await self._resolve(slot, call)
+        origin = self._origin(call, act_key)
+        return await select_autonomously(
+            slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
+        )
+
+    async def finalize(self, call: SlotCall, act_key: str, answer: str) -> Selected | PickRefused:
+        """Judge a person's answer against what the slot may take now, and pin it.
+
+        Raises:
+            InvalidInput: as `offer`; or nobody is to be asked; or this act was answered otherwise before.
+        """
+        slot = self._slot(call, "interactive")
+        resolution = await self._resolve(slot, call)
+        origin = self._origin(call, act_key)
+        return await select_interactively(
+            slot, resolution, answer, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
+        )
+
+    def _slot(self, call: SlotCall, mode: SelectionMode | None = None) -> AgentContextSlot:
+        for name, given, own in (
+            ("parentRunId", call.parent_run_id, self.run_id),
+            ("parentPackageName", call.parent_package_name, self.package),
+        ):
+            if given != own:
+                detail = f"the flow says `{given[:128]}` and this is `{own}`"
+                raise InvalidInput(Problem(f"/{name}", "other_origin", detail, "start the flow with its own values"))
+        slot = slot_of(self.document, call.slot_id)
+        if mode is not None and slot.selection_mode != mode:
+            detail = f"slot `{slot.slot_id}` is {slot.selection_mode}"
+            mend = "branch on the `selectionMode` that resolving returns"
+            raise InvalidInput(Problem("/selectionMode", "selection_mode_mismatch", detail, mend))
+        return slot
+
+    async def _resolve(self, slot: AgentContextSlot, call: SlotCall) -> SlotResolution:
+        installed = await self.curation.extensions()
+        return await resolve_context_slot(
+            self.actor, slot, call.project_id or None, installed, artifacts=self.artifacts
+        )
+
+    def _origin(self, call: SlotCall, act_key: str) -> SelectionOrigin:
+        assert self.actor.organization_id is not None, "resolving refuses such an actor"
+        return SelectionOrigin(
+            org_id=self.actor.organization_id, parent_run_id=call.parent_run_id,
+            parent_package_name=call.parent_package_name, principal_id=self.actor.principal_id, act_key=act_key,
+        )  # fmt: skip

@@ -1,0 +1,86 @@
+"""`resolve_context_slot`: a slot to the pinned refs that it may take, from narrow to broad. Nothing is written.
+
+Source: shared/spec/seeds/003, "Resolver semantics"; shared/design/contracts.md, "Context slots".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from contextos.contracts.ports import Artifacts
+from contextos.contracts.refs import artifact_ref
+from contextos.contracts.slots import (
+    MAX_CANDIDATES,
+    Actor,
+    AgentContextSlot,
+    Candidate,
+    CandidateQuery,
+    ExtensionManifest,
+    ManifestLine,
+    SlotResolution,
+)
+from contextos.errors import InvalidInput, Problem
+
+
+async def resolve_context_slot(
+    actor: Actor,
+    slot: AgentContextSlot,
+    project_id: str | None,
+    installed_extensions: Sequence[ExtensionManifest],
+    *,
+    artifacts: Artifacts,
+    include_broader: bool = False,
+) -> SlotResolution:
+    """What the slot may take, as the actor sees it now. `installed_extensions` come from the server, never a caller.
+
+    A project that is not the actor's resolves to nothing, without a query. `override` keeps the narrowest scope that
+    matched; `maxItems` truncates where nobody picks, and an interactive slot shows all. `include_broader` layers what
+    is of no project under a project's own.
+
+    Raises:
+        InvalidInput: the actor is in no organisation.
+    """
+    if actor.organization_id is None:
+        detail = "a slot is resolved within an organisation"
+        raise InvalidInput(Problem("/actor/organization_id", "missing", detail, "name the actor's organisation"))
+    if project_id is not None and project_id not in actor.project_ids:
+        return _resolution(slot, [], more=False)
+    query = CandidateQuery(
+        actor=actor, extensions=expanded(slot.accepted_artifact_extensions, installed_extensions),
+        project_id=project_id, include_broader=include_broader, limit=MAX_CANDIDATES + 1,
+    )  # fmt: skip
+    found = await artifacts.candidates(query)
+    more, found = len(found) > MAX_CANDIDATES, found[:MAX_CANDIDATES]
+    if slot.resolution_mode == "override":
+        narrowest = [one for one in found if one.ref.source_scope == found[0].ref.source_scope]
+        more, found = more and len(narrowest) == len(found), narrowest
+    if slot.selection_mode == "autonomous":
+        found = found[: slot.max_items]
+    return _resolution(slot, found, more=more)
+
+
+def expanded(accepted: Collection[str], installed: Sequence[ExtensionManifest]) -> tuple[str, ...]:
+    """The accepted extensions, and each installed one that satisfies one of them: a single hop, whatever the order.
+
+    >>> chain = [ExtensionManifest(extension="b", satisfies=("a",)), ExtensionManifest(extension="c", satisfies=("b",))]
+    >>> expanded(["a"], chain)
+    ('a', 'b')
+    """
+    direct = frozenset(accepted)
+    return tuple(sorted(direct | {one.extension for one in installed if not direct.isdisjoint(one.satisfies)}))
+
+
+def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: bool) -> SlotResolution:
+    return SlotResolution(
+        slotId=slot.slot_id, resolutionMode=slot.resolution_mode, refs=tuple(one.ref for one in found),
+        manifest=tuple(manifest_line(one) for one in found), more=more,
+    )  # fmt: skip
+
+
+def manifest_line(one: Candidate) -> ManifestLine:
+    """What a consumer is told of a ref beside the ref itself."""
+    ref = one.ref
+    return ManifestLine(
+        ref=artifact_ref(ref.artifact_id, ref.representation_revision_id), extension=ref.extension,
+        sourceScope=ref.source_scope, title=one.title,
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+"""Selection: nobody picks (autonomous), or a person does (interactive); either way the act is recorded before use.
+
+Of an answer the triples are read and nothing else. Each is looked up among what the actor may see at that moment, so
+scope, owner and extension are always the server's own. A pick that does not count is a value: the reason is shown, the
+person is asked again, and the run goes on waiting.
+Source: shared/spec/seeds/003, "ContextSelector HITL renderer", "run_context_selections audit table".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.codec import canonical, parse
+from contextos.contracts.ports import Artifacts
+from contextos.contracts.slots import (
+    AgentContextSlot,
+    ArtifactRef,
+    PickRefused,
+    Pinned,
+    Selected,
+    SelectedRef,
+    SelectionAct,
+    SelectionOrigin,
+    SlotBinding,
+    SlotResolution,
+    UserResponse,
+)
+from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
+
+
+async def select_autonomously(
+    slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
+) -> Selected | PickRefused:
+    """Take what was resolved: the first of the narrowest scope in `override`, all in `accumulate`.
+
+    Refuses fewer than `minItems`; then nothing is recorded.
+
+    Raises:
+        RepeatedAct: the act key was used before for another pick.
+    """
+    taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
+    if too_few := _too_few(slot, len(taken)):
+        return too_few
+    return await _record(slot, resolution, taken, origin, at_us=at_us, artifacts=artifacts)
+
+
+async def select_interactively(
+    slot: AgentContextSlot,
+    resolution: SlotResolution,
+    answer: bytes | str | Mapping[str, Any],
+    origin: SelectionOrigin,
+    *,
+    at_us: int,
+    artifacts: Artifacts,
+) -> Selected | PickRefused:
+    """Take a person's pick. `resolution` is made anew for the answer: what was offered may not be there any more.
+
+    An answer of nothing is an answer and is recorded, unless `minItems` asks for more.
+
+    Raises:
+        RepeatedAct: the act key was used before for another pick.
+    """
+    picked = judge(slot, resolution, answer)
+    if isinstance(picked, PickRefused):
+        return picked
+    return await _record(slot, resolution, picked, origin, at_us=at_us, artifacts=artifacts)
+
+
+def judge(
+    slot: AgentContextSlot, resolution: SlotResolution, answer: bytes | str | Mapping[str, Any]
+) -> tuple[ArtifactRef, ...] | PickRefused:
+    """The refs that an answer picks, as the server knows them, in the order of the resolution; or why it counts not."""
+    try:
+        told = parse(UserResponse, answer if isinstance(answer, bytes | str) else dict(answer))
+    except (MalformedJson, InvalidEnvelope) as refused:
+        first = refused.problems[0]
+        return PickRefused(code="bad_envelope", detail=f"this is no answer: {first.detail}", pointer=first.pointer)
+    if told.slot_id != slot.slot_id:
+        detail = f"the answer is for another slot than `{slot.slot_id}`"
+        return PickRefused(code="slot_mismatch", detail=detail, pointer="/slotId")
+    if told.resolution_mode != slot.resolution_mode:
+        detail = f"the slot resolves by `{slot.resolution_mode}`"
+        return PickRefused(code="resolution_mode_mismatch", detail=detail, pointer="/resolutionMode")
+    return _unknown(resolution, told.selected_refs) or _wrong_number(slot, len(told.selected_refs)) or _in_order(
+        resolution, told.selected_refs
+    )  # fmt: skip
+
+
+def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
+    offered = {ref.triple for ref in resolution.refs}
+    artifacts = {ref.artifact_id for ref in resolution.refs}
+    seen: set[tuple[str, str, str]] = set()
+    for at, ref in enumerate(picked):
+        pointer = f"/selectedRefs/{at}"
+        if ref.triple in seen:
+            return PickRefused(code="duplicate_ref", detail="the ref is picked twice; pick it once", pointer=pointer)
+        if ref.triple not in offered and ref.artifact_id in artifacts:
+            detail = "the artifact has another revision or classification now; look at it and pick again"
+            return PickRefused(code="stale_ref", detail=detail, pointer=pointer)
+        if ref.triple not in offered:
+            detail = "the ref is not among what may be picked here; pick from what is shown"
+            return PickRefused(code="foreign_ref", detail=detail, pointer=pointer)
+        seen.add(ref.triple)
+    return None
+
+
+def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
+    if slot.resolution_mode == "override" and count > 1:
+        return PickRefused(code="override_multi_select", detail="the slot takes one; pick one", pointer="/selectedRefs")
+    if slot.max_items is not None and count > slot.max_items:
+        detail = f"the slot takes at most {slot.max_items}; pick fewer"
+        return PickRefused(code="above_max_items", detail=detail, pointer="/selectedRefs")
+    return _too_few(slot, count)
+
+
+def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
+    if count >= slot.min_items:
+        return None
+    detail = f"the slot needs at least {slot.min_items} and {count} would be taken"
+    return PickRefused(code="below_min_items", detail=detail, pointer="/selectedRefs")
+
+
+def _in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tuple[ArtifactRef, ...]:
+    triples = {ref.triple for ref in picked}
+    return tuple(ref for ref in resolution.refs if ref.triple in triples)
+
+
+async def _record(
+    slot: AgentContextSlot, resolution: SlotResolution, refs: tuple[ArtifactRef, ...], origin: SelectionOrigin,
+    *, at_us: int, artifacts: Artifacts,
+) -> Selected | PickRefused:  # fmt: skip
+    act = SelectionAct(
+        selection_id=selection_id(slot.slot_id, origin), origin=origin, slot_id=slot.slot_id,
+        resolution_mode=slot.resolution_mode, selection_mode=slot.selection_mode,
+        selected_by="user" if slot.selection_mode == "interactive" else "autonomous", refs=refs, selected_at_us=at_us,
+    )  # fmt: skip
+    try:
+        wrote = await artifacts.insert_selection(act)
+    except IncoherentSelection as refused:
+        # Between the resolution and the record somebody archived, reclassified or hid what was picked.
+        first = refused.problems[0]
+        return PickRefused(code="selection_incoherent", detail=first.detail, pointer=first.pointer)
+    kept = {ref.triple for ref in refs}
+    manifest = tuple(line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in kept)
+    return Selected(act=act, manifest=manifest, wrote=wrote)
+
+
+def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
+    """The id of one act: the same act key in the same run, package and slot gives the same id."""
+    told = [origin.org_id, origin.parent_run_id, origin.parent_package_name, slot_id, origin.act_key]
+    return "sel_" + hashlib.sha256(canonical(told)).hexdigest()[:16]
+
+
+def bind(selected: Selected) -> SlotBinding:
+    """What the consuming node gets: one item of `contextRefs`."""
+    return SlotBinding(slotId=selected.act.slot_id, refs=selected.act.refs)
+
+
+async def replay(act: SelectionAct, *, artifacts: Artifacts) -> Sequence[Pinned]:
+    """What an act pinned, with the same bytes as then, whatever became of it since.
+
+    Raises:
+        NotFound: a pin was never recorded.
+    """
+    return await artifacts.pinned(act.origin.org_id, act.refs)

@@ -1,0 +1,82 @@
+"""How a selection node is told from any other: by what the flow behind it does, never by its name.
+
+It resolves a slot and finalises a pick in its own steps: tools named `context_resolve` and `context_finalize` (or
+`context_take`, where nobody picks), or API calls to `/api/context-resolve` and `/api/context-finalize`. A child agent
+that has a selection node inside is none.
+Source: shared/design/contracts.md, "Context slots"; context-slots-facts.md, section 6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from contextos.slots.components import Component, Graph, Path, graph_of, text
+
+AGENT: Final = "@cinatra-ai/context-selection-agent"
+INPUTS: Final = ("parentRunId", "parentPackageName", "slotId", "projectId")
+OUTPUTS: Final = ("contextRefs", "contextSlotBindings")
+"""The guide's name of the output first, then the one of later versions of the original."""
+BINDINGS: Final = "contextSlotBindings"
+"""The input of a consumer."""
+
+# The whole path: what merely begins or ends like it is another address.
+_ADDRESS: Final = re.compile(r"(?:https?://[^/?#{}]+|\{\{[^{}/?#]+\}\})?/api/context-(resolve|finalize)/?")
+_TOOLS: Final = {"context_resolve": "resolve", "context_finalize": "finalize", "context_take": "finalize"}
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionNode:
+    """A selection node of a flow, the constant that its `slotId` gets, and where that constant stands.
+
+    `slot_id` is None where no constant arrives.
+    """
+
+    node: Component
+    inside: Graph
+    slot_id: str | None
+    slot_id_at: Path
+
+    @property
+    def output(self) -> str:
+        """The output that carries the refs; the guide's name where there is none."""
+        titles = self.node.properties("outputs")
+        return next((title for title in OUTPUTS if title in titles), OUTPUTS[0])
+
+
+def selection_nodes(graph: Graph) -> Iterator[SelectionNode]:
+    """Every selection node of a flow, in the order of its nodes."""
+    for node in graph.nodes.values():
+        inner = node.below() if node.kind == "FlowNode" else None
+        inside = graph_of(inner) if inner is not None else None
+        if inside is not None and acts(inside, "resolve"):
+            value, at = constant(graph, node.id, "slotId")
+            yield SelectionNode(node, inside, value, at or node.at)
+
+
+def constant(graph: Graph, node: str, title: str) -> tuple[str | None, Path]:
+    """The text that an input always gets where nobody sets it: the default of the start input that feeds it."""
+    wires = graph.into(node, title)
+    if len(wires) != 1:
+        return None, ()
+    if wires[0].source != graph.start or not graph.start:
+        return None, wires[0].at
+    given = graph.nodes[graph.start].properties("inputs") or graph.flow.properties("inputs")
+    schema, at = given.get(wires[0].output, ({}, wires[0].at))
+    default = schema.get("default")
+    return (default, (*at, "default")) if isinstance(default, str) else (None, at)
+
+
+def acts(inside: Graph, act: str) -> frozenset[str]:
+    """The steps of a flow that do `act` themselves."""
+    return frozenset(name for name, node in inside.nodes.items() if _act(node) == act)
+
+
+def _act(node: Component) -> str:
+    if node.kind == "ToolNode":
+        tool = node.below()
+        return _TOOLS.get(text(tool.value.get("name")), "") if tool is not None else ""
+    found = _ADDRESS.fullmatch(text(node.value.get("url"))) if node.kind == "ApiNode" else None
+    return found[1] if found else ""

@@ -1,0 +1,144 @@
+"""The wiring lint: whether every slot that an agent declares reaches its consumers, exactly and only as it should.
+
+Nothing is wired by itself. For each slot the flow has one selection node that gets the slot's own constants, that
+control cannot go around, and whose refs arrive at the consumers. Much of this a runtime accepts silently, because the
+inputs have defaults; then the agent runs without its context and nobody notices.
+Source: shared/spec/seeds/003, "Explicit context-selection-agent invocation"; shared/design/contracts.md, "Context
+slots"; what a runtime rejects by itself: context-slots-facts.md, section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from contextos.contracts.codec import JsonValue, pointer
+from contextos.contracts.slots import AgentContextSlot
+from contextos.errors import Problem
+from contextos.slots.components import Component, Graph, Path, cinatra, dangling, graph_of, root_of
+from contextos.slots.consumers import bypasses, consumer_faults
+from contextos.slots.oas import Declared, declared_slots
+from contextos.slots.selection_flow import flow_faults
+from contextos.slots.selection_node import AGENT, INPUTS, SelectionNode, constant, selection_nodes
+
+MAX_PROBLEMS: Final = 100
+
+
+def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
+    """What is wrong with the slots of an agent and their wiring; empty if nothing is. Never raises.
+
+    An agent that declares no slot and has no selection node is fine.
+    """
+    root = root_of(document)
+    if root is None or not root.kind:
+        detail = "the document is no component of the Open Agent Spec"
+        return (Problem("", "not_an_agent", detail, "name the agent's document"),)
+    return tuple(islice(chain(_agent(root), *map(_agent, _children(root))), MAX_PROBLEMS))
+
+
+def _children(root: Component) -> Iterator[Component]:
+    """The child agents that are written out in the document and declare slots: each is wired within itself."""
+    seen = {root.at}
+    waiting = [root]
+    while waiting:
+        for node in graph_of(waiting.pop()).nodes.values():
+            inner = node.below()
+            if inner is not None and inner.at not in seen:
+                seen.add(inner.at)
+                waiting.append(inner)
+                if declared_slots(inner.value) != Declared():
+                    yield inner
+
+
+def _agent(agent: Component) -> Iterator[Problem]:
+    declared = declared_slots(agent.value, agent.at)
+    yield from declared.problems
+    if declared.problems and not declared.names:
+        return
+    if "agentDependencies" in cinatra(agent.value):
+        detail = "dependencies stand in `package.json` and not in the document"
+        where = pointer((*agent.at, "metadata", "cinatra", "agentDependencies"))
+        mend = "move them to `cinatra.agentDependencies` of the package"
+        yield Problem(where, "dependency_in_document", detail, mend)
+    if agent.kind != "Flow":
+        if declared.slots:
+            detail = f"a `{agent.kind[:64]}` has no flow to wire a slot in"
+            yield Problem(pointer((*agent.at, "component_type")), "not_a_flow", detail, "declare slots on a flow")
+        return
+    yield from _flow(graph_of(agent), declared)
+
+
+def _flow(graph: Graph, declared: Declared) -> Iterator[Problem]:
+    for name, at in dangling(graph):
+        detail = f"nothing is called `{name[:64]}`"
+        yield Problem(pointer(at), "dangling_reference", detail, "define it, or mend the name")
+    selections = tuple(selection_nodes(graph))
+    taken = _assigned(declared, selections)
+    for slot, at in declared.slots:
+        yield from _slot(graph, slot, at, taken[slot.slot_id])
+    claimed = {one.node.id for nodes in taken.values() for one in nodes}
+    for one in selections:
+        if one.node.id not in claimed and one.slot_id not in declared.names:
+            detail = f"selection node `{one.node.id[:64]}` serves no slot of this agent"
+            mend = "declare the slot, or remove the node"
+            yield Problem(pointer(one.node.at), "selection_without_slot", detail, mend)
+    if declared.names:
+        # Without slots an agent may well take bindings: it is the child that a consumer runs.
+        yield from bypasses(graph, selections)
+
+
+def _assigned(declared: Declared, selections: Sequence[SelectionNode]) -> Mapping[str, tuple[SelectionNode, ...]]:
+    """The selection nodes of each slot: by their constant, else by the conventional name, else the one left over."""
+    taken = {
+        slot.slot_id: tuple(one for one in selections if one.slot_id == slot.slot_id) for slot, _ in declared.slots
+    }
+    free = [one for one in selections if one.slot_id not in declared.names]
+    for slot_id in [name for name, nodes in taken.items() if not nodes]:
+        named = [one for one in selections if f"context_{slot_id}" in (one.node.id, one.node.name)]
+        left = free if len(free) == 1 and len(declared.names) == 1 else []
+        taken[slot_id] = tuple(named[:1] or left)
+    return taken
+
+
+def _slot(graph: Graph, slot: AgentContextSlot, at: Path, selections: Sequence[SelectionNode]) -> Iterator[Problem]:
+    name = slot.slot_id
+    if not selections:
+        detail = f"slot `{name}` has no selection node: no flow node resolves it and pins the pick"
+        yield Problem(pointer(at), "no_selection_node", detail, f"add a flow node `context_{name}` that runs `{AGENT}`")
+        return
+    for other in selections[1:]:
+        detail = f"slot `{name}` is selected by `{selections[0].node.id[:64]}` already"
+        yield Problem(pointer(other.node.at), "several_selection_nodes", detail, "keep one selection node for a slot")
+    selection = selections[0]
+    yield from _constants(graph, name, selection)
+    yield from flow_faults(selection, interactive=slot.selection_mode == "interactive")
+    yield from consumer_faults(graph, name, selection)
+
+
+def _constants(graph: Graph, name: str, selection: SelectionNode) -> Iterator[Problem]:
+    """The four inputs: each has its edge, and the two that are constants are this slot's and this agent's."""
+    node = selection.node
+    missing = [title for title in INPUTS if not graph.into(node.id, title)]
+    for title in missing:
+        detail = f"slot `{name}`: nothing feeds `{title}` of `{node.id[:64]}`, which then runs on its default"
+        yield Problem(pointer(node.at), "missing_input_edge", detail, f"add a data edge into `{title}`")
+    fed: set[tuple[str, str]] = set()
+    for wire in chain.from_iterable(graph.into(node.id, title) for title in INPUTS):
+        if (wire.source, wire.output) in fed:
+            detail = f"slot `{name}`: `{wire.output[:64]}` feeds another input of `{node.id[:64]}` already"
+            yield Problem(pointer(wire.at), "crossed_inputs", detail, f"feed `{wire.input}` from what is meant for it")
+        fed.add((wire.source, wire.output))
+    if selection.slot_id is None and "slotId" not in missing:
+        detail = f"slot `{name}`: the `slotId` of `{node.id[:64]}` is no constant"
+        yield Problem(
+            pointer(selection.slot_id_at), "slot_id_not_constant", detail, "feed it from one start input with a default"
+        )
+    elif selection.slot_id is not None and selection.slot_id != name:
+        detail = f"slot `{name}`: `{node.id[:64]}` is told to resolve `{selection.slot_id[:64]}`"
+        yield Problem(pointer(selection.slot_id_at), "wrong_slot_id", detail, f"make the constant `{name}`")
+    package, at = constant(graph, node.id, "parentPackageName")
+    own = graph.flow.package
+    if package is not None and own and package != own:
+        detail = f"slot `{name}`: `{node.id[:64]}` acts for `{package[:64]}`, and the agent is `{own[:64]}`"
+        yield Problem(pointer(at), "other_package", detail, "make the constant the agent's own package")

@@ -1,0 +1,169 @@
+-- Schema 0002: artifacts for context slots, and what was picked of them. One statement ends where a line ends in `;` and
+-- an empty line follows.
+-- Artifacts for context slots. The id of an artifact is its organisation's own. What it is lies in its assertions.
+CREATE TABLE contextos.extensions (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  extension text COLLATE "C" NOT NULL,
+  satisfies text NOT NULL,
+  PRIMARY KEY (tenant, extension)
+);
+
+CREATE TABLE contextos.artifacts (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  org_id text COLLATE "C" NOT NULL,
+  artifact_id text COLLATE "C" NOT NULL,
+  type text NOT NULL,
+  title text NOT NULL,
+  owner_level text NOT NULL CHECK (owner_level IN ('user', 'team', 'organization', 'workspace')),
+  owner_id text COLLATE "C" NOT NULL,
+  visibility text COLLATE "C" NOT NULL,
+  created_by text NOT NULL,
+  created_at_us bigint NOT NULL,
+  deleted_at_us bigint,
+  PRIMARY KEY (tenant, org_id, artifact_id)
+);
+
+CREATE TABLE contextos.representations (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  org_id text COLLATE "C" NOT NULL,
+  artifact_id text COLLATE "C" NOT NULL,
+  revision bigint NOT NULL CHECK (revision > 0),
+  revision_id text COLLATE "C" NOT NULL,
+  mime text NOT NULL,
+  content text NOT NULL,
+  digest text NOT NULL,
+  created_by text NOT NULL,
+  created_at_us bigint NOT NULL,
+  PRIMARY KEY (tenant, org_id, artifact_id, revision),
+  UNIQUE (tenant, org_id, artifact_id, revision_id),
+  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES contextos.artifacts
+);
+
+CREATE TABLE contextos.semantic_assertions (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  org_id text COLLATE "C" NOT NULL,
+  artifact_id text COLLATE "C" NOT NULL,
+  extension text COLLATE "C" NOT NULL,
+  assertion_id text COLLATE "C" NOT NULL,
+  asserted_by text NOT NULL CHECK (asserted_by IN ('user', 'authoring_skill', 'agent', 'matcher')),
+  principal_id text NOT NULL,
+  confidence double precision NOT NULL,
+  visibility text COLLATE "C" NOT NULL,
+  source_scope text NOT NULL,
+  own_user text COLLATE "C" NOT NULL,
+  eligibility text NOT NULL CHECK (eligibility IN ('eligible', 'draft', 'archived')),
+  asserted_at_us bigint NOT NULL,
+  archived_at_us bigint,
+  PRIMARY KEY (tenant, org_id, artifact_id, extension, assertion_id),
+  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES contextos.artifacts,
+  FOREIGN KEY (tenant, extension) REFERENCES contextos.extensions,
+  CHECK ((eligibility = 'archived') = (archived_at_us IS NOT NULL)),
+  CHECK (eligibility = 'archived' OR (asserted_by = 'matcher') = (eligibility = 'draft'))
+);
+
+CREATE UNIQUE INDEX assertions_active ON contextos.semantic_assertions (tenant, org_id, artifact_id, extension)
+WHERE eligibility <> 'archived';
+
+-- Visibility, scope and owner are copies of the artifact's, so that whatever a slot takes is read in order from one place.
+CREATE INDEX assertions_seen ON contextos.semantic_assertions
+  (tenant, org_id, extension, visibility, source_scope, artifact_id) WHERE eligibility = 'eligible';
+
+CREATE INDEX assertions_owned ON contextos.semantic_assertions
+  (tenant, org_id, extension, own_user, source_scope, artifact_id) WHERE eligibility = 'eligible';
+
+-- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
+CREATE TABLE contextos.context_selection_acts (
+  ordinal bigint GENERATED ALWAYS AS IDENTITY,
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  org_id text COLLATE "C" NOT NULL,
+  selection_id text COLLATE "C" NOT NULL,
+  parent_run_id text COLLATE "C" NOT NULL,
+  parent_package_name text NOT NULL,
+  act_key text NOT NULL,
+  slot_id text NOT NULL,
+  resolution_mode text NOT NULL CHECK (resolution_mode IN ('override', 'accumulate')),
+  selection_mode text NOT NULL CHECK (selection_mode IN ('interactive', 'autonomous')),
+  selected_by text NOT NULL CHECK (selected_by IN ('user', 'agent', 'autonomous')),
+  principal_id text NOT NULL,
+  picked bigint NOT NULL CHECK (picked >= 0),
+  fingerprint text NOT NULL,
+  selected_at_us bigint NOT NULL,
+  PRIMARY KEY (tenant, org_id, selection_id)
+);
+
+CREATE INDEX acts_of_run ON contextos.context_selection_acts (tenant, org_id, parent_run_id, ordinal);
+
+CREATE TABLE contextos.run_context_selections (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  org_id text COLLATE "C" NOT NULL,
+  selection_id text COLLATE "C" NOT NULL,
+  position bigint NOT NULL CHECK (position >= 0),
+  parent_run_id text COLLATE "C" NOT NULL,
+  parent_package_name text NOT NULL,
+  slot_id text NOT NULL,
+  artifact_id text COLLATE "C" NOT NULL,
+  representation_revision_id text COLLATE "C" NOT NULL,
+  semantic_assertion_id text COLLATE "C" NOT NULL,
+  extension text COLLATE "C" NOT NULL,
+  source_scope text NOT NULL CHECK (source_scope IN ('project', 'user', 'team', 'organization', 'workspace')),
+  owner_id text COLLATE "C" NOT NULL,
+  selected_by text NOT NULL CHECK (selected_by IN ('user', 'agent', 'autonomous')),
+  selection_mode text NOT NULL CHECK (selection_mode IN ('interactive', 'autonomous')),
+  selected_at_us bigint NOT NULL,
+  PRIMARY KEY (tenant, org_id, selection_id, position),
+  FOREIGN KEY (tenant, org_id, selection_id) REFERENCES contextos.context_selection_acts (tenant, org_id, selection_id),
+  FOREIGN KEY (tenant, org_id, artifact_id, representation_revision_id)
+    REFERENCES contextos.representations (tenant, org_id, artifact_id, revision_id),
+  FOREIGN KEY (tenant, org_id, artifact_id, extension, semantic_assertion_id) REFERENCES contextos.semantic_assertions
+);
+
+DO $$
+DECLARE
+  name text;
+  mine constant text := 'tenant = nullif(current_setting(''contextos.tenant'', true), '''')';
+BEGIN
+  FOREACH name IN ARRAY ARRAY['extensions', 'artifacts', 'representations', 'semantic_assertions',
+                              'context_selection_acts', 'run_context_selections'] LOOP
+    EXECUTE format('ALTER TABLE contextos.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE contextos.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format('CREATE POLICY tenant ON contextos.%I USING (%s) WITH CHECK (%s)', name, mine, mine);
+  END LOOP;
+  FOREACH name IN ARRAY ARRAY['artifacts', 'representations', 'semantic_assertions', 'context_selection_acts',
+                              'run_context_selections'] LOOP
+    EXECUTE format('CREATE TRIGGER keeps BEFORE DELETE OR TRUNCATE ON contextos.%I'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
+  END LOOP;
+  FOREACH name IN ARRAY ARRAY['representations', 'context_selection_acts', 'run_context_selections'] LOOP
+    EXECUTE format('CREATE TRIGGER stands BEFORE UPDATE ON contextos.%I'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
+  END LOOP;
+END $$;
+
+-- The one change of an artifact: it is deleted, once.
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.artifacts FOR EACH ROW
+WHEN (OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
+  OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.type, NEW.title, NEW.owner_level, NEW.owner_id, NEW.visibility,
+      NEW.created_by, NEW.created_at_us)
+  IS DISTINCT FROM
+  (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.type, OLD.title, OLD.owner_level, OLD.owner_id, OLD.visibility,
+   OLD.created_by, OLD.created_at_us))
+EXECUTE FUNCTION contextos.append_only();
+
+-- The one change of an assertion: it is archived, once; a draft never becomes eligible.
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.semantic_assertions FOR EACH ROW
+WHEN (OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
+  OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.extension, NEW.assertion_id, NEW.asserted_by, NEW.principal_id,
+      NEW.confidence, NEW.asserted_at_us, NEW.visibility, NEW.source_scope, NEW.own_user)
+  IS DISTINCT FROM
+  (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.extension, OLD.assertion_id, OLD.asserted_by, OLD.principal_id,
+   OLD.confidence, OLD.asserted_at_us, OLD.visibility, OLD.source_scope, OLD.own_user))
+EXECUTE FUNCTION contextos.append_only();
+
+GRANT SELECT, INSERT, UPDATE (satisfies) ON contextos.extensions TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (deleted_at_us) ON contextos.artifacts TO contextos_app;
+
+GRANT SELECT, INSERT, UPDATE (eligibility, archived_at_us) ON contextos.semantic_assertions TO contextos_app;
+
+GRANT SELECT, INSERT ON contextos.representations, contextos.context_selection_acts, contextos.run_context_selections
+TO contextos_app;

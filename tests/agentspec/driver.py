@@ -1,0 +1,70 @@
+"""One step of the outreach agent in a process of its own: `begin` or `resume`, the state and the store on disk.
+
+Usage: python -m tests.agentspec.driver DIRECTORY begin
+       python -m tests.agentspec.driver DIRECTORY resume ANSWER
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from contextos.adapters.agentspec import Outcome, Paused, load_flow, selection_tools
+from contextos.contracts.codec import loads
+from contextos.slots.desk import SelectionDesk
+from contextos.store.sqlite import SqliteStores
+from examples.email_outreach.outreach import draft_email
+from tests.slots import Shelf, actor
+
+AGENT = Path(__file__).resolve().parents[2] / "examples" / "email_outreach" / "cinatra" / "oas.json"
+PACKAGE = "@contextos-examples/email-outreach-agent"
+INPUTS = {"recipient": "ann@acme.example", "runId": "run_1"}
+
+
+class Ticking:
+    """A clock for tests: each look is a microsecond later."""
+
+    def __init__(self) -> None:
+        self.at = 10
+
+    def now_us(self) -> int:
+        self.at += 1
+        return self.at
+
+
+def desk_of(document: Any, shelf: Shelf) -> SelectionDesk:
+    return SelectionDesk(document, "run_1", PACKAGE, actor(), shelf, shelf, Ticking())
+
+
+def agent(**slot: Any) -> bytes:
+    """The example, with its slot as the test wants it."""
+    document = loads(AGENT.read_bytes())
+    document["metadata"]["cinatra"]["contextSlots"][0].update(slot)
+    return json.dumps(document).encode()
+
+
+async def step(raw: bytes, shelf: Shelf, state: str | None = None, answer: str = "", **inputs: Any) -> Outcome:
+    """Begin, or resume `state` with `answer`."""
+    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": draft_email})
+    return await (flow.begin(INPUTS | inputs) if state is None else flow.resume(state, answer))
+
+
+def main(folder: Path, what: str, answer: str = "") -> None:
+    stores = SqliteStores(folder / "slots.db")
+    state = (folder / "state.json").read_text("utf-8") if what == "resume" else None
+    try:
+        outcome = asyncio.run(step(agent(), stores.artifacts("tenant_acme"), state, answer))
+    finally:
+        stores.close()
+    if isinstance(outcome, Paused):
+        (folder / "state.json").write_text(outcome.state, encoding="utf-8")
+        print(json.dumps({"shown": outcome.shown}))
+    else:
+        print(json.dumps({"outputs": outcome.outputs}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

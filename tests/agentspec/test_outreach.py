@@ -1,0 +1,277 @@
+"""The selection agent and the outreach agent run for real on WayFlow: they wait for a person and go on elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
+
+from contextos.adapters.agentspec import Finished, Paused, Refused, load_flow, selection_tools
+from contextos.contracts.codec import loads
+from contextos.contracts.slots import SelectionAct
+from contextos.errors import InvalidInput, LostReply
+from contextos.store.memory import MemoryStores
+from contextos.store.sqlite import SqliteStores
+from tests.agentspec.driver import INPUTS, PACKAGE, agent, desk_of, step
+from tests.slots import Shelf, complete, revise
+from tests.unit.slots.planted import PLANTED, Planted, plant
+
+ROOT = Path(__file__).resolve().parents[2]
+SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
+ICP = "@cinatra-ai/marketing-icp-artifact"
+
+
+async def fill(shelf: Shelf) -> None:
+    """Three candidates of different scope: Ann's own, her team's, her organisation's."""
+    from contextos.contracts.slots import ExtensionManifest
+
+    await shelf.register(ExtensionManifest(extension=ICP, satisfies=()))
+    await complete(shelf, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
+    await complete(shelf, "team", ICP, visibility="team:sales")
+    await complete(shelf, "all", ICP)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    made: Shelf = MemoryStores().artifacts("tenant_acme")
+    asyncio.run(fill(made))
+    return made
+
+
+def candidates(shown: Sequence[str]) -> list[dict[str, Any]]:
+    return list(json.loads(shown[-1])["candidates"])
+
+
+def pick(refs: Sequence[dict[str, Any]], **changes: Any) -> str:
+    told = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": list(refs)}
+    return json.dumps(told | changes)
+
+
+async def acts(shelf: Shelf) -> list[SelectionAct]:
+    return list(await shelf.selections("acme", "run_1"))
+
+
+@pytest.mark.requirement("W-FLOW")
+def test_a_person_picks_and_the_flow_goes_on_in_another_process(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "slots.db")
+    asyncio.run(fill(stores.artifacts("tenant_acme")))
+    stores.close()
+
+    def drive(*arguments: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "tests.agentspec.driver", str(tmp_path), *arguments]
+        done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    offered = candidates(drive("begin")["shown"])
+    assert [one["artifactId"] for one in offered] == ["mine", "team", "all"]
+    ended = drive("resume", pick([offered[2], offered[0]]))["outputs"]
+    assert ended["draft"].splitlines()[-2:] == ["- mine (user)", "- all (organization)"]
+    stores = SqliteStores(tmp_path / "slots.db")
+    [act] = asyncio.run(acts(stores.artifacts("tenant_acme")))
+    stores.close()
+    assert (act.selected_by, [ref.artifact_id for ref in act.refs]) == ("user", ["mine", "all"])
+
+
+@pytest.mark.requirement("W-FLOW")
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("yes please", "bad_envelope"),
+        ("", "bad_envelope"),
+        (pick([], slotId="voiceContext"), "slot_mismatch"),
+        (pick([{"artifactId": "x", "representationRevisionId": "y", "semanticAssertionId": "z"}]), "foreign_ref"),
+    ],
+)
+def test_an_answer_that_does_not_count_is_asked_again_and_the_run_lives(shelf: Shelf, said: str, code: str) -> None:
+    async def play() -> None:
+        first = await step(agent(), shelf)
+        assert isinstance(first, Paused)
+        again = await step(agent(), shelf, first.state, said)
+        assert isinstance(again, Paused)
+        why, offer = again.shown
+        assert json.loads(why)["code"] == code
+        assert offer == first.shown[-1]
+        assert await acts(shelf) == []
+        done = await step(agent(), shelf, again.state, pick(candidates(again.shown)[:1]))
+        assert isinstance(done, Finished)
+        assert len(await acts(shelf)) == 1
+
+    asyncio.run(play())
+
+
+def test_what_changed_since_it_was_shown_is_shown_anew(shelf: Shelf) -> None:
+    async def play() -> None:
+        first = await step(agent(), shelf)
+        assert isinstance(first, Paused)
+        stale = candidates(first.shown)
+        await revise(shelf, "mine", "newer")
+        again = await step(agent(), shelf, first.state, pick(stale[:1]))
+        assert isinstance(again, Paused)
+        assert json.loads(again.shown[0])["code"] == "stale_ref"
+        fresh = candidates(again.shown)
+        assert fresh[0]["representationRevisionId"] != stale[0]["representationRevisionId"]
+
+    asyncio.run(play())
+
+
+def test_an_answer_of_nothing_is_recorded_and_the_consumer_runs_without(shelf: Shelf) -> None:
+    async def play() -> None:
+        first = await step(agent(), shelf)
+        assert isinstance(first, Paused)
+        done = await step(agent(), shelf, first.state, pick([]))
+        assert isinstance(done, Finished)
+        assert done.outputs["draft"].endswith("- nothing")
+        assert [act.refs for act in await acts(shelf)] == [()]
+
+    asyncio.run(play())
+
+
+def test_a_state_that_is_resumed_twice_is_one_act(shelf: Shelf) -> None:
+    async def play() -> None:
+        first = await step(agent(), shelf)
+        assert isinstance(first, Paused)
+        said = pick(candidates(first.shown)[:1])
+        one, two = [await step(agent(), shelf, first.state, said) for _ in range(2)]
+        assert one == two
+        assert len(await acts(shelf)) == 1
+        with pytest.raises(InvalidInput):
+            await step(agent(), shelf, first.state, pick([]))
+        assert len(await acts(shelf)) == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.requirement("W-FLOW")
+def test_an_autonomous_slot_asks_nobody(shelf: Shelf) -> None:
+    async def play(mode: str) -> list[str]:
+        done = await step(agent(selectionMode="autonomous", resolutionMode=mode), shelf, runId="run_1")
+        assert isinstance(done, Finished)
+        return str(done.outputs["draft"]).split("\n- ")[1:]
+
+    assert asyncio.run(play("accumulate")) == ["mine (user)", "team (team)", "all (organization)"]
+    assert asyncio.run(play("override")) == ["mine (user)"]
+    assert {act.selected_by for act in asyncio.run(acts(shelf))} == {"autonomous"}
+
+
+def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(shelf: Shelf) -> None:
+    done = asyncio.run(step(agent(selectionMode="autonomous", minItems=4), shelf))
+    assert isinstance(done, Refused)
+    assert done.why.code == "below_min_items"
+    assert asyncio.run(acts(shelf)) == []
+
+
+@pytest.mark.requirement("W-FLOW")
+def test_the_selection_agent_runs_by_itself(shelf: Shelf) -> None:
+    document = loads(agent(selectionMode="autonomous"))
+    flow = load_flow(SELECTION.read_bytes(), selection_tools(desk_of(document, shelf)))
+    inputs = {"parentRunId": "run_1", "parentPackageName": PACKAGE, "slotId": "offeringContext"}
+    done = asyncio.run(flow.begin(inputs))
+    assert isinstance(done, Finished)
+    assert len(done.outputs["contextRefs"][0]["refs"]) == 3
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"runId": "run_2"}, {"contextParentPackageName": "@other/agent"}, {"offeringContextSlotId": "voice"}]
+)
+def test_a_flow_cannot_select_for_another_run_package_or_slot(shelf: Shelf, inputs: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        asyncio.run(step(agent(), shelf, **inputs))
+
+
+def test_a_foreign_project_offers_nothing(shelf: Shelf) -> None:
+    paused = asyncio.run(step(agent(), shelf, contextProjectId="theirs"))
+    assert isinstance(paused, Paused)
+    assert candidates(paused.shown) == []
+
+
+def test_a_state_goes_on_only_with_the_document_that_it_is_of(shelf: Shelf) -> None:
+    paused = asyncio.run(step(agent(), shelf))
+    assert isinstance(paused, Paused)
+    with pytest.raises(InvalidInput, match="not the one that the state is of"):
+        asyncio.run(step(agent(maxItems=1), shelf, paused.state, pick([])))
+    with pytest.raises(InvalidInput, match="no state of a paused flow"):
+        asyncio.run(step(agent(), shelf, "{}", pick([])))
+
+
+def test_a_tool_that_fails_leaves_it_open_whether_it_acted(shelf: Shelf) -> None:
+    def broken(recipient: str, contextSlotBindings: Any) -> str:
+        raise ZeroDivisionError("secret")
+
+    raw = agent(selectionMode="autonomous")
+    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": broken})
+    with pytest.raises(LostReply, match="`ZeroDivisionError`"):
+        asyncio.run(flow.begin(INPUTS))
+
+
+@pytest.mark.parametrize("template", ["{{ payload.__class__ }}", "{{ ''.__class__.__mro__ }}{{payload}}"])
+def test_a_message_reaches_nothing_but_its_values(shelf: Shelf, template: str) -> None:
+    document = loads(agent())
+    inner = document["$referenced_components"]["ctx-offeringContext-context-selection-flow"]["$referenced_components"]
+    inner["ctx-offeringContext-show_candidates"]["message"] = template
+    with pytest.raises((LostReply, InvalidInput)):
+        asyncio.run(step(json.dumps(document).encode(), shelf))
+
+
+@pytest.mark.parametrize("inputs", [INPUTS | {"unknown": "x"}, {"runId": "run_1"}])
+def test_inputs_that_the_flow_does_not_take_are_refused(shelf: Shelf, inputs: dict[str, Any]) -> None:
+    raw = agent()
+    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": str})
+    with pytest.raises(InvalidInput, match="cannot start with them"):
+        asyncio.run(flow.begin(inputs))
+
+
+def test_a_state_that_was_cut_is_refused(shelf: Shelf) -> None:
+    paused = asyncio.run(step(agent(), shelf))
+    assert isinstance(paused, Paused)
+    kept = json.loads(paused.state)
+    with pytest.raises(InvalidInput, match="cannot go on from it"):
+        asyncio.run(step(agent(), shelf, json.dumps({**kept, "conversation": kept["conversation"][:500]}), pick([])))
+
+
+def test_what_talks_to_the_network_by_itself_is_not_loaded(shelf: Shelf) -> None:
+    voice = ROOT / "tests" / "unit" / "slots" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
+    with pytest.raises(InvalidInput, match="`ApiNode` is not in the allow list"):
+        load_flow(voice.read_bytes(), {})
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{}", b'{"component_type": "Agent", "agentspec_version": "26.1.0"}', b"a: b"])
+def test_a_document_that_is_no_flow_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        load_flow(raw, {})
+
+
+REJECTED = {
+    "an orchestrator depends on the selection agent for the sake of a child",
+    "no edge feeds parentRunId", "no edge feeds parentPackageName", "no edge feeds slotId",
+    "control does not go from the selection to the consumer", "control never comes to the selection",
+    "the flow has no start", "the selection hands out nothing", "the slot id comes from another node than the start",
+    "an interactive slot never waits for the person", "an edge comes from a node that is not there",
+    "a child agent that is written out declares a slot and selects nothing", "a node runs a flow that is not there",
+    "slots are declared on an agent that is no flow", "the document is no agent",
+}  # fmt: skip
+"""The planted faults that WayFlow refuses to load. It takes every other one without a word."""
+
+
+def loads_on_wayflow(fault: Planted) -> bool:
+    async def context_tool(**arguments: Any) -> None: ...
+
+    names = ("context_resolve", "context_finalize", "context_take", "context_resolver", "draft_email")
+    try:
+        load_flow(json.dumps(plant(fault)[0]).encode(), dict.fromkeys(names, context_tool))
+    except InvalidInput:
+        return False
+    return True
+
+
+def test_wayflow_takes_most_faults_silently_and_the_lint_finds_each() -> None:
+    assert {fault.name for fault in PLANTED if not loads_on_wayflow(fault)} == REJECTED
+    assert len(PLANTED) > 3 * len(REJECTED)

@@ -1,0 +1,111 @@
+"""A small world of artifacts for tests: one organisation's ICPs and voices, and who may see which."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from contextos.contracts.ports import Artifacts, Curation
+from contextos.contracts.slots import (
+    Actor,
+    AgentContextSlot,
+    Artifact,
+    Assertion,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    Revision,
+    SelectionOrigin,
+)
+
+ICP, B2B, VOICE = "@acme/icp", "@acme/b2b-icp", "@acme/voice"
+
+
+T = TypeVar("T")
+
+_runners: list[asyncio.Runner] = []
+
+
+@contextmanager
+def one_loop() -> Iterator[None]:
+    """Inside of it every `run` has the same event loop, so that connections outlive one call."""
+    with asyncio.Runner() as runner:
+        _runners.append(runner)
+        yield
+        _runners.remove(runner)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine."""
+    return _runners[-1].run(coroutine)
+
+
+class Shelf(Artifacts, Curation, Protocol):
+    """Both ports, as every store has them in one object."""
+
+
+def actor(**changes: Any) -> Actor:
+    """Ann of Acme, in the team `sales` and the project `launch`."""
+    known = {"principal_id": "ann", "organization_id": "acme", "team_ids": ("sales",), "project_ids": ("launch",)}
+    return Actor(**known | changes)
+
+
+def slot(**changes: Any) -> AgentContextSlot:
+    """An autonomous slot that takes every ICP."""
+    told: dict[str, Any] = {
+        "slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "autonomous",
+        "resolutionMode": "accumulate",
+    }  # fmt: skip
+    return AgentContextSlot(**told | changes)
+
+
+def origin(**changes: Any) -> SelectionOrigin:
+    """An act of Ann's in a run of the outreach agent."""
+    told = {
+        "org_id": "acme", "parent_run_id": "run_1", "parent_package_name": "@acme/outreach", "principal_id": "ann",
+        "act_key": "1",
+    }  # fmt: skip
+    return SelectionOrigin(**told | changes)
+
+
+async def install(shelf: Shelf) -> None:
+    for extension, satisfies in ((ICP, ()), (B2B, (ICP,)), (VOICE, ())):
+        await shelf.register(ExtensionManifest(extension=extension, satisfies=satisfies))
+
+
+async def add(shelf: Shelf, artifact_id: str, **changes: Any) -> None:
+    """An artifact without content and meaning; of the whole organisation unless it is said otherwise."""
+    told: dict[str, Any] = {
+        "artifact_id": artifact_id, "org_id": "acme", "title": f"title of {artifact_id}",
+        "owner_level": "organization", "owner_id": "acme", "visibility": "org", "created_by": "ann",
+        "created_at_us": 1,
+    }  # fmt: skip
+    await shelf.add(Artifact(**told | changes))
+
+
+async def revise(shelf: Shelf, artifact_id: str, content: str = "", *, org_id: str = "acme") -> Revision:
+    new = NewRevision(
+        artifact_id=artifact_id, org_id=org_id, mime="text/plain", content=content or f"content of {artifact_id}",
+        created_by="ann", created_at_us=2,
+    )  # fmt: skip
+    return await shelf.revise(new)
+
+
+async def classify(
+    shelf: Shelf, artifact_id: str, extension: str = ICP, by: str = "user", *, org_id: str = "acme"
+) -> Any:
+    new: dict[str, Any] = {
+        "artifact_id": artifact_id, "org_id": org_id, "extension": extension, "asserted_by": by, "principal_id": "ann",
+        "asserted_at_us": 3,
+    }  # fmt: skip
+    return await shelf.classify(NewAssertion(**new))
+
+
+async def complete(shelf: Shelf, artifact_id: str, extension: str = ICP, **changes: Any) -> Assertion:
+    """An artifact with one revision and one assertion of a user."""
+    await add(shelf, artifact_id, **changes)
+    await revise(shelf, artifact_id, org_id=changes.get("org_id", "acme"))
+    made: Assertion = await classify(shelf, artifact_id, extension, org_id=changes.get("org_id", "acme"))
+    return made

@@ -1,0 +1,115 @@
+"""Slots at the command line: what a person does with artifacts and picks, and what never reaches the terminal raw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.cli import run
+from contextos.cli.workspace import make
+
+ICP = "@cinatra-ai/marketing-icp-artifact"
+AGENT = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]
+FOR = ["--run", "run_1", "--package", "@cinatra-ai/email-outreach-agent"]
+HOSTILE = "good\u202etxt.exe\u200b<script>\x1b[2J"
+
+Cli = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    make(tmp_path / "w")
+    monkeypatch.chdir(tmp_path / "w")
+    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    Path("icp.md").write_text("whom to write to\n", encoding="utf-8")
+
+    def call(*words: str) -> tuple[int, Any]:
+        code = run(["slots", *words])
+        told = capsys.readouterr()
+        return code, json.loads(told.out) if "--json" in words else told.out + told.err
+
+    return call
+
+
+def filled(cli: Cli, title: str = "Enterprise ICP") -> None:
+    assert cli("register-extension", ICP)[0] == 0
+    assert cli("add-artifact", "icp", "--org", "org_acme", "--title", title, "--owner", "user:user_ann", "--by",
+               "user_ann")[0] == 0  # fmt: skip
+    assert cli("add-revision", "icp", "--org", "org_acme", "--file", "icp.md", "--by", "user_ann")[0] == 0
+    assert cli("classify", "icp", ICP, "--org", "org_acme", "--by", "user_ann")[0] == 0
+
+
+def test_a_person_is_asked_answers_badly_and_is_asked_again(cli: Cli) -> None:
+    filled(cli)
+    code, offered = cli("select", *AGENT, *FOR, "--json")
+    (ref,) = offered["offered"]["refs"]
+    assert code == 5
+    answer = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": [ref, ref]}
+    Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    code, refused = cli("select", *AGENT, *FOR, "--answer", "answer.json")
+    assert (code, "duplicate_ref" in refused) == (1, True)
+    Path("answer.json").write_text(json.dumps(answer | {"selectedRefs": [ref]}), encoding="utf-8")
+    code, done = cli("select", *AGENT, *FOR, "--answer", "answer.json", "--json")
+    assert (code, done["wrote"], done["contextRefs"][0]["refs"]) == (0, True, [ref])
+    assert cli("select", *AGENT, *FOR, "--answer", "answer.json", "--json")[1]["wrote"] is False
+
+
+def test_what_was_pinned_reads_the_same_after_its_end(cli: Cli) -> None:
+    filled(cli)
+    (ref,) = cli("resolve", *AGENT, "--json")[1]["refs"]
+    answer = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": [ref]}
+    Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    cli("select", *AGENT, *FOR, "--answer", "answer.json")
+    before = cli("selections", "run_1", "--org", "org_acme", "--content", "--json")
+    assert cli("archive", "icp", ICP, "--org", "org_acme")[0] == 0
+    assert cli("tombstone", "icp", "--org", "org_acme")[0] == 0
+    assert cli("selections", "run_1", "--org", "org_acme", "--content", "--json") == before
+    assert "whom to write to" in cli("selections", "run_1", "--org", "org_acme", "--content")[1]
+    assert cli("resolve", *AGENT, "--json")[1]["refs"] == []
+    assert cli("tombstone", "icp", "--org", "org_acme")[0] == 2
+
+
+def test_a_hostile_title_is_shown_with_what_it_hides(cli: Cli) -> None:
+    filled(cli, HOSTILE)
+    for words in (["resolve", *AGENT], ["select", *AGENT, *FOR]):
+        shown = cli(*words)[1]
+        assert "good\\u202etxt.exe\\u200b<script>\\u001b[2J" in shown
+        assert not set("\u202e\u200b\x1b") & set(shown)
+
+
+def test_a_stronger_word_stands_and_the_weaker_is_told(cli: Cli) -> None:
+    filled(cli)
+    code, told = cli("classify", "icp", ICP, "--org", "org_acme", "--by", "robot", "--as", "agent")
+    assert (code, "user_ann says so as user, which is stronger" in told) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["register-extension", "Not A Package"], ["classify", "icp", "@no/such", "--org", "org_acme", "--by", "x"],
+        ["add-artifact", "a b", "--org", "o", "--title", "t", "--owner", "user:x", "--by", "x"],
+        ["add-artifact", "a", "--org", "o", "--title", "t", "--owner", "planet:x", "--by", "x"],
+        ["add-artifact", "a", "--org", "o", "--title", "t", "--owner", "team:x", "--by", "x"],
+        ["add-revision", "none", "--org", "org_acme", "--file", "icp.md", "--by", "x"],
+        ["resolve", AGENT[0], "noSuchSlot", *AGENT[2:]], ["resolve", "icp.md", *AGENT[1:]],
+        ["resolve", *AGENT[:3], "icp.md"], ["select", *AGENT, "--run", "a b", "--package", "p"],
+        ["archive", "none", ICP, "--org", "org_acme"],
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_code_2(cli: Cli, words: list[str]) -> None:
+    if words[0] == "classify":
+        filled(cli)
+    code, told = cli(*words)
+    assert (code, "error: " in told, "Traceback" in told) == (2, True, False)
+
+
+def test_the_demo_plays_to_its_end_and_says_why_each_was_pinned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["slots", "demo"]) == 0
+    told = capsys.readouterr().out
+    for said in ("the narrowest scope that has any wins", "foreign_ref", "an answer of nothing is an answer",
+                 "All 5 acts of the run replay to the same bytes"):  # fmt: skip
+        assert said in told

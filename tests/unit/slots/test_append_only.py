@@ -1,0 +1,260 @@
+"""What no statement may do, on either database: rewrite the audit or a representation, or land what is not coherent."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from contextos.contracts.slots import Selected
+from contextos.errors import IncoherentSelection
+from contextos.slots.resolve import resolve_context_slot
+from contextos.slots.select import select_autonomously
+from contextos.store.postgres import PostgresStores
+from contextos.store.sqlite import SqliteStores
+from tests.postgres import LOGIN, Database, awaited
+from tests.slots import ICP, VOICE, Shelf, actor, add, complete, install, origin, revise, slot
+
+FROZEN = {
+    "representations": ("content", "digest", "revision", "artifact_id", "org_id", "tenant"),
+    "context_selection_acts": ("slot_id", "picked", "selected_by", "fingerprint", "tenant"),
+    "run_context_selections": ("artifact_id", "representation_revision_id", "extension", "source_scope", "position"),
+    "artifacts": ("visibility", "owner_id", "title", "org_id"),
+    "semantic_assertions": ("extension", "asserted_by", "confidence", "asserted_at_us", "artifact_id"),
+}
+COLUMNS = [(table, column) for table, columns in FROZEN.items() for column in columns]
+
+
+async def pick(shelf: Shelf, key: str = "1") -> Selected:
+    installed = await shelf.extensions()
+    resolution = await resolve_context_slot(actor(), slot(), None, installed, artifacts=shelf)
+    made = await select_autonomously(slot(), resolution, origin(act_key=key), at_us=5, artifacts=shelf)
+    assert isinstance(made, Selected)
+    return made
+
+
+async def fill(shelf: Shelf) -> Selected:
+    await install(shelf)
+    await complete(shelf, "a")
+    await complete(shelf, "b")
+    return await pick(shelf)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The file of a store in which one selection of two refs was made, as somebody who has it may open it."""
+    stores = SqliteStores(tmp_path / "slots.db")
+    asyncio.run(fill(stores.artifacts("acme")))
+    stores.close()
+    connection = sqlite3.connect(tmp_path / "slots.db", isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def served(database: Database) -> Database:
+    """A database in which one selection of two refs was made."""
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        await fill(stores.artifacts("acme"))
+        await stores.aclose()
+
+    awaited(history())
+    return database
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_no_column_of_what_stands_can_be_updated_in_a_file(file: sqlite3.Connection, table: str, column: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        file.execute(f"UPDATE {table} SET {column} = 77")
+
+
+@pytest.mark.requirement("SLOT-AUDIT")
+@pytest.mark.parametrize("table", FROZEN)
+def test_no_row_can_be_deleted_or_replaced_in_a_file(file: sqlite3.Connection, table: str) -> None:
+    before = file.execute(f"SELECT * FROM {table}").fetchall()
+    with pytest.raises(sqlite3.IntegrityError):
+        file.execute(f"DELETE FROM {table}")
+    with pytest.raises(sqlite3.IntegrityError):
+        file.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}")
+    assert before
+    assert file.execute(f"SELECT * FROM {table}").fetchall() == before
+
+
+@pytest.mark.parametrize("who", ["owner", "app"])
+@pytest.mark.parametrize("table", FROZEN)
+def test_no_row_can_be_updated_deleted_or_truncated_on_a_server(served: Database, table: str, who: str) -> None:
+    async def attack() -> list[str]:
+        connection = await asyncpg.connect(getattr(served, who))
+        await connection.execute("SELECT set_config('contextos.tenant', 'acme', false)")
+        answers = []
+        updates = [f"UPDATE contextos.{table} SET {column} = {column}" for column in FROZEN[table]]
+        for statement in [*updates, f"DELETE FROM contextos.{table}", f"TRUNCATE contextos.{table} CASCADE"]:
+            try:
+                await connection.execute(statement)
+                answers.append(statement)
+            except (asyncpg.IntegrityConstraintViolationError, asyncpg.InsufficientPrivilegeError):
+                pass
+        await connection.close()
+        return answers
+
+    before = served.execute(f"SELECT * FROM contextos.{table}")
+    assert awaited(attack()) == []
+    assert before
+    assert served.execute(f"SELECT * FROM contextos.{table}") == before
+
+
+WRONG = {
+    "a revision of another artifact": ("artifact_id = 'b'",),
+    "an assertion of another extension": (f"extension = '{VOICE}'",),
+    "another organisation": ("org_id = 'rival'",),
+    "another tenant": ("tenant = 'rival'",),
+    "an act that never was": ("selection_id = 'sel_0000000000000000'",),
+    "a scope that there is not": ("source_scope = 'planet'",),
+}
+_ROW = (
+    "tenant, org_id, selection_id, position + 7 AS position, parent_run_id, parent_package_name, slot_id, artifact_id,"
+    " representation_revision_id, semantic_assertion_id, extension, source_scope, owner_id, selected_by,"
+    " selection_mode, selected_at_us"
+)
+
+
+def forged(table: str, change: str) -> str:
+    """The INSERT of a copy of the row of `a` in which one column is another."""
+    name, _, value = change.partition(" = ")
+    columns = [value if column == name else column for column in _ROW.split(", ")]
+    return f"INSERT INTO {table} SELECT {', '.join(columns)} FROM {table} WHERE artifact_id = 'a'"
+
+
+@pytest.mark.requirement("SLOT-COHERENT")
+@pytest.mark.parametrize("change", [change for (change,) in WRONG.values()], ids=WRONG)
+def test_not_even_a_bare_insert_lands_a_mixed_triple(file: sqlite3.Connection, served: Database, change: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        file.execute(forged("run_context_selections", change))
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        served.execute(forged("contextos.run_context_selections", change))
+
+
+def test_an_archived_assertion_is_not_resurrected_and_a_draft_never_made_eligible(
+    file: sqlite3.Connection, served: Database
+) -> None:
+    file.execute("UPDATE semantic_assertions SET eligibility = 'archived', archived_at_us = 1 WHERE artifact_id = 'a'")
+    for change in ("eligibility = 'eligible', archived_at_us = NULL", "eligibility = 'draft', archived_at_us = NULL"):
+        with pytest.raises(sqlite3.IntegrityError):
+            file.execute(f"UPDATE semantic_assertions SET {change} WHERE artifact_id = 'a'")
+    archive = "SET eligibility = 'archived', archived_at_us = 1 WHERE artifact_id = 'a'"
+    served.execute(f"UPDATE contextos.semantic_assertions {archive}")
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        served.execute("UPDATE contextos.semantic_assertions SET eligibility = 'eligible', archived_at_us = NULL")
+
+
+def test_a_copy_that_lies_about_the_artifact_shows_nothing(tmp_path: Path, database: Database) -> None:
+    forged = (
+        "INSERT INTO {0}semantic_assertions (tenant, org_id, artifact_id, extension, assertion_id, asserted_by,"
+        " principal_id, confidence, visibility, source_scope, own_user, eligibility, asserted_at_us) VALUES ('acme',"
+        f" 'acme', 'secret', '{ICP}', 'asr_00000000000000ff', 'user', 'x', 1, {{1}}, 'eligible', 1)"
+    )
+    lies = ("'org', 'organization', ''", "'owner', 'user', 'ann'")
+
+    async def resolved(shelf: Any) -> list[str]:
+        found = await resolve_context_slot(actor(), slot(), None, await shelf.extensions(), artifacts=shelf)
+        return [ref.artifact_id for ref in found.refs]
+
+    async def secret(shelf: Any) -> None:
+        await install(shelf)
+        await add(shelf, "secret", visibility="team:legal")
+        await revise(shelf, "secret")
+
+    async def served(lie: str) -> list[str]:
+        stores = PostgresStores(database.app)
+        shelf = stores.artifacts("acme")
+        if lie == lies[0]:
+            await secret(shelf)
+        owner = await asyncpg.connect(database.owner)
+        await owner.execute("UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = 1")
+        await owner.execute(forged.format("contextos.", lie).replace("ff'", f"f{lies.index(lie)}'"))
+        await owner.close()
+        found = await resolved(shelf)
+        await stores.aclose()
+        return found
+
+    for number, lie in enumerate(lies):
+        stores = SqliteStores(tmp_path / f"{number}.db")
+        asyncio.run(secret(stores.artifacts("acme")))
+        connection = sqlite3.connect(tmp_path / f"{number}.db", isolation_level=None)
+        connection.execute(forged.format("", lie))
+        connection.close()
+        assert asyncio.run(resolved(stores.artifacts("acme"))) == []
+        stores.close()
+        assert awaited(served(lie)) == []
+
+
+def test_a_file_of_the_schema_before_slots_is_brought_up_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "old.db")
+    asyncio.run(stores.graph("acme").put([{"ceid": "a:b", "type": "a", "properties": {}}], []))
+    stores.close()
+    connection = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
+    for table in ("run_context_selections", "context_selection_acts", "semantic_assertions", "representations"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("DROP TABLE artifacts")
+    connection.execute("DROP TABLE extensions")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    stores = SqliteStores(tmp_path / "old.db")
+    assert asyncio.run(stores.graph("acme").head()) == 1
+    assert len(asyncio.run(fill(stores.artifacts("acme"))).act.refs) == 2
+    stores.close()
+
+
+@pytest.mark.parametrize("ending", ["archive", "tombstone"])
+def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(
+    database: Database, ending: str
+) -> None:
+    statements = {
+        "archive": "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = 9",
+        "tombstone": "UPDATE contextos.artifacts SET deleted_at_us = 9 WHERE artifact_id = 'a'",
+    }
+
+    async def history() -> tuple[bool, Any, int]:
+        stores = PostgresStores(database.app)
+        shelf: Any = stores.artifacts("acme")
+        made = await fill(shelf)
+        other = await asyncpg.connect(database.owner)
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(statements[ending])
+        act = made.act.model_copy(update={"selection_id": "sel_00000000000000ff"})
+        landing = asyncio.ensure_future(shelf.insert_selection(act))
+        await until_blocked(other)
+        waited = not landing.done()
+        await transaction.commit()
+        outcome = (await asyncio.gather(landing, return_exceptions=True))[0]
+        await other.close()
+        acts = await shelf.selections("acme", "run_1")
+        await stores.aclose()
+        return waited, outcome, len(acts)
+
+    waited, outcome, acts = awaited(history())
+    assert waited
+    assert isinstance(outcome, IncoherentSelection)
+    assert acts == 1
+
+
+async def until_blocked(connection: Any) -> None:
+    """Until a session of the application waits for a lock that this connection holds."""
+    waiting = (
+        "SELECT EXISTS (SELECT FROM pg_stat_activity"
+        " WHERE usename = $1 AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+    )
+    for _ in range(2000):
+        if await connection.fetchval(waiting, LOGIN):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nobody waits")

@@ -1,0 +1,127 @@
+"""The steps of the selection agent, for one run of one agent. Of a flow only the slot is taken that it asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from contextos.contracts.slots import PickRefused, Selected
+from contextos.errors import InvalidInput, RepeatedAct
+from contextos.slots.desk import SelectionDesk, SlotCall
+from tests.slots import ICP, Shelf, actor, complete, install, run
+
+PACKAGE = "@acme/outreach"
+
+
+class Stopped:
+    """A clock that stands still."""
+
+    def now_us(self) -> int:
+        return 10
+
+
+def call(**changes: str) -> SlotCall:
+    told = {"parent_run_id": "run_1", "parent_package_name": PACKAGE, "slot_id": "icp", "project_id": ""}
+    return SlotCall(**told | changes)
+
+
+def desk(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionDesk:
+    told = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "interactive",
+            "resolutionMode": "accumulate"}  # fmt: skip
+    document = {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | slot]}}}
+    return SelectionDesk(document, "run_1", PACKAGE, actor(**who or {}), shelf, shelf, Stopped())
+
+
+@pytest.fixture
+def two(shelf: Shelf) -> Shelf:
+    async def fill() -> None:
+        await install(shelf)
+        await complete(shelf, "mine", owner_level="user", owner_id="ann", visibility="owner")
+        await complete(shelf, "all")
+
+    run(fill())
+    return shelf
+
+
+def answer(refs: Any) -> str:
+    return json.dumps({"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": refs})
+
+
+def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
+    payload = run(desk(two, maxItems=1).offer(call())).payload()
+    assert payload["slot"]["maxItems"] == 1
+    assert payload["slot"]["minItems"] == 0
+    assert [(one["artifactId"], one["sourceScope"], one["title"]) for one in payload["candidates"]] == [
+        ("mine", "user", "title of mine"), ("all", "organization", "title of all"),
+    ]  # fmt: skip
+    assert payload["more"] is False
+
+
+def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: Shelf) -> None:
+    async def play() -> None:
+        at = desk(two)
+        first = await at.offer(call())
+        refs = first.payload()["candidates"]
+        one = await at.finalize(call(), first.act_key, answer(refs[:1]))
+        again = await at.finalize(call(), first.act_key, answer(refs[:1]))
+        assert isinstance(one, Selected)
+        assert isinstance(again, Selected)
+        assert (one.wrote, again.wrote, one.act) == (True, False, again.act)
+        with pytest.raises(RepeatedAct):
+            await at.finalize(call(), first.act_key, answer(refs[1:]))
+        for picked in (refs[1:], refs[:1]):
+            later = await at.finalize(call(), (await at.offer(call())).act_key, answer(picked))
+            assert isinstance(later, Selected)
+            assert later.wrote
+        acts = await two.selections("acme", "run_1")
+        assert [[ref.artifact_id for ref in act.refs] for act in acts] == [["mine"], ["all"], ["mine"]]
+
+    run(play())
+
+
+def test_a_slot_of_a_project_takes_what_is_of_the_project(two: Shelf) -> None:
+    run(complete(two, "launch", visibility="project:launch"))
+    offer = run(desk(two).offer(call(project_id="launch")))
+    assert [ref.artifact_id for ref in offer.resolution.refs] == ["launch"]
+
+
+def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: Shelf) -> None:
+    taken = run(desk(two, selectionMode="autonomous").take(call(), "act_1"))
+    assert isinstance(taken, Selected)
+    assert [ref.artifact_id for ref in taken.act.refs] == ["mine", "all"]
+    refused = run(desk(two, selectionMode="autonomous", minItems=3).take(call(), "act_2"))
+    assert isinstance(refused, PickRefused)
+    assert refused.code == "below_min_items"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"parent_run_id": "run_2"}, "other_origin"),
+        ({"parent_package_name": "@acme/other"}, "other_origin"),
+        ({"slot_id": "voice"}, "unknown_slot"),
+    ],
+)
+def test_what_a_flow_says_of_run_and_package_is_compared(two: Shelf, changes: dict[str, str], code: str) -> None:
+    at = desk(two)
+    for ask in (at.offer(call(**changes)), at.finalize(call(**changes), "act_1", answer([]))):
+        with pytest.raises(InvalidInput) as refused:
+            run(ask)
+        assert refused.value.problems[0].code == code
+    assert not run(two.selections("acme", "run_1"))
+
+
+def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
+    """A branch that is wired wrong must not turn a person's slot into one that nobody is asked about."""
+    for ask in (desk(two).take(call(), "act_1"), desk(two, selectionMode="autonomous").finalize(call(), "act_1", "")):
+        with pytest.raises(InvalidInput) as refused:
+            run(ask)
+        assert refused.value.problems[0].code == "selection_mode_mismatch"
+    assert not run(two.selections("acme", "run_1"))
+
+
+def test_an_actor_without_an_organisation_is_refused(two: Shelf) -> None:
+    with pytest.raises(InvalidInput):
+        run(desk(two, who={"organization_id": None}).offer(call()))

@@ -208,7 +208,7 @@ async def open_world(
         stores=kept, graph=kept.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
         directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(),
         pause=pause, owner=owner.id, alive=owner.alive,
-        slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), clock),
+        slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
     )  # fmt: skip
     deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)

@@ -134,7 +134,7 @@ async def open_as_it_is(settings: Settings) -> App:
 
     ports = Ports(
         stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys, directory=directory,
-        slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), clock),
+        slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
         adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
         admission=Gate(settings.pressure, clock),
     )  # fmt: skip

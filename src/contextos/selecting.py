@@ -24,8 +24,9 @@ from contextos.contracts.slots import (
     PARTY,
     SCOPES,
     Actor,
+    PickRefused,
     Pinned,
-    SelectionAct,
+    Selected,
     SelectionOrigin,
     SlotQuestion,
 )
@@ -63,9 +64,10 @@ async def _select(
         made = await (steps.recorded(slot, asked.origin) if slot.selection_mode == "interactive" else steps.take(
             slot, asked.actor, asked.project_id, asked.origin
         ))  # fmt: skip
-        if not isinstance(made, SelectionAct):
+        if made is None or isinstance(made, PickRefused):
             return {"refused": made.detail if made else "no answer is recorded"}
-        return {"act": made.to_json(), "pinned": [one.to_json() for one in await steps.contents(made)]}
+        act = made.act if isinstance(made, Selected) else made
+        return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
 
     answer = await world.journal.ask("slot.selected", key, asked.to_json(), look)
     if "refused" in answer:

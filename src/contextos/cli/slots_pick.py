@@ -27,6 +27,7 @@ from contextos.cli.terminal import REFUSED, WAITING, give, safe
 
 if TYPE_CHECKING:
     from contextos.contracts.slots import Actor, AgentContextSlot, ManifestLine, SlotResolution
+    from contextos.slots.steps import ArtifactSlots
 
 AgentArgument = Annotated[Path, typer.Argument(metavar="AGENT", help="The agent's Open Agent Spec document.")]
 SlotArgument = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's id.")]
@@ -51,7 +52,7 @@ def resolve(
     known, declared = _asked(agent, slot, actor)
 
     async def act(session: Session) -> SlotResolution:
-        return await _resolution(session, known, declared, project, broader)
+        return await _steps(session, broader).offer(declared, known, project or None)
 
     found = within(workspace, tenant, act)
     give(found.to_json(), _offered(found), as_json=as_json)
@@ -79,23 +80,22 @@ def select(
     known, declared = _asked(agent, slot, actor)
     said = read_file(answer) if answer else None
 
-    async def act(session: Session) -> tuple[SlotResolution, Any]:
+    async def act(session: Session) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.codec import parse
         from contextos.contracts.slots import SelectionOrigin
-        from contextos.slots.select import select_autonomously, select_interactively
+        from contextos.slots.resolve import organisation_of
 
-        found = await _resolution(session, known, declared, project, broader)
+        of, steps = project or None, _steps(session, broader)
         told = {
-            "org_id": known.organization_id, "parent_run_id": run, "parent_package_name": package,
+            "org_id": organisation_of(known), "parent_run_id": run, "parent_package_name": package,
             "principal_id": known.principal_id, "act_key": key,
         }  # fmt: skip
         origin = parse(SelectionOrigin, told)
-        at_us, artifacts = session.deployment.ports.clock.now_us(), session.app.stores.artifacts(session.tenant_id)
         if declared.selection_mode == "autonomous":
-            return found, await select_autonomously(declared, found, origin, at_us=at_us, artifacts=artifacts)
+            return None, await steps.take(declared, known, of, origin)
         if said is None:
-            return found, None
-        return found, await select_interactively(declared, found, said, origin, at_us=at_us, artifacts=artifacts)
+            return await steps.offer(declared, known, of), None
+        return None, await steps.answer(declared, known, of, origin, said)
 
     found, done = within(workspace, tenant, act)
     return _told(found, done, as_json)
@@ -172,23 +172,18 @@ def _asked(agent: Path, slot: str, actor: Path) -> tuple[Actor, AgentContextSlot
         return known, slot_of(read_document(read_file(agent)), slot)
 
 
-async def _resolution(
-    session: Session, actor: Actor, slot: AgentContextSlot, project: str, broader: bool
-) -> SlotResolution:
-    from contextos.slots.resolve import resolve_context_slot
+def _steps(session: Session, broader: bool) -> ArtifactSlots:
+    from contextos.slots.steps import ArtifactSlots
 
-    artifacts = session.app.stores.artifacts(session.tenant_id)
-    installed = await artifacts.extensions()
-    return await resolve_context_slot(
-        actor, slot, project or None, installed, artifacts=artifacts, include_broader=broader
-    )
+    shelf = session.app.stores.artifacts(session.tenant_id)
+    return ArtifactSlots(shelf, shelf, session.deployment.ports.clock, include_broader=broader)
 
 
-def _told(found: SlotResolution, done: Any, as_json: bool) -> int:
+def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     from contextos.contracts.slots import PickRefused
     from contextos.slots.select import bind
 
-    if done is None:
+    if found is not None and done is None:
         how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs as `slots resolve --json` has refs"
         give({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
         return WAITING

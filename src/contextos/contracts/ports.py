@@ -356,7 +356,7 @@ class SlotSteps(Protocol):
 
     async def take(
         self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
-    ) -> SelectionAct | PickRefused:
+    ) -> Selected | PickRefused:
         """What an autonomous slot takes; what it took before, in a drive that was lost, stands."""
         ...
 

@@ -19,7 +19,7 @@ from contextos.contracts.slots import Actor, Party
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
 from contextos.slots.documents import read_document
 from contextos.slots.oas import slot_of
-from contextos.slots.resolve import resolve_context_slot
+from contextos.slots.resolve import resolve_installed
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -55,8 +55,7 @@ async def context_resolve(
     if isinstance(document, str):
         document = read_document(document.encode("utf-8", "replace"))
     slot = slot_of(document, call.slot_id)
-    installed = await curation.extensions()
-    found = await resolve_context_slot(actor, slot, call.project_id, installed, artifacts=artifacts)
+    found = await resolve_installed(actor, slot, call.project_id, artifacts=artifacts, curation=curation)
     answer = {
         "slotId": found.slot_id, "resolutionMode": found.resolution_mode,
         "refs": [ref.to_json() for ref in found.refs],

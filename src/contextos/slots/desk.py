@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.contracts.codec import JsonValue
+from contextos.contracts.codec import JsonValue, parse
 from contextos.contracts.ports import Artifacts, Clock, Curation
 from contextos.contracts.slots import (
     Actor,
@@ -24,8 +24,8 @@ from contextos.contracts.slots import (
 )
 from contextos.errors import InvalidInput, Problem
 from contextos.slots.oas import slot_of
-from contextos.slots.resolve import resolve_context_slot
-from contextos.slots.select import select_autonomously, select_interactively
+from contextos.slots.resolve import is_foreign, organisation_of
+from contextos.slots.steps import ArtifactSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,11 @@ class SelectionDesk:
         Raises:
             InvalidInput: another run or package, no such slot, or an actor without an organisation.
         """
-        slot = self._slot(call)
-        resolution = await self._resolve(slot, call)
-        assert self.actor.organization_id is not None, "resolving refuses such an actor"
-        acts = await self.artifacts.selections(self.actor.organization_id, call.parent_run_id)
+        slot, project = self._slot(call), call.project_id or None
+        resolution = await self._steps.offer(slot, self.actor, project)
+        if is_foreign(self.actor, project):
+            return Offer(slot, resolution, "act_of_a_foreign_project")
+        acts = await self.artifacts.selections(organisation_of(self.actor), call.parent_run_id)
         before = [
             act for act in acts
             if act.slot_id == slot.slot_id and act.origin.parent_package_name == call.parent_package_name
@@ -85,30 +86,26 @@ class SelectionDesk:
         return Offer(slot, resolution, f"act_{len(before) + 1}")
 
     async def take(self, call: SlotCall, act_key: str) -> Selected | PickRefused:
-        """Pin what an autonomous slot takes.
+        """Pin what an autonomous slot takes; for an act key that is recorded, what it took then.
 
         Raises:
-            InvalidInput: as `offer`; or a person is to be asked.
+            InvalidInput: as `offer`; or a person is to be asked; `RepeatedAct`, the key is another act's.
         """
-        slot = self._slot(call, "autonomous")
-        resolution = await self._resolve(slot, call)
-        origin = self._origin(call, act_key)
-        return await select_autonomously(
-            slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
-        )
+        slot, origin = self._slot(call, "autonomous"), self._origin(call, act_key)
+        return await self._steps.take(slot, self.actor, call.project_id or None, origin)
 
     async def finalize(self, call: SlotCall, act_key: str, answer: str) -> Selected | PickRefused:
-        """Judge a person's answer against what the slot may take now, and pin it.
+        """Judge a person's answer against what the slot may take now, and pin it; said again, it is the same act.
 
         Raises:
-            InvalidInput: as `offer`; or nobody is to be asked; or this act was answered otherwise before.
+            InvalidInput: as `offer`; or nobody is to be asked; `RepeatedAct`, this act was answered otherwise before.
         """
-        slot = self._slot(call, "interactive")
-        resolution = await self._resolve(slot, call)
-        origin = self._origin(call, act_key)
-        return await select_interactively(
-            slot, resolution, answer, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
-        )
+        slot, origin = self._slot(call, "interactive"), self._origin(call, act_key)
+        return await self._steps.answer(slot, self.actor, call.project_id or None, origin, answer)
+
+    @property
+    def _steps(self) -> ArtifactSlots:
+        return ArtifactSlots(self.artifacts, self.curation, self.clock)
 
     def _slot(self, call: SlotCall, mode: SelectionMode | None = None) -> AgentContextSlot:
         for name, given, own in (
@@ -125,15 +122,9 @@ class SelectionDesk:
             raise InvalidInput(Problem("/selectionMode", "selection_mode_mismatch", detail, mend))
         return slot
 
-    async def _resolve(self, slot: AgentContextSlot, call: SlotCall) -> SlotResolution:
-        installed = await self.curation.extensions()
-        return await resolve_context_slot(
-            self.actor, slot, call.project_id or None, installed, artifacts=self.artifacts
-        )
-
     def _origin(self, call: SlotCall, act_key: str) -> SelectionOrigin:
-        assert self.actor.organization_id is not None, "resolving refuses such an actor"
-        return SelectionOrigin(
-            org_id=self.actor.organization_id, parent_run_id=call.parent_run_id,
-            parent_package_name=call.parent_package_name, principal_id=self.actor.principal_id, act_key=act_key,
-        )  # fmt: skip
+        told = {
+            "org_id": organisation_of(self.actor), "parent_run_id": call.parent_run_id, "act_key": act_key,
+            "parent_package_name": call.parent_package_name, "principal_id": self.actor.principal_id,
+        }  # fmt: skip
+        return parse(SelectionOrigin, told)

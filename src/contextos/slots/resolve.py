@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from contextos.contracts.ports import Artifacts
+from contextos.contracts.ports import Artifacts, Curation
 from contextos.contracts.refs import artifact_ref
 from contextos.contracts.slots import (
     MAX_CANDIDATES,
@@ -17,6 +17,7 @@ from contextos.contracts.slots import (
     CandidateQuery,
     ExtensionManifest,
     ManifestLine,
+    Pinned,
     SlotResolution,
 )
 from contextos.errors import InvalidInput, Problem
@@ -40,10 +41,8 @@ async def resolve_context_slot(
     Raises:
         InvalidInput: the actor is in no organisation.
     """
-    if actor.organization_id is None:
-        detail = "a slot is resolved within an organisation"
-        raise InvalidInput(Problem("/actor/organization_id", "missing", detail, "name the actor's organisation"))
-    if project_id is not None and project_id not in actor.project_ids:
+    organisation_of(actor)
+    if is_foreign(actor, project_id):
         return _resolution(slot, [], more=False)
     query = CandidateQuery(
         actor=actor, extensions=expanded(slot.accepted_artifact_extensions, installed_extensions),
@@ -57,6 +56,40 @@ async def resolve_context_slot(
     if slot.selection_mode == "autonomous":
         found = found[: slot.max_items]
     return _resolution(slot, found, more=more)
+
+
+async def resolve_installed(
+    actor: Actor,
+    slot: AgentContextSlot,
+    project_id: str | None,
+    *,
+    artifacts: Artifacts,
+    curation: Curation,
+    include_broader: bool = False,
+) -> SlotResolution:
+    """The same with the extensions that are installed now; they are not asked for where the project gate is shut.
+
+    Raises:
+        InvalidInput: the actor is in no organisation.
+    """
+    organisation_of(actor)
+    installed = () if is_foreign(actor, project_id) else await curation.extensions()
+    return await resolve_context_slot(
+        actor, slot, project_id, installed, artifacts=artifacts, include_broader=include_broader
+    )
+
+
+def is_foreign(actor: Actor, project_id: str | None) -> bool:
+    """The project gate: whether a project is named that is not one of the actor's."""
+    return project_id is not None and project_id not in actor.project_ids
+
+
+def organisation_of(actor: Actor) -> str:
+    """The organisation that everything of a slot stands in. Raises `InvalidInput` for an actor of none."""
+    if actor.organization_id is None:
+        detail = "a slot is resolved within an organisation"
+        raise InvalidInput(Problem("/actor/organization_id", "missing", detail, "name the actor's organisation"))
+    return actor.organization_id
 
 
 def expanded(accepted: Collection[str], installed: Sequence[ExtensionManifest]) -> tuple[str, ...]:
@@ -75,6 +108,11 @@ def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: boo
         slotId=slot.slot_id, resolutionMode=slot.resolution_mode, refs=tuple(one.ref for one in found),
         manifest=tuple(manifest_line(one) for one in found), more=more,
     )  # fmt: skip
+
+
+def manifest_of(pinned: Sequence[Pinned]) -> tuple[ManifestLine, ...]:
+    """What a consumer is told of refs that were pinned before."""
+    return tuple(manifest_line(Candidate(ref=one.ref, title=one.title)) for one in pinned)
 
 
 def manifest_line(one: Candidate) -> ManifestLine:

@@ -72,6 +72,16 @@ def judge(
     slot: AgentContextSlot, resolution: SlotResolution, answer: bytes | str | Mapping[str, Any]
 ) -> tuple[ArtifactRef, ...] | PickRefused:
     """The refs that an answer picks, as the server knows them, in the order of the resolution; or why it counts not."""
+    told = read_answer(slot, answer)
+    if isinstance(told, PickRefused):
+        return told
+    return _unknown(resolution, told.selected_refs) or _wrong_number(slot, len(told.selected_refs)) or _in_order(
+        resolution, told.selected_refs
+    )  # fmt: skip
+
+
+def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any]) -> UserResponse | PickRefused:
+    """The envelope of an answer for this slot; or why it is none."""
     try:
         told = parse(UserResponse, answer if isinstance(answer, bytes | str) else dict(answer))
     except (MalformedJson, InvalidEnvelope) as refused:
@@ -83,9 +93,7 @@ def judge(
     if told.resolution_mode != slot.resolution_mode:
         detail = f"the slot resolves by `{slot.resolution_mode}`"
         return PickRefused(code="resolution_mode_mismatch", detail=detail, pointer="/resolutionMode")
-    return _unknown(resolution, told.selected_refs) or _wrong_number(slot, len(told.selected_refs)) or _in_order(
-        resolution, told.selected_refs
-    )  # fmt: skip
+    return told
 
 
 def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:

@@ -1,12 +1,15 @@
-"""`ArtifactSlots`: the seam `SlotSteps` over a tenant's artifacts. Record, then use: the audit first, then the run."""
+"""`ArtifactSlots`: the seam `SlotSteps` over a tenant's artifacts, and the one way to a selection on every road.
+
+Record, then use: the audit first, then the run. For a project that is not the actor's nothing is read. An act that is
+recorded under its key already is the answer, whatever changed since: who lost the answer asks again and gets it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from contextos.contracts.ports import Clock
+from contextos.contracts.ports import Artifacts, Clock, Curation
 from contextos.contracts.slots import (
     Actor,
     AgentContextSlot,
@@ -17,31 +20,19 @@ from contextos.contracts.slots import (
     SelectionOrigin,
     SlotResolution,
 )
-from contextos.slots.resolve import resolve_context_slot
-from contextos.slots.select import replay, select_autonomously, select_interactively, selection_id
+from contextos.errors import Problem, RepeatedAct
+from contextos.slots.resolve import is_foreign, manifest_of, resolve_installed
+from contextos.slots.select import read_answer, replay, select_autonomously, select_interactively, selection_id
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSlots:
-    """What a run's slot steps ask of one tenant. `shelf` has both ports, `Artifacts` and `Curation`."""
+    """What is asked of one tenant's slots. `include_broader` layers what is of no project under a project's own."""
 
-    shelf: Any
+    artifacts: Artifacts
+    curation: Curation
     clock: Clock
-
-    async def take(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
-    ) -> SelectionAct | PickRefused:
-        """Pin what an autonomous slot takes. What was taken before, in a drive that was lost, stands.
-
-        Raises:
-            InvalidInput: the actor is in no organisation.
-        """
-        assert slot.selection_mode == "autonomous", "a person picks for this slot"
-        if (before := await self.recorded(slot, origin)) is not None:
-            return before
-        resolution = await self.offer(slot, actor, project_id)
-        made = await select_autonomously(slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.shelf)
-        return made.act if isinstance(made, Selected) else made
+    include_broader: bool = False
 
     async def offer(self, slot: AgentContextSlot, actor: Actor, project_id: str | None) -> SlotResolution:
         """What the slot may take now. Nothing is written.
@@ -49,29 +40,77 @@ class ArtifactSlots:
         Raises:
             InvalidInput: the actor is in no organisation.
         """
-        installed = await self.shelf.extensions()
-        return await resolve_context_slot(actor, slot, project_id, installed, artifacts=self.shelf)
+        return await resolve_installed(
+            actor, slot, project_id, artifacts=self.artifacts, curation=self.curation,
+            include_broader=self.include_broader,
+        )  # fmt: skip
+
+    async def take(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
+    ) -> Selected | PickRefused:
+        """Pin what an autonomous slot takes.
+
+        Raises:
+            InvalidInput: the actor is in no organisation; `RepeatedAct`, the key is another act's.
+        """
+        assert slot.selection_mode == "autonomous", "a person picks for this slot"
+        if (before := await self._before(slot, actor, project_id, origin)) is not None:
+            return before
+        resolution = await self.offer(slot, actor, project_id)
+        return await select_autonomously(
+            slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
+        )
 
     async def answer(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin, said: bytes
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin, said: bytes | str
     ) -> Selected | PickRefused:
         """A person's pick, against what the slot may take now.
 
         Raises:
-            InvalidInput: the actor is in no organisation; `RepeatedAct`, the slot was answered otherwise before.
+            InvalidInput: the actor is in no organisation; `RepeatedAct`, the key is another act's, or another pick's.
         """
+        told = read_answer(slot, said)
+        if isinstance(told, PickRefused):
+            return told
+        if (before := await self._before(slot, actor, project_id, origin)) is not None:
+            if sorted(ref.triple for ref in told.selected_refs) != sorted(ref.triple for ref in before.act.refs):
+                raise _repeated(before.act)
+            return before
         resolution = await self.offer(slot, actor, project_id)
         return await select_interactively(
-            slot, resolution, said, origin, at_us=self.clock.now_us(), artifacts=self.shelf
+            slot, resolution, said, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
         )
 
     async def contents(self, act: SelectionAct) -> Sequence[Pinned]:
         """What an act pinned, as it was then."""
-        return await replay(act, artifacts=self.shelf)
+        return await replay(act, artifacts=self.artifacts)
 
     async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
         """The act of this origin for this slot, if there is one."""
-        acts = await self.shelf.selections(origin.org_id, origin.parent_run_id)
-        found = {act.selection_id: act for act in acts}.get(selection_id(slot.slot_id, origin))
-        fits = found is not None and found.origin == origin and found.selection_mode == slot.selection_mode
-        return found if fits else None
+        found = await self._of_key(slot, origin)
+        return found if found is not None and _fits(found, slot, origin) else None
+
+    async def _before(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
+    ) -> Selected | None:
+        """The act as it is recorded. Raises `RepeatedAct` where its key is used for something else."""
+        found = None if is_foreign(actor, project_id) else await self._of_key(slot, origin)
+        if found is None:
+            return None
+        if not _fits(found, slot, origin):
+            raise _repeated(found)
+        return Selected(act=found, manifest=manifest_of(await self.contents(found)), wrote=False)
+
+    async def _of_key(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
+        acts = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
+        return {act.selection_id: act for act in acts}.get(selection_id(slot.slot_id, origin))
+
+
+def _fits(act: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
+    declared = (slot.selection_mode, slot.resolution_mode)
+    return act.origin == origin and (act.selection_mode, act.resolution_mode) == declared
+
+
+def _repeated(act: SelectionAct) -> RepeatedAct:
+    detail = f"`{act.selection_id}` is recorded with another pick; nothing was written"
+    return RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "give every act a key of its own"))

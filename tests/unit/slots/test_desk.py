@@ -10,7 +10,7 @@ import pytest
 from contextos.contracts.slots import PickRefused, Selected
 from contextos.errors import InvalidInput, RepeatedAct
 from contextos.slots.desk import SelectionDesk, SlotCall
-from tests.slots import ICP, Shelf, actor, complete, install, run
+from tests.slots import ICP, Shelf, actor, complete, install, revise, run
 
 PACKAGE = "@acme/outreach"
 
@@ -81,6 +81,66 @@ def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: 
     run(play())
 
 
+def test_what_was_taken_before_the_answer_was_lost_is_taken_again_whatever_changed(two: Shelf) -> None:
+    async def play() -> None:
+        at = desk(two, selectionMode="autonomous")
+        first = await at.take(call(), "act_1")
+        await revise(two, "mine", "newer")
+        await two.tombstone("acme", "all", 9)
+        await complete(two, "later")
+        again = await at.take(call(), "act_1")
+        assert isinstance(first, Selected)
+        assert isinstance(again, Selected)
+        assert (again.act, again.manifest, again.wrote) == (first.act, first.manifest, False)
+        assert len(await two.selections("acme", "run_1")) == 1
+
+    run(play())
+
+
+def test_the_same_answer_again_is_the_same_act_whatever_became_of_what_it_picked(two: Shelf) -> None:
+    async def play() -> None:
+        at = desk(two)
+        refs = (await at.offer(call())).payload()["candidates"]
+        first = await at.finalize(call(), "act_1", answer(refs))
+        await two.tombstone("acme", "all", 9)
+        await revise(two, "mine", "newer")
+        again = await at.finalize(call(), "act_1", answer(refs[::-1]))
+        assert isinstance(first, Selected)
+        assert isinstance(again, Selected)
+        assert (again.act, again.manifest, again.wrote) == (first.act, first.manifest, False)
+
+    run(play())
+
+
+def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_trace(two: Shelf) -> None:
+    async def play() -> None:
+        refs = (await desk(two).offer(call())).payload()["candidates"]
+        await desk(two).finalize(call(), "act_1", answer(refs[:1]))
+        await two.tombstone("acme", "all", 9)
+        bob = {"principal_id": "bob"}
+        for asking in (
+            desk(two).finalize(call(), "act_1", answer(refs[1:])), desk(two).finalize(call(), "act_1", answer([])),
+            desk(two).finalize(call(), "act_1", answer(refs[:1] * 2)),
+            desk(two, who=bob).finalize(call(), "act_1", answer(refs[:1])),
+            desk(two, selectionMode="autonomous").take(call(), "act_1"),
+        ):  # fmt: skip
+            with pytest.raises(RepeatedAct, match="nothing was written"):
+                await asking
+        (act,) = await two.selections("acme", "run_1")
+        assert [ref.artifact_id for ref in act.refs] == ["mine"]
+
+    run(play())
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 201, "a\x00"])
+def test_an_act_key_that_is_none_is_told_and_leaves_no_trace(two: Shelf, key: str) -> None:
+    with pytest.raises(InvalidInput, match="act_key"):
+        run(desk(two).finalize(call(), key, answer([])))
+    with pytest.raises(InvalidInput, match="act_key"):
+        run(desk(two, selectionMode="autonomous").take(call(), key))
+    assert not run(two.selections("acme", "run_1"))
+
+
 def test_a_slot_of_a_project_takes_what_is_of_the_project(two: Shelf) -> None:
     run(complete(two, "launch", visibility="project:launch"))
     offer = run(desk(two).offer(call(project_id="launch")))
@@ -125,3 +185,5 @@ def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
 def test_an_actor_without_an_organisation_is_refused(two: Shelf) -> None:
     with pytest.raises(InvalidInput):
         run(desk(two, who={"organization_id": None}).offer(call()))
+    with pytest.raises(InvalidInput):
+        run(desk(two, who={"organization_id": None}).finalize(call(), "act_1", answer([])))

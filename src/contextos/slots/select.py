@@ -172,4 +172,4 @@ async def replay(act: SelectionAct, *, artifacts: Artifacts) -> Sequence[Pinned]
     Raises:
         NotFound: a pin was never recorded.
     """
-    return await artifacts.pinned(act.origin.org_id, act.refs)
+    return await artifacts.pinned(act.origin.org_id, act.refs) if act.refs else ()

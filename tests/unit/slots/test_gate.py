@@ -1,0 +1,150 @@
+"""The project gate on every road: for a project that is not the actor's the store is asked nothing, and nothing comes.
+
+An act of selection still leaves its header: it is a write, and says that nothing was taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.cli import run as cli
+from contextos.cli.workspace import make
+from contextos.contracts.slots import PickRefused, Selected
+from contextos.server.mcp_slots import context_resolve
+from contextos.slots.desk import SelectionDesk, SlotCall
+from contextos.slots.steps import ArtifactSlots
+from contextos.store.memory_slots import MemoryArtifacts
+from contextos.store.sqlite_slots import SqliteArtifacts
+from tests.slots import ICP, actor, complete, install, origin, slot
+from tests.world import ManualClock, run
+
+READS = ("candidates", "extensions", "selections", "pinned")
+ASKED: dict[str, Any] = {"selectionMode": "interactive"}
+NOTHING = json.dumps({"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": []})
+
+Reads = Counter[str]
+
+
+@pytest.fixture(params=[MemoryArtifacts, SqliteArtifacts])
+def kind(request: pytest.FixtureRequest) -> Any:
+    """A store, as a type."""
+    return request.param
+
+
+@pytest.fixture
+def reads(kind: Any, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """How often the store was read, by what it was asked."""
+    counted: Reads = Counter()
+
+    def counting(name: str) -> Callable[..., Any]:
+        asked = getattr(kind, name)
+
+        async def ask(self: Any, *words: Any) -> Any:
+            counted[name] += 1
+            return await asked(self, *words)
+
+        return ask
+
+    for name in READS:
+        monkeypatch.setattr(kind, name, counting(name))
+    return counted
+
+
+def filled() -> MemoryArtifacts:
+    shelf = MemoryArtifacts("t_1")
+
+    async def fill() -> None:
+        await install(shelf)
+        await complete(shelf, "ours", visibility="project:launch")
+        await complete(shelf, "theirs", visibility="project:theirs")
+
+    run(fill())
+    return shelf
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    told = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "autonomous",
+            "resolutionMode": "accumulate"}  # fmt: skip
+    return {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | changes]}}}
+
+
+async def by_mcp(shelf: Any, project: str) -> int:
+    told = {"parentAgentOas": document(), "slotId": "icp", "projectId": project}
+    return len((await context_resolve(told, actor=actor(), artifacts=shelf, curation=shelf))["refs"])
+
+
+def desk(shelf: Any, **changes: Any) -> SelectionDesk:
+    return SelectionDesk(document(**changes), "run_1", "@acme/outreach", actor(), shelf, shelf, ManualClock())
+
+
+async def by_offer(shelf: Any, project: str) -> int:
+    return len((await desk(shelf).offer(SlotCall("run_1", "@acme/outreach", "icp", project))).resolution.refs)
+
+
+async def by_take(shelf: Any, project: str) -> int:
+    return refs_of(await desk(shelf).take(SlotCall("run_1", "@acme/outreach", "icp", project), "act_1"))
+
+
+async def by_finalize(shelf: Any, project: str) -> int:
+    call = SlotCall("run_1", "@acme/outreach", "icp", project)
+    return refs_of(await desk(shelf, **ASKED).finalize(call, "act_1", NOTHING)) + (project == "launch")
+
+
+def steps(shelf: Any) -> ArtifactSlots:
+    return ArtifactSlots(shelf, shelf, ManualClock())
+
+
+async def by_a_run(shelf: Any, project: str) -> int:
+    made = await steps(shelf).take(slot(), actor(), project, origin())
+    assert isinstance(made, Selected)
+    return len(await steps(shelf).contents(made.act))
+
+
+async def by_a_pick(shelf: Any, project: str) -> int:
+    offered = await steps(shelf).offer(slot(**ASKED), actor(), project)
+    said = {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": [ref.to_json() for ref in offered.refs]}
+    return refs_of(await steps(shelf).answer(slot(**ASKED), actor(), project, origin(), json.dumps(said)))
+
+
+def refs_of(made: Selected | PickRefused) -> int:
+    assert isinstance(made, Selected)
+    return len(made.act.refs)
+
+
+@pytest.mark.requirement("SLOT-GATE")
+@pytest.mark.parametrize("kind", [MemoryArtifacts], indirect=True)
+@pytest.mark.parametrize("road", [by_mcp, by_offer, by_take, by_finalize, by_a_run, by_a_pick])
+def test_a_foreign_project_gives_nothing_and_reads_nothing(road: Callable[[Any, str], Any], reads: Reads) -> None:
+    shelf = filled()
+    assert run(road(shelf, "theirs")) == 0
+    assert not reads, "the gate comes before every query"
+    assert run(road(filled(), "launch")) == 1
+    assert reads["extensions"], "the project of one's own is looked for"
+    assert reads["candidates"]
+
+
+@pytest.mark.requirement("SLOT-GATE")
+@pytest.mark.parametrize("kind", [SqliteArtifacts], indirect=True)
+def test_a_foreign_project_gives_nothing_and_reads_nothing_at_the_command_line(
+    reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "w")
+    monkeypatch.chdir(tmp_path / "w")
+    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    agent = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]
+    act = [*agent, "--run", "run_1", "--package", "@cinatra-ai/email-outreach-agent", "--project", "theirs", "--json"]
+    for words, code in ((["resolve", *agent, "--project", "theirs", "--json"], 0), (["select", *act], 5)):
+        assert cli(["slots", *words]) == code
+        told = json.loads(capsys.readouterr().out)
+        assert told.get("offered", told)["refs"] == []
+    Path("answer.json").write_text(NOTHING.replace("icp", "offeringContext"), encoding="utf-8")
+    assert cli(["slots", "select", *act, "--answer", "answer.json"]) == 0
+    assert not reads
+    assert cli(["slots", "resolve", *agent]) == 0
+    assert reads["extensions"] == reads["candidates"] == 1

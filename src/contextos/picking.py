@@ -1,7 +1,8 @@
 """A run waits for a pick: what it is asked, and the user's answer. The run reads the pick itself from the audit.
 
 A pick that does not count is told with its reason, and the run goes on waiting. `by` must be the user whom the run
-asked; who that is, is as true as the caller of these functions makes it.
+asked; who that is, is as true as the caller of these functions makes it. What they may see is what the directory says
+now, and not what it said when the run asked.
 """
 
 from __future__ import annotations
@@ -10,23 +11,31 @@ from collections.abc import Sequence
 
 import orjson
 
+from contextos.contracts.codec import parse
 from contextos.contracts.journal import Batch, Entry
 from contextos.contracts.ports import SlotSteps
+from contextos.contracts.run import InvokeRequest
 from contextos.contracts.slots import PickRefused, Selected, SlotQuestion, SlotResolution
+from contextos.contracts.verdicts import Failure
 from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, NotFound
+from contextos.selecting import asked_now
+from contextos.slots.resolve import manifest_of
 from contextos.trust.chain import append
 from contextos.views import view_of
 
 
-async def offered(app: Deployment, tenant_id: str, run_id: str) -> tuple[SlotQuestion, SlotResolution]:
-    """What the run asks, and what its slot may take now.
+async def offered(
+    app: Deployment, tenant_id: str, run_id: str, *, by: str
+) -> tuple[SlotQuestion, SlotResolution]:
+    """What the run asks, and what its slot may take now, as its user may see it now.
 
     Raises:
-        ApprovalRefused: the run waits for no pick (`not_waiting`).
+        ApprovalRefused: the run waits for no pick (`not_waiting`), asked somebody else (`not_asked`), or its user is
+            not who they were (`identity_refused`).
         NotFound: no such run in this tenant.
     """
-    _, question, _, steps = await _open(app, tenant_id, run_id)
+    _, question, _, steps = await _open(app, tenant_id, run_id, by)
     return question, await steps.offer(question.slot, question.actor, question.project_id)
 
 
@@ -34,17 +43,17 @@ async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, b
     """Record the user's pick and wake the run. What was recorded before and not told to the run stands.
 
     Raises:
-        ApprovalRefused: the run waits for no pick (`not_waiting`), or asked somebody else (`not_asked`).
+        ApprovalRefused: as `offered`.
         NotFound: no such run in this tenant.
         Conflict: somebody answered at the same moment; look at the run.
     """
-    entries, question, key, steps = await _open(app, tenant_id, run_id)
-    if by != question.actor.principal_id:
-        raise ApprovalRefused("not_asked", f"the run asks `{question.actor.principal_id}` and nobody else")
+    entries, question, key, steps = await _open(app, tenant_id, run_id, by)
     before = await steps.recorded(question.slot, question.origin)
-    made = Selected(act=before, manifest=(), wrote=False) if before else await steps.answer(
-        question.slot, question.actor, question.project_id, question.origin, answer
-    )  # fmt: skip
+    if before:
+        told = manifest_of(await steps.contents(before))
+        made: Selected | PickRefused = Selected(act=before, manifest=told, wrote=False)
+    else:
+        made = await steps.answer(question.slot, question.actor, question.project_id, question.origin, answer)
     if isinstance(made, PickRefused):
         return made
     now_us = app.ports.clock.now_us()
@@ -57,7 +66,7 @@ async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, b
 
 
 async def _open(
-    app: Deployment, tenant_id: str, run_id: str
+    app: Deployment, tenant_id: str, run_id: str, by: str
 ) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
     entries = await app.ports.stores.tenant(tenant_id).read(run_id)
     if not entries:
@@ -65,7 +74,15 @@ async def _open(
     view = view_of(tenant_id, run_id, entries)
     asked = [entry for entry in entries if entry.kind == "slot.asked"]
     open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"
-    if not open_now or asked[-1].body is None or app.ports.slots is None:
+    received = entries[0].body
+    if not open_now or asked[-1].body is None or received is None or app.ports.slots is None:
         raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no pick; it is `{view.state}`")
     question = SlotQuestion.model_validate(orjson.loads(asked[-1].body))
-    return entries, question, asked[-1].key, app.ports.slots(tenant_id)
+    if by != question.actor.principal_id:
+        raise ApprovalRefused("not_asked", f"the run asks `{question.actor.principal_id}` and nobody else")
+    request = parse(InvokeRequest, orjson.loads(received)["answer"]["request"])
+    known = await app.ports.directory.resolve(tenant_id, request.user.user_id, request.agent.agent_id)
+    now = asked_now(request, question, known)
+    if isinstance(now, Failure):
+        raise ApprovalRefused("identity_refused", now.detail)
+    return entries, now, asked[-1].key, app.ports.slots(tenant_id)

@@ -7,12 +7,13 @@ narrow to broad, and data whatever it says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from contextos.admission import Admitted
+from contextos.admission import Admitted, asks
 from contextos.contracts.codec import content_address
 from contextos.contracts.evidence import EvidenceItem
+from contextos.contracts.identity import Principals
 from contextos.contracts.ids import derive
 from contextos.contracts.plan import SlotStep
 from contextos.contracts.policy import CapabilityView
@@ -33,7 +34,11 @@ from contextos.contracts.slots import (
 from contextos.contracts.verdicts import Failure
 from contextos.decision import planner
 from contextos.seams import World, record_now
+from contextos.trust.identity import compare
 from contextos.trust.record import Outcome
+
+MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_admin")
+"""What of a user says which artifacts they see."""
 
 
 async def choose(request: InvokeRequest, admitted: Admitted, revision: int, world: World) -> Admitted:
@@ -43,13 +48,22 @@ async def choose(request: InvokeRequest, admitted: Admitted, revision: int, worl
         found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", world)
         if isinstance(found, Failure):
             return replace(admitted, chosen=(), not_chosen=found)
-        chosen += found
+        chosen += found.items
+        admitted = replace(admitted, scope=found.scope)
     return replace(admitted, chosen=tuple(chosen), not_chosen=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What a slot holds, and the scope with what the user is a member of by now."""
+
+    items: list[EvidenceItem]
+    scope: RunScope
 
 
 async def _select(
     request: InvokeRequest, step: SlotStep, admitted: Admitted, key: str, world: World
-) -> list[EvidenceItem] | Failure:
+) -> _Filled | Failure:
     scope, slot, steps = admitted.scope, step.slot, world.slots
     if (denied := _denied(step, admitted, key, world)) is not None:
         return denied
@@ -59,25 +73,65 @@ async def _select(
         return _unfilled(slot.slot_id, why)
     if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, world):
         return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
+    known = await _known_now(request, key, world)
+    now = asked_now(request, asked, known)
+    if isinstance(now, Failure):
+        return now
+    assert known is not None, "who is not known is refused"
 
     async def look() -> dict[str, Any]:
-        made = await (steps.recorded(slot, asked.origin) if slot.selection_mode == "interactive" else steps.take(
-            slot, asked.actor, asked.project_id, asked.origin
+        made = await (steps.recorded(slot, now.origin) if slot.selection_mode == "interactive" else steps.take(
+            slot, now.actor, now.project_id, now.origin
         ))  # fmt: skip
         if made is None or isinstance(made, PickRefused):
             return {"refused": made.detail if made else "no answer is recorded"}
-        act = made.act if isinstance(made, Selected) else made
+        act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
+        if not fresh and (gone := await steps.withdrawn(slot, now.actor, now.project_id, act)):
+            return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
         return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
 
-    answer = await world.journal.ask("slot.selected", key, asked.to_json(), look)
+    answer = await world.journal.ask("slot.selected", key, now.to_json(), look)
     if "refused" in answer:
         return _unfilled(slot.slot_id, answer["refused"])
-    return [_item(slot.slot_id, Pinned.model_validate(one), scope) for one in answer["pinned"]]
+    items = [_item(slot.slot_id, Pinned.model_validate(one), scope) for one in answer["pinned"]]
+    return _Filled(items, _as_member(scope, known))
+
+
+async def _known_now(request: InvokeRequest, key: str, world: World) -> Principals | None:
+    """Both identities as they are now; a run may have waited long since it was admitted."""
+
+    async def look() -> dict[str, Any]:
+        known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        return {"principals": known.to_json() if known else None}
+
+    who = await world.journal.ask("identity.resolved", f"slot/{key}", asks(request), look)
+    return Principals.model_validate(who["principals"]) if who["principals"] else None
+
+
+def _as_member(scope: RunScope, known: Principals) -> RunScope:
+    """The scope with the memberships by which the slot was filled; nothing else of the user is taken over."""
+    user = scope.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
+    principals = scope.principals.model_copy(update={"user": user})
+    return replace(scope, principals=principals, facts={**scope.facts, "user": user.to_json()})
+
+
+def asked_now(request: InvokeRequest, asked: SlotQuestion, known: Principals | None) -> SlotQuestion | Failure:
+    """The question for its user as the directory knows them now. Refuses one who is unknown, changed or elsewhere."""
+    if known is None:
+        detail = "the directory does not know this user and agent in this tenant any more"
+        return Failure(code="identity_refused", detail=detail)
+    if differences := compare(request, known):
+        return differences[0]
+    actor = actor_of(known)
+    if actor.organization_id != asked.origin.org_id:
+        detail = f"the user is not in `{asked.origin.org_id}` any more, for which the slot is filled"
+        return Failure(code="identity_refused", detail=detail)
+    return asked.model_copy(update={"actor": actor})
 
 
 def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
     """What is asked, of whom and for which run; None where nothing can be."""
-    actor = _actor(scope)
+    actor = actor_of(scope.principals)
     project = planner.bind(step.project, {"request": scope.asked}) if step.project is not None else None
     if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
         return None
@@ -115,9 +169,9 @@ def _denied(step: SlotStep, admitted: Admitted, key: str, world: World) -> Failu
     return Failure(code="policy_denied", detail=f"policy does not let this run fill slot `{step.slot.slot_id}`")
 
 
-def _actor(scope: RunScope) -> Actor:
+def actor_of(known: Principals) -> Actor:
     """The run's user, as the directory knows them."""
-    user = scope.principals.user
+    user = known.user
     return Actor(
         principal_id=user.user_id, organization_id=user.organization_id, team_ids=user.team_ids,
         project_ids=user.project_ids, platform_admin=user.platform_admin,

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from contextos import desk
+from contextos.adapters.directory import FileDirectory
 from contextos.audit import replay
+from contextos.contracts.identity import Principals
 from contextos.contracts.journal import Batch
-from contextos.contracts.slots import Artifact, ExtensionManifest, NewAssertion, NewRevision
+from contextos.contracts.slots import Artifact, ExtensionManifest, NewAssertion, NewRevision, PickRefused
 from contextos.errors import ApprovalRefused, InvalidArtifact
 from contextos.picking import offered, pick
 from contextos.trust.chain import append
@@ -240,7 +242,7 @@ USER = request(900, "req_0")["user"]["user_id"]
 
 async def pick_of(world: TestWorld, run_id: str, *artifacts: str, by: str = USER) -> Any:
     """The user's pick of these artifacts, by what the slot offers now."""
-    _, resolution = await offered(world.deployment, TENANT, run_id)
+    _, resolution = await offered(world.deployment, TENANT, run_id, by=USER)
     refs = [ref.to_json() for ref in resolution.refs if ref.artifact_id in artifacts]
     refs += [refs[0]] * (len(artifacts) - len(refs)) if refs else []
     said = {"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": refs}
@@ -308,6 +310,149 @@ def test_a_pick_of_nothing_lets_the_run_go_on_without(tmp_path: Path) -> None:
         return view.state, [act.refs for act in acts]
 
     assert run(history()) == ("completed", [()])
+
+
+def directory(world: TestWorld, **changes: Any) -> None:
+    world.edit_directory(lambda tenant: [user.update(changes) for user in tenant["users"]])
+
+
+LEAVES = (
+    (lambda tenant: tenant["users"].clear(), "any more"),
+    (lambda tenant: [user.update(organization_id="other") for user in tenant["users"]], "not in `acme` any more"),
+    (lambda tenant: [agent.update(lifecycle="suspended") for agent in tenant["agents"]], "suspended"),
+)  # fmt: skip
+
+
+@pytest.mark.requirement("SLOT-NOW")
+def test_a_waiting_run_offers_and_takes_what_its_user_may_see_now(tmp_path: Path) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        _, before = await offered(world.deployment, TENANT, view.run_id, by=USER)
+        directory(world, team_ids=["legal"])
+        _, now = await offered(world.deployment, TENANT, view.run_id, by=USER)
+        assert [line.title for line in before.manifest] == ["of_team", "of_all"]
+        assert [line.title for line in now.manifest] == ["of_legal", "of_all"]
+        lost = {"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": [before.refs[0].to_json()]}
+        refused = await pick(world.deployment, TENANT, view.run_id, json.dumps(lost).encode(), by=USER)
+        assert isinstance(refused, PickRefused)
+        assert refused.code == "foreign_ref"
+        await pick_of(world, view.run_id, "of_legal")
+        view = await on(world, view.run_id)
+        assert view.state == "completed"
+        (selected,) = await bodies(world, view.run_id, "slot.selected")
+        assert [ref["artifactId"] for ref in selected["answer"]["act"]["refs"]] == ["of_legal"]
+        directory(world, team_ids=[])
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"], "a replay goes by what was recorded and asks nobody"
+        world.close()
+
+    run(history())
+
+
+@pytest.mark.requirement("SLOT-NOW")
+@pytest.mark.parametrize(("leave", "said"), LEAVES)
+def test_who_is_not_known_any_more_is_shown_nothing_and_picks_nothing(
+    tmp_path: Path, leave: Change, said: str
+) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        world.edit_directory(leave)
+        with pytest.raises(ApprovalRefused, match=said):
+            await offered(world.deployment, TENANT, view.run_id, by=USER)
+        nothing = b'{"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": []}'
+        with pytest.raises(ApprovalRefused, match=said):
+            await pick(world.deployment, TENANT, view.run_id, nothing, by=USER)
+        assert await world.stores.artifacts(TENANT).selections("acme", view.run_id) == []
+        assert (await on(world, view.run_id)).waiting is not None
+        world.close()
+
+    run(history())
+
+
+def test_only_the_user_whom_the_run_asks_is_shown_what_it_offers(tmp_path: Path) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        with pytest.raises(ApprovalRefused, match="nobody else"):
+            await offered(world.deployment, TENANT, view.run_id, by="mallory")
+        world.close()
+
+    run(history())
+
+
+@pytest.mark.requirement("SLOT-NOW")
+@pytest.mark.parametrize(
+    ("leave", "said"),
+    [*LEAVES, (lambda tenant: [user.update(team_ids=[]) for user in tenant["users"]], "`of_team` any more")],
+)
+def test_access_that_is_lost_between_the_pick_and_its_use_voids_the_pick(
+    tmp_path: Path, leave: Change, said: str
+) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        await pick_of(world, view.run_id, "of_team", "of_all")
+        kept = (world.path / "directory.json").read_text("utf-8")
+        world.edit_directory(leave)
+        view = await on(world, view.run_id)
+        assert view.ended
+        assert view.state != "completed"
+        assert said in json.dumps(view.record)
+        assert world.refunds() == []
+        assert "Be brief." not in json.dumps([await bodies(world, view.run_id, "slot.selected")])
+        (world.path / "directory.json").write_text(kept, "utf-8")
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"], "a replay goes by what was recorded and asks nobody"
+        world.close()
+
+    run(history())
+
+
+@pytest.mark.requirement("SLOT-NOW")
+def test_a_slot_that_nobody_picks_for_goes_by_what_the_user_is_a_member_of_when_it_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, asked = FileDirectory.resolve, 0
+
+    async def leaving(self: FileDirectory, *who: str) -> Principals | None:
+        nonlocal asked
+        known, asked = await resolve(self, *who), asked + 1
+        assert known is not None
+        teams = {"team_ids": ("support",) if asked == 1 else ()}
+        return known.model_copy(update={"user": known.user.model_copy(update=teams)})
+
+    monkeypatch.setattr(FileDirectory, "resolve", leaving)
+
+    async def history() -> tuple[str, list[str]]:
+        world = await opened(tmp_path, declaring())
+        view = await world.invoke(request(900, "req_1"))
+        (act,) = await world.stores.artifacts(TENANT).selections("acme", view.run_id)
+        world.close()
+        return view.state, [ref.artifact_id for ref in act.refs]
+
+    assert run(history()) == ("completed", ["of_all"])
+
+
+def test_a_newer_revision_between_the_pick_and_its_use_changes_nothing(tmp_path: Path) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        made = await pick_of(world, view.run_id, "of_team")
+        shelf = world.stores.artifacts(TENANT)
+        await shelf.revise(NewRevision(
+            artifact_id="of_team", org_id="acme", mime="text/plain", content="Be loud.", created_by="ann",
+            created_at_us=9,
+        ))  # fmt: skip
+        view = await on(world, view.run_id)
+        assert view.state == "completed"
+        (selected,) = await bodies(world, view.run_id, "slot.selected")
+        assert selected["answer"]["act"] == made.act.to_json()
+        assert selected["answer"]["pinned"][0]["revision"]["content"] == "Be brief."
+        world.close()
+
+    run(history())
 
 
 def test_an_answer_without_a_recorded_pick_ends_the_run_and_pays_nothing(tmp_path: Path) -> None:

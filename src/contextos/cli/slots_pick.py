@@ -115,18 +115,17 @@ def answer(
     """Answer a run that waits for a pick; one that does not count is refused and the run goes on waiting."""
     said = read_file(file) if file else None
 
-    async def act(session: Session) -> tuple[SlotResolution, Any]:
+    async def act(session: Session) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.slots import Selected
         from contextos.picking import offered, pick
 
         run_id = await session.run_id(run)
-        _, found = await offered(session.deployment, session.tenant_id, run_id)
         if said is None:
-            return found, None
+            return (await offered(session.deployment, session.tenant_id, run_id, by=by))[1], None
         done = await pick(session.deployment, session.tenant_id, run_id, said, by=by)
         if isinstance(done, Selected):
             await session.drive_on(run_id)
-        return found, done
+        return None, done
 
     found, done = within(workspace, tenant, act)
     return _told(found, done, as_json)

@@ -372,6 +372,12 @@ class SlotSteps(Protocol):
 
     async def contents(self, act: SelectionAct) -> Sequence[Pinned]: ...
 
+    async def withdrawn(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, act: SelectionAct
+    ) -> Sequence[str]:
+        """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing."""
+        ...
+
     async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
         """The act of this origin for this slot, if there is one."""
         ...

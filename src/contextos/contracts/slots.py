@@ -286,7 +286,10 @@ class SelectionOrigin(Model):
 
 
 class SlotQuestion(Model):
-    """What a run asks where its template has a slot step: which slot, for whom, within which project."""
+    """What a run asks where its template has a slot step: which slot, for whom, within which project.
+
+    What the actor may see is asked of the directory anew whenever it counts.
+    """
 
     slot: AgentContextSlot
     actor: Actor

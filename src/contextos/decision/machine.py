@@ -33,8 +33,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     },
     "resolved": {
         **_stay(
-            "resolved", "run.resumed", "intent.resolved", "slot.selected", "evidence.retrieved", "memory.recalled",
-            "session.checkpointed", *_SAME,
+            "resolved", "run.resumed", "intent.resolved", "identity.resolved", "slot.selected", "evidence.retrieved",
+            "memory.recalled", "session.checkpointed", *_SAME,
         ),
         "slot.asked": "choosing",
         "context.compiled": "compiled",
@@ -42,7 +42,9 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_CLOSING,
     },
     "choosing": {
-        **_stay("choosing", "record.revised", "slot.answered", "run.resumed", "run.cancel_requested"),
+        **_stay(
+            "choosing", "record.revised", "slot.answered", "run.resumed", "identity.resolved", "run.cancel_requested",
+        ),
         "slot.selected": "resolved",
         "run.scored": "scoring",
     },

@@ -85,6 +85,18 @@ class ArtifactSlots:
         """What an act pinned, as it was then."""
         return await replay(act, artifacts=self.artifacts)
 
+    async def withdrawn(
+        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, act: SelectionAct
+    ) -> Sequence[str]:
+        """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing.
+
+        What stands beyond the bound of a resolution counts as withdrawn.
+        """
+        # All that may be taken, also what a narrower scope would outdo by now.
+        every = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
+        seen = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs} if act.refs else set()
+        return [ref.artifact_id for ref in act.refs if ref.artifact_id not in seen]
+
     async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
         """The act of this origin for this slot, if there is one."""
         found = await self._of_key(slot, origin)

@@ -22,6 +22,7 @@ from contextos.contracts.run import InvokeRequest
 from contextos.contracts.scope import RunScope
 from contextos.contracts.slots import (
     CAPABILITY_PREFIX,
+    MAX_TEMPLATE_BYTES,
     PARTY,
     SCOPES,
     Actor,
@@ -44,11 +45,14 @@ MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_ad
 async def choose(request: InvokeRequest, admitted: Admitted, revision: int, world: World) -> Admitted:
     """What the slots of the template of this plan revision hold; or why one holds nothing, and then none counts."""
     chosen: list[EvidenceItem] = []
+    size_bytes = 0
     for step in admitted.templates[revision].context_slots:
         found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", world)
         if isinstance(found, Failure):
             return replace(admitted, chosen=(), not_chosen=found)
-        chosen += found.items
+        chosen, size_bytes = chosen + found.items, size_bytes + found.size_bytes
+        if size_bytes > MAX_TEMPLATE_BYTES:
+            return replace(admitted, chosen=(), not_chosen=_too_much(step.slot.slot_id, size_bytes))
         admitted = replace(admitted, scope=found.scope)
     return replace(admitted, chosen=tuple(chosen), not_chosen=None)
 
@@ -58,6 +62,7 @@ class _Filled:
     """What a slot holds, and the scope with what the user is a member of by now."""
 
     items: list[EvidenceItem]
+    size_bytes: int
     scope: RunScope
 
 
@@ -84,17 +89,20 @@ async def _select(
             slot, now.actor, now.project_id, now.origin
         ))  # fmt: skip
         if made is None or isinstance(made, PickRefused):
-            return {"refused": made.detail if made else "no answer is recorded"}
+            return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
         act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
         if not fresh and (gone := await steps.withdrawn(slot, now.actor, now.project_id, act)):
             return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
         return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
 
     answer = await world.journal.ask("slot.selected", key, now.to_json(), look)
+    if answer.get("code") == "too_large":
+        return Failure(code="budget_exhausted", detail=answer["refused"])
     if "refused" in answer:
         return _unfilled(slot.slot_id, answer["refused"])
-    items = [_item(slot.slot_id, Pinned.model_validate(one), scope) for one in answer["pinned"]]
-    return _Filled(items, _as_member(scope, known))
+    pinned = [Pinned.model_validate(one) for one in answer["pinned"]]
+    items = [_item(slot.slot_id, one, scope) for one in pinned]
+    return _Filled(items, sum(one.size_bytes for one in pinned), _as_member(scope, known))
 
 
 async def _known_now(request: InvokeRequest, key: str, world: World) -> Principals | None:
@@ -195,3 +203,9 @@ def _item(slot_id: str, pinned: Pinned, scope: RunScope) -> EvidenceItem:
 
 def _unfilled(slot_id: str, why: str) -> Failure:
     return Failure(code="missing_evidence", detail=f"slot `{slot_id}` holds nothing: {why}")
+
+
+def _too_much(slot_id: str, size_bytes: int) -> Failure:
+    detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes"
+    mend = f"{detail}, and a compile takes at most {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
+    return Failure(code="budget_exhausted", detail=mend)

@@ -14,7 +14,14 @@ from contextos.adapters.directory import FileDirectory
 from contextos.audit import replay
 from contextos.contracts.identity import Principals
 from contextos.contracts.journal import Batch
-from contextos.contracts.slots import Artifact, ExtensionManifest, NewAssertion, NewRevision, PickRefused
+from contextos.contracts.slots import (
+    MAX_CONTENT_CHARS,
+    Artifact,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    PickRefused,
+)
 from contextos.errors import ApprovalRefused, InvalidArtifact
 from contextos.picking import offered, pick
 from contextos.trust.chain import append
@@ -173,6 +180,68 @@ def test_a_slot_that_may_not_or_cannot_be_filled_ends_the_run_before_anything_is
     assert view.state in ("escalated", "rejected", "refused")
     assert code in json.dumps(view.record)
     assert (refunds, acts) == ([], [])
+
+
+async def large(world: TestWorld, name: str, content: str, extension: str = VOICE) -> None:
+    """An artifact of the largest size."""
+    shelf = world.stores.artifacts(TENANT)
+    await shelf.register(ExtensionManifest(extension=extension))
+    await shelf.add(Artifact(
+        artifact_id=name, org_id="acme", title=name, owner_level="organization", owner_id="acme", visibility="org",
+        created_by="ann", created_at_us=1,
+    ))  # fmt: skip
+    await shelf.revise(NewRevision(
+        artifact_id=name, org_id="acme", mime="text/plain", content=content, created_by="ann", created_at_us=2,
+    ))  # fmt: skip
+    await shelf.classify(NewAssertion(
+        artifact_id=name, org_id="acme", extension=extension, asserted_by="user", principal_id="ann", asserted_at_us=3,
+    ))  # fmt: skip
+
+
+@pytest.mark.requirement("SLOT-SIZE")
+def test_a_slot_that_would_hold_more_than_a_journal_takes_ends_the_run_and_is_not_recorded(tmp_path: Path) -> None:
+    async def history() -> tuple[Any, list[Any]]:
+        world = await opened(tmp_path, declaring())
+        for number in range(17):
+            await large(world, f"large_{number:02}", "\U0001d11e" * MAX_CONTENT_CHARS)
+        view = await world.invoke(request(900, "req_1"))
+        acts = await world.stores.artifacts(TENANT).selections("acme", view.run_id)
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"]
+        world.close()
+        return view, list(acts)
+
+    view, acts = run(history())
+    assert (view.state, acts) == ("exhausted", [])
+    (failure,) = view.record["rationale"]["failures"]
+    assert failure["code"] == "budget_exhausted"
+    assert failure["detail"].startswith("slot `voice` takes at most 256 artifacts of 4194304 bytes")
+    assert failure["detail"].endswith("set a lower `maxItems` or accept fewer extensions")
+
+
+@pytest.mark.requirement("SLOT-SIZE")
+def test_the_slots_of_a_template_together_bring_no_more_than_a_compile_takes(tmp_path: Path) -> None:
+    slots = [SLOT | {"slotId": f"slot_{number}", "acceptedArtifactExtensions": [f"@acme/x{number}"]}
+             for number in range(3)]  # fmt: skip
+
+    async def history() -> Any:
+        world = await opened(
+            tmp_path, spoiled(lambda template: template.update(context_slots=[{"slot": slot} for slot in slots]))
+        )
+        for number in range(3):
+            await large(world, f"large_{number}", "é" * MAX_CONTENT_CHARS, f"@acme/x{number}")
+            await large(world, f"more_{number}", "x" * MAX_CONTENT_CHARS, f"@acme/x{number}")
+        view = await world.invoke(request(900, "req_1"))
+        assert "context.compiled" not in await world.kinds(view.run_id)
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"]
+        world.close()
+        return view
+
+    view = run(history())
+    assert view.state == "exhausted"
+    (failure,) = view.record["rationale"]["failures"]
+    assert failure["detail"].startswith("with slot `slot_2` the slots of this template hold 9437184 bytes")
 
 
 def spoiled(change: Change) -> Change:

@@ -26,7 +26,7 @@ Eligibility = Literal["eligible", "draft", "archived"]
 SelectedBy = Literal["user", "agent", "autonomous"]
 PickFault = Literal[
     "bad_envelope", "slot_mismatch", "resolution_mode_mismatch", "foreign_ref", "stale_ref", "duplicate_ref",
-    "below_min_items", "above_max_items", "override_multi_select", "selection_incoherent",
+    "below_min_items", "above_max_items", "override_multi_select", "too_large", "selection_incoherent",
 ]  # fmt: skip
 
 SCOPES: Final[tuple[SourceScope, ...]] = ("project", "user", "team", "organization", "workspace")
@@ -40,6 +40,12 @@ CAPABILITY_PREFIX: Final = "slots."
 MAX_CANDIDATES: Final = 1000
 """As many candidates as one resolution holds; there may be more, and then it says so."""
 MAX_CONTENT_CHARS: Final = 1_048_576
+MAX_SLOT_REFS: Final = 256
+"""As many artifacts as one selection pins."""
+MAX_SLOT_BYTES: Final = 4 << 20
+"""As much content as one selection pins, in UTF-8: one artifact of the largest size, whatever its characters."""
+MAX_TEMPLATE_BYTES: Final = 8 << 20
+"""As much content as all slots of a template bring to a compile; escaped twice it still fits one journal entry."""
 
 SLOT: Final = Form("slot id", "offeringContext", "[A-Za-z_][A-Za-z0-9_]*", max_chars=64)
 EXTENSION: Final = Form(
@@ -82,7 +88,7 @@ class AgentContextSlot(Model):
     accepted_artifact_extensions: NonEmpty[Extension] = Field(alias="acceptedArtifactExtensions")
     selection_mode: SelectionMode = Field(alias="selectionMode")
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
-    min_items: int = Field(default=0, alias="minItems", ge=0, le=MAX_CANDIDATES)
+    min_items: int = Field(default=0, alias="minItems", ge=0, le=MAX_SLOT_REFS)
     max_items: int | None = Field(default=None, alias="maxItems", ge=1, le=MAX_CANDIDATES)
     readable_only: bool = Field(default=False, alias="readableOnly")
 
@@ -332,5 +338,10 @@ class Pinned(Model):
     ref: ArtifactRef
     revision: Revision
     title: Title
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its content, in UTF-8."""
+        return len(self.revision.content.encode())
 
 

@@ -15,6 +15,8 @@ from typing import Any
 from contextos.contracts.codec import canonical, parse
 from contextos.contracts.ports import Artifacts
 from contextos.contracts.slots import (
+    MAX_SLOT_BYTES,
+    MAX_SLOT_REFS,
     AgentContextSlot,
     ArtifactRef,
     PickRefused,
@@ -35,7 +37,7 @@ async def select_autonomously(
 ) -> Selected | PickRefused:
     """Take what was resolved: the first of the narrowest scope in `override`, all in `accumulate`.
 
-    Refuses fewer than `minItems`; then nothing is recorded.
+    Refuses fewer than `minItems`, and more than a selection may pin; then nothing is recorded.
 
     Raises:
         RepeatedAct: the act key was used before for another pick.
@@ -130,6 +132,25 @@ def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
     return PickRefused(code="below_min_items", detail=detail, pointer="/selectedRefs")
 
 
+async def _too_much(
+    slot: AgentContextSlot, refs: Sequence[ArtifactRef], org_id: str, artifacts: Artifacts
+) -> PickRefused | None:
+    """Why so much is not pinned. Content is read one by one and no further than the bound."""
+    mend = "pick fewer" if slot.selection_mode == "interactive" else "set a lower `maxItems` or accept fewer extensions"
+    most = f"slot `{slot.slot_id}` takes at most {MAX_SLOT_REFS} artifacts of {MAX_SLOT_BYTES} bytes"
+    if len(refs) > MAX_SLOT_REFS:
+        detail = f"{most}, and these are {len(refs)}; {mend}"
+        return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
+    size_bytes = 0
+    for count, ref in enumerate(refs, 1):
+        (pinned,) = await artifacts.pinned(org_id, [ref])
+        size_bytes += pinned.size_bytes
+        if size_bytes > MAX_SLOT_BYTES:
+            detail = f"{most}, and the first {count} of these {len(refs)} come to {size_bytes}; {mend}"
+            return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
+    return None
+
+
 def _in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tuple[ArtifactRef, ...]:
     triples = {ref.triple for ref in picked}
     return tuple(ref for ref in resolution.refs if ref.triple in triples)
@@ -139,6 +160,8 @@ async def _record(
     slot: AgentContextSlot, resolution: SlotResolution, refs: tuple[ArtifactRef, ...], origin: SelectionOrigin,
     *, at_us: int, artifacts: Artifacts,
 ) -> Selected | PickRefused:  # fmt: skip
+    if too_much := await _too_much(slot, refs, origin.org_id, artifacts):
+        return too_much
     act = SelectionAct(
         selection_id=selection_id(slot.slot_id, origin), origin=origin, slot_id=slot.slot_id,
         resolution_mode=slot.resolution_mode, selection_mode=slot.selection_mode,

@@ -204,6 +204,52 @@ def test_one_act_key_for_two_picks_is_refused_and_the_first_stands(three: Shelf)
     assert run(history()) == [["mine"]]
 
 
+async def three_that_hold(shelf: Shelf, content: str) -> None:
+    for name in ("mine", "team", "all"):
+        await revise(shelf, name, content)
+
+
+@pytest.mark.requirement("SLOT-SIZE")
+@pytest.mark.parametrize("mode", ["autonomous", "interactive"])
+@pytest.mark.parametrize(
+    ("bound", "most", "said"),
+    [
+        ("MAX_SLOT_REFS", 2, "and these are 3"),
+        # Ten bytes each, in five characters: what is counted is bytes.
+        ("MAX_SLOT_BYTES", 19, "and the first 2 of these 3 come to 20"),
+    ],
+)
+def test_more_than_a_selection_may_pin_is_refused_before_it_is_recorded(
+    three: Shelf, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, said: str, mode: str
+) -> None:
+    monkeypatch.setattr(f"contextos.slots.select.{bound}", most)
+
+    async def history() -> tuple[Selected | PickRefused, int]:
+        await three_that_hold(three, "é" * 5)
+        if mode == "autonomous":
+            return await taken(three), len(await acts(three))
+        return await picked(three, answer(await offered(three, **ASKED), 0, 1, 2)), len(await acts(three))
+
+    refused, recorded = run(history())
+    assert isinstance(refused, PickRefused)
+    assert (refused.code, recorded) == ("too_large", 0)
+    assert refused.detail.startswith("slot `icp` takes at most ")
+    assert said in refused.detail
+    assert refused.detail.endswith("pick fewer" if mode == "interactive" else "or accept fewer extensions")
+
+
+@pytest.mark.requirement("SLOT-SIZE")
+def test_as_much_as_a_selection_may_pin_is_pinned(three: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextos.slots.select.MAX_SLOT_REFS", 3)
+    monkeypatch.setattr("contextos.slots.select.MAX_SLOT_BYTES", 30)
+
+    async def history() -> Selected | PickRefused:
+        await three_that_hold(three, "é" * 5)
+        return await taken(three)
+
+    assert isinstance(run(history()), Selected)
+
+
 def test_what_changes_between_resolution_and_record_is_asked_again(three: Shelf) -> None:
     async def history() -> tuple[str, int]:
         resolution = await offered(three, **ASKED)

@@ -179,7 +179,9 @@ CREATE TABLE IF NOT EXISTS representations (
   created_at_us INTEGER NOT NULL,
   PRIMARY KEY (tenant, org_id, artifact_id, revision),
   UNIQUE (tenant, org_id, artifact_id, revision_id),
-  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES artifacts
+  FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES artifacts,
+  -- In a trigger before the insert a row without a number is -1, so no row may have one that is not above 0.
+  CHECK (rowid > 0)
 ) STRICT;
 
 CREATE TABLE IF NOT EXISTS semantic_assertions (
@@ -214,7 +216,7 @@ CREATE INDEX IF NOT EXISTS assertions_owned ON semantic_assertions
 
 -- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
 CREATE TABLE IF NOT EXISTS context_selection_acts (
-  ordinal INTEGER PRIMARY KEY,
+  ordinal INTEGER PRIMARY KEY CHECK (ordinal > 0),
   tenant TEXT NOT NULL,
   org_id TEXT NOT NULL,
   selection_id TEXT NOT NULL,

@@ -111,6 +111,31 @@ def test_no_row_can_be_updated_deleted_or_truncated_on_a_server(served: Database
     assert served.execute(f"SELECT * FROM contextos.{table}") == before
 
 
+def test_no_row_can_be_put_before_the_first_or_where_another_may_replace_it(
+    file: sqlite3.Connection, served: Database
+) -> None:
+    """A number of one's own at or below 0 would put an act before all others, and slip past the triggers of a file."""
+    columns = (
+        "tenant, org_id, parent_run_id, parent_package_name, act_key, slot_id, resolution_mode, selection_mode,"
+        " selected_by, principal_id, picked, fingerprint, selected_at_us"
+    )
+    act = f"(ordinal, selection_id, {columns}) {{}}SELECT {{}}, 'sel_00000000000000ff', {columns} FROM"
+    for number in (-5, 0):
+        with pytest.raises(sqlite3.IntegrityError):
+            file.execute(f"INSERT INTO context_selection_acts {act.format('', number)} context_selection_acts")
+        with pytest.raises(asyncpg.CheckViolationError):
+            served.execute(
+                "INSERT INTO contextos.context_selection_acts"
+                f" {act.format('OVERRIDING SYSTEM VALUE ', number)} contextos.context_selection_acts"
+            )
+        with pytest.raises(sqlite3.IntegrityError):
+            file.execute(
+                "INSERT INTO representations (rowid, tenant, org_id, artifact_id, revision, revision_id, mime, content,"
+                f" digest, created_by, created_at_us) SELECT {number}, tenant, org_id, artifact_id, 2, 'rev_of_mine',"
+                " mime, 'forged', digest, created_by, 1 FROM representations WHERE artifact_id = 'a'"
+            )
+
+
 WRONG = {
     "a revision of another artifact": ("artifact_id = 'b'",),
     "an assertion of another extension": (f"extension = '{VOICE}'",),

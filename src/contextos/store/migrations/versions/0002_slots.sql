@@ -73,7 +73,7 @@ CREATE INDEX assertions_owned ON contextos.semantic_assertions
 
 -- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
 CREATE TABLE contextos.context_selection_acts (
-  ordinal bigint GENERATED ALWAYS AS IDENTITY,
+  ordinal bigint GENERATED ALWAYS AS IDENTITY CHECK (ordinal > 0),
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
   org_id text COLLATE "C" NOT NULL,
   selection_id text COLLATE "C" NOT NULL,

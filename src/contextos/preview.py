@@ -1,12 +1,13 @@
 """What a request would be compiled to now: the same loop, stopped where it has compiled. No run comes of it.
 
 The loop drives a journal that never commits, so nothing of the run is stored, nobody is asked and nothing is called.
+What a slot takes by itself is looked up and not recorded; where a person picks there is nothing to show before that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contextos.contracts.codec import parse
@@ -43,6 +44,9 @@ class _Draft(RunJournal):
             raise _Stop(Preview(CompiledContext.model_validate(body)))
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - the port's own
+        if self.state == "choosing":
+            asked = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
+            raise _Stop(Preview(None, (_unpicked(asked["slot"]["slotId"], asked["actor"]["principal_id"]),)))
         records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
         if records:
             raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
@@ -67,10 +71,18 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     )  # fmt: skip
     journal = _Draft(request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, machine.START, live)
     try:
-        await invoke_agent(request, fingerprint(request), app.world(request.tenant_id, journal))
+        world = app.world(request.tenant_id, journal)
+        world = replace(world, slots=world.slots.rehearsed() if world.slots else None)
+        await invoke_agent(request, fingerprint(request), world)
     except _Stop as stopped:
         return stopped.seen
     raise AssertionError("the loop ends with a commit")
+
+
+def _unpicked(slot_id: str, principal_id: str) -> Failure:
+    detail = f"`{principal_id}` picks for slot `{slot_id}`, and what is compiled depends on it"
+    mend = "invoke the request and answer it with `contextos slots answer`"
+    return Failure(code="missing_evidence", detail=f"{detail}; {mend}")
 
 
 def _failures(stated: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:

@@ -24,6 +24,7 @@ from contextos.contracts.slots import (
 )
 from contextos.errors import ApprovalRefused, InvalidArtifact
 from contextos.picking import offered, pick
+from contextos.preview import preview
 from contextos.trust.chain import append
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -123,6 +124,38 @@ def blocks_of(value: Any) -> list[dict[str, Any]]:
         return []
     here = [value] if "block_id" in value and "provenance" in value and "content" in value else []
     return here + [found for item in value.values() for found in blocks_of(item)]
+
+
+def test_a_preview_shows_what_a_slot_would_bring_and_records_nothing(tmp_path: Path) -> None:
+    async def history() -> tuple[Any, Any, int]:
+        world = await opened(tmp_path, declaring())
+        seen = await preview(world.deployment, json.dumps(request(900, "req_1")))
+        assert seen.compiled is not None
+        recorded = len(world.stores.artifacts(TENANT)._acts)  # a preview has no run to list them by
+        view = await world.invoke(request(900, "req_1"))
+        (compiled,) = await bodies(world, view.run_id, "context.compiled")
+        world.close()
+        return seen.compiled.to_json(), compiled, recorded
+
+    shown, compiled, recorded = run(history())
+    assert recorded == 0
+    of_slot = [[block["content"] for block in blocks_of(one) if block["provenance"]["origin"].startswith("slot:")]
+               for one in (shown, compiled)]  # fmt: skip
+    assert of_slot[0] == of_slot[1]
+    assert len(of_slot[0]) == 2
+
+
+def test_a_preview_says_whose_pick_it_does_not_know(tmp_path: Path) -> None:
+    async def history() -> Any:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        seen = await preview(world.deployment, json.dumps(request(900, "req_1")))
+        world.close()
+        return seen
+
+    seen = run(history())
+    assert seen.compiled is None
+    (failure,) = seen.failures
+    assert failure.detail.startswith(f"`{USER}` picks for slot `voice`")
 
 
 @pytest.mark.requirement("SLOT-EXPLICIT")

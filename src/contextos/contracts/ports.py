@@ -372,6 +372,10 @@ class SlotSteps(Protocol):
 
     async def contents(self, act: SelectionAct) -> Sequence[Pinned]: ...
 
+    def rehearsed(self) -> SlotSteps:
+        """The same steps, of which nothing is recorded."""
+        ...
+
     async def withdrawn(
         self, slot: AgentContextSlot, actor: Actor, project_id: str | None, act: SelectionAct
     ) -> Sequence[str]:

@@ -7,12 +7,15 @@ recorded under its key already is the answer, whatever changed since: who lost t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contextos.contracts.ports import Artifacts, Clock, Curation
 from contextos.contracts.slots import (
     Actor,
     AgentContextSlot,
+    ArtifactRef,
+    Candidate,
+    CandidateQuery,
     PickRefused,
     Pinned,
     Selected,
@@ -85,6 +88,10 @@ class ArtifactSlots:
         """What an act pinned, as it was then."""
         return await replay(act, artifacts=self.artifacts)
 
+    def rehearsed(self) -> ArtifactSlots:
+        """The same steps, of which nothing is recorded."""
+        return replace(self, artifacts=_Unrecorded(self.artifacts))
+
     async def withdrawn(
         self, slot: AgentContextSlot, actor: Actor, project_id: str | None, act: SelectionAct
     ) -> Sequence[str]:
@@ -116,6 +123,25 @@ class ArtifactSlots:
     async def _of_key(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
         acts = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
         return {act.selection_id: act for act in acts}.get(selection_id(slot.slot_id, origin))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unrecorded:
+    """Artifacts whose audit takes every act and keeps none."""
+
+    of: Artifacts
+
+    async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
+        return await self.of.candidates(query)
+
+    async def insert_selection(self, act: SelectionAct) -> bool:  # noqa: ARG002 - the port's own
+        return True
+
+    async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
+        return await self.of.selections(org_id, run_id)
+
+    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Pinned]:
+        return await self.of.pinned(org_id, refs)
 
 
 def _fits(act: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.codec import canonical, parse
 from contextos.contracts.ports import Artifacts
 from contextos.contracts.slots import (
+    ARTIFACT,
     MAX_SLOT_BYTES,
     MAX_SLOT_REFS,
     AgentContextSlot,
     ArtifactRef,
+    PickFault,
     PickRefused,
     Pinned,
     Selected,
@@ -30,6 +32,15 @@ from contextos.contracts.slots import (
     UserResponse,
 )
 from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
+
+MAX_NAMED: Final = 20
+"""As many artifacts as a refusal names."""
+
+_UNKNOWN: Final[dict[PickFault, str]] = {
+    "duplicate_ref": "the ref is picked twice; pick it once",
+    "stale_ref": "the artifact has another revision or classification now; look at it and pick again",
+    "foreign_ref": "the ref is not, or not any more, among what may be picked here; pick from what is shown",
+}
 
 
 async def select_autonomously(
@@ -102,18 +113,24 @@ def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickR
     offered = {ref.triple for ref in resolution.refs}
     artifacts = {ref.artifact_id for ref in resolution.refs}
     seen: set[tuple[str, str, str]] = set()
+    found: dict[PickFault, list[int]] = {}
     for at, ref in enumerate(picked):
-        pointer = f"/selectedRefs/{at}"
         if ref.triple in seen:
-            return PickRefused(code="duplicate_ref", detail="the ref is picked twice; pick it once", pointer=pointer)
-        if ref.triple not in offered and ref.artifact_id in artifacts:
-            detail = "the artifact has another revision or classification now; look at it and pick again"
-            return PickRefused(code="stale_ref", detail=detail, pointer=pointer)
-        if ref.triple not in offered:
-            detail = "the ref is not among what may be picked here; pick from what is shown"
-            return PickRefused(code="foreign_ref", detail=detail, pointer=pointer)
+            found.setdefault("duplicate_ref", []).append(at)
+        elif ref.triple not in offered:
+            found.setdefault("stale_ref" if ref.artifact_id in artifacts else "foreign_ref", []).append(at)
         seen.add(ref.triple)
+    for code, places in found.items():
+        detail = f"{_named([picked[at].artifact_id for at in places])}: {_UNKNOWN[code]}"
+        return PickRefused(code=code, detail=detail, pointer=f"/selectedRefs/{places[0]}")
     return None
+
+
+def _named(artifacts: Sequence[str]) -> str:
+    """The artifacts that are meant, each once; what is no id is text of the answer and is not repeated."""
+    told = [f"`{name}`" if ARTIFACT.fits(name) else "what is no artifact id" for name in dict.fromkeys(artifacts)]
+    more = [f"{len(told) - MAX_NAMED} more"] if len(told) > MAX_NAMED else []
+    return ", ".join([*told[:MAX_NAMED], *more])
 
 
 def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
@@ -171,8 +188,9 @@ async def _record(
         wrote = await artifacts.insert_selection(act)
     except IncoherentSelection as refused:
         # Between the resolution and the record somebody archived, reclassified or hid what was picked.
-        first = refused.problems[0]
-        return PickRefused(code="selection_incoherent", detail=first.detail, pointer=first.pointer)
+        gone = [int(problem.pointer.rpartition("/")[2]) for problem in refused.problems]
+        detail = f"{_named([refs[at].artifact_id for at in gone])}: {refused.problems[0].detail}; look and pick again"
+        return PickRefused(code="selection_incoherent", detail=detail, pointer="/selectedRefs")
     kept = {ref.triple for ref in refs}
     manifest = tuple(line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in kept)
     return Selected(act=act, manifest=manifest, wrote=wrote)

@@ -132,6 +132,28 @@ def test_a_stale_pick_is_told_from_a_foreign_one(three: Shelf) -> None:
     assert run(history()) == ["stale_ref", "foreign_ref", "foreign_ref"]
 
 
+def test_a_refusal_names_every_artifact_that_does_not_count_and_repeats_no_text_of_the_answer(three: Shelf) -> None:
+    async def history() -> list[str]:
+        first = await offered(three, **ASKED)
+        await three.tombstone("acme", "team", 9)
+        await three.archive("acme", "all", ICP, 9)
+        gone = await picked(three, answer(first, 0, 1, 2))
+        await revise(three, "mine", "newer")
+        stale = await picked(three, answer(first, 0))
+        hostile = answer(first, 0)
+        hostile["selectedRefs"][0]["artifactId"] = "\u202e<b>\x1b[2J"
+        unnamed = await picked(three, hostile)
+        assert not isinstance(gone, Selected)
+        assert not isinstance(stale, Selected)
+        assert not isinstance(unnamed, Selected)
+        return [gone.detail, stale.detail, unnamed.detail]
+
+    gone, stale, unnamed = run(history())
+    assert gone.startswith("`team`, `all`: ")
+    assert stale.startswith("`mine`: ")
+    assert unnamed.startswith("what is no artifact id: ")
+
+
 def test_a_triple_mixed_of_two_good_ones_is_refused(three: Shelf) -> None:
     async def history() -> str:
         said = answer(await offered(three, **ASKED), 0, 1)
@@ -254,8 +276,11 @@ def test_what_changes_between_resolution_and_record_is_asked_again(three: Shelf)
     async def history() -> tuple[str, int]:
         resolution = await offered(three, **ASKED)
         await classify(three, "mine", ICP)
-        of, said = slot(**ASKED), answer(resolution, 0)
+        await three.tombstone("acme", "all", 9)
+        of, said = slot(**ASKED), answer(resolution, 0, 1, 2)
         refused = await select_interactively(of, resolution, said, origin(), at_us=7, artifacts=three)
+        assert isinstance(refused, PickRefused)
+        assert refused.detail.startswith("`mine`, `all`: "), "what is dropped is named"
         return code(refused), len(await acts(three))
 
     assert run(history()) == ("selection_incoherent", 0)

@@ -122,7 +122,7 @@ def _failed(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> 
 
 def safe(text: object) -> str:
     """Text from outside, as it may be shown on a terminal."""
-    from contextos.trust.redact import neutralise
+    from contextos.contracts.shown import neutralise
 
     return neutralise(str(text))
 

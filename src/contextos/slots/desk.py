@@ -13,6 +13,7 @@ from typing import Any
 
 from contextos.contracts.codec import JsonValue, parse
 from contextos.contracts.ports import Artifacts, Clock, Curation
+from contextos.contracts.shown import neutralise
 from contextos.contracts.slots import (
     Actor,
     AgentContextSlot,
@@ -47,11 +48,11 @@ class Offer:
     act_key: str
 
     def payload(self) -> dict[str, Any]:
-        """What a renderer shows a person. Titles are text of others: show them as text, never as markup."""
+        """What a renderer shows a person. Of the titles nothing hides and nothing is markup."""
         lines = zip(self.resolution.refs, self.resolution.manifest, strict=True)
         return {
             "slot": {"minItems": 0, "readableOnly": False} | self.slot.to_json(),
-            "candidates": [ref.to_json() | {"title": line.title} for ref, line in lines],
+            "candidates": [ref.to_json() | {"title": _shown(line.title)} for ref, line in lines],
             "more": self.resolution.more,
         }
 
@@ -128,3 +129,7 @@ class SelectionDesk:
             "parent_package_name": call.parent_package_name, "principal_id": self.actor.principal_id,
         }  # fmt: skip
         return parse(SelectionOrigin, told)
+
+
+def _shown(title: str) -> str:
+    return neutralise(title).replace("<", "\\u003c").replace(">", "\\u003e")

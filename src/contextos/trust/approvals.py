@@ -20,11 +20,11 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import Timeout, Write
 from contextos.contracts.ports import Clock, Directory, Journal
 from contextos.contracts.scope import Action, Redeemed, RunScope
+from contextos.contracts.shown import neutralise
 from contextos.contracts.tool import Answered
 from contextos.contracts.verdicts import Failure
 from contextos.errors import Integrity
 from contextos.trust.assertion import asserted
-from contextos.trust.redact import neutralise
 
 Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
 """The content address of everything an approval was bound to, as it is now; None for what is withdrawn."""

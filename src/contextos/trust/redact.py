@@ -1,4 +1,4 @@
-"""What must not leave: redaction by named rules, a scan for what nobody can see, and text made safe to show.
+"""What must not leave: redaction by named rules, and a scan for what nobody can see.
 
 All of it is deterministic and linear in the length of the text: the patterns run on RE2, the characters are listed
 here by number and not by the interpreter's Unicode version, so a replay redacts what the run redacted.
@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.codec import pointer
+from contextos.contracts.shown import BIDI, INVISIBLE, TAGS, neutralise
 from contextos.errors import InvalidArtifact, Problem
 
 Json = Any
@@ -52,27 +53,19 @@ _SECRET: Final = "|".join([
 _DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
 
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
-_BIDI: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_TAGS: Final = r"\U000e0000-\U000e007f"
-_INVISIBLE: Final = (
-    r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
-    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff"
-)
 _HIDDEN: Final = {
     "ansi_escape": (re.compile(r"[\x1b\x9b]"), "a terminal escape"),
     "control_character": (re.compile(f"[{_CONTROLS}]"), "a control character"),
-    "bidi_control": (re.compile(f"[{_BIDI}]"), "a character that turns the reading direction"),
-    "tag_character": (re.compile(f"[{_TAGS}]"), "a tag character, which nobody can see"),
-    "hidden_character": (re.compile(f"[{_INVISIBLE}]"), "a character that nobody can see"),
+    "bidi_control": (re.compile(f"[{BIDI}]"), "a character that turns the reading direction"),
+    "tag_character": (re.compile(f"[{TAGS}]"), "a tag character, which nobody can see"),
+    "hidden_character": (re.compile(f"[{INVISIBLE}]"), "a character that nobody can see"),
 }
 _LAYOUT: Final = re.compile(r"[\n\r\t]")
 # What ordinary writing needs: a variation selector after, one joiner between, seen characters beyond ASCII.
-_SEEN: Final = rf"[^\x00-\x7f{_BIDI}{_TAGS}{_INVISIBLE}]"
+_SEEN: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}]"
 _WRITING: Final = re.compile(
     rf"(?<={_SEEN})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_SEEN})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 )
-_SHOWN: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{_BIDI}{_TAGS}{_INVISIBLE}]")
-_SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 @cache
@@ -130,18 +123,6 @@ def scan_unsafe(value: Json, *, declared_text: bool) -> tuple[Problem, ...]:
     return tuple(islice(_unsafe(value, (), declared_text), MAX_PROBLEMS))
 
 
-def neutralise(text: str) -> str:
-    r"""Text as an approver may be shown it: everything that hides, turns or moves text stands there as an escape.
-
-    A backslash is doubled, so that an escape that was typed is told from one that was made, and no two texts look the
-    same. Lines and tabs become `\n` and `\t`: one value cannot pose as two.
-
-    >>> neutralise("pay\u202e0001")
-    'pay\\u202e0001'
-    """
-    return _SHOWN.sub(lambda found: _escape(found[0]), text)
-
-
 def _plain_text(value: Json) -> str | None:
     """The JSON of a value whose texts are printable ASCII as they stand, to look for signs in all of it at once.
 
@@ -154,11 +135,6 @@ def _plain_text(value: Json) -> str | None:
     # A large float is a card number too, and its digits do not stand there.
     readable = raw.isascii() and b"\\" not in raw and b"\x7f" not in raw and b"e+" not in raw
     return raw.decode() if readable else None
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
 
 
 def _walk(value: Json, wanted: Collection[str], hit: set[str]) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import run
+from contextos.cli import run, workspace
 from contextos.cli.workspace import make
 
 ICP = "@cinatra-ai/marketing-icp-artifact"
@@ -73,12 +73,77 @@ def test_what_was_pinned_reads_the_same_after_its_end(cli: Cli) -> None:
     assert cli("tombstone", "icp", "--org", "org_acme")[0] == 2
 
 
-def test_a_hostile_title_is_shown_with_what_it_hides(cli: Cli) -> None:
+def test_a_hostile_title_is_shown_with_what_it_hides(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     filled(cli, HOSTILE)
-    for words in (["resolve", *AGENT], ["select", *AGENT, *FOR]):
+    (ref,) = cli("resolve", *AGENT, "--json")[1]["refs"]
+    answer = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": [ref | {"title": HOSTILE}]}
+    Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    for words in (
+        ["resolve", *AGENT], ["select", *AGENT, *FOR], ["select", *AGENT, *FOR, "--answer", "answer.json"],
+        ["select", *AGENT, *FOR, "--answer", "answer.json"], ["selections", "run_1", "--org", "org_acme"],
+        ["selections", "run_1", "--org", "org_acme", "--content"],
+    ):  # fmt: skip
         shown = cli(*words)[1]
         assert "good\\u202etxt.exe\\u200b<script>\\u001b[2J" in shown
         assert not set("\u202e\u200b\x1b") & set(shown)
+    assert run(["slots", "resolve", *AGENT, "--json"]) == 0
+    assert capsys.readouterr().out.isascii()
+
+
+def picked_in_a_run(pack: dict[str, Any]) -> dict[str, Any]:
+    """The example's pack, whose templates ask the user for an ICP."""
+    slot = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "interactive",
+            "resolutionMode": "accumulate"}  # fmt: skip
+    for template in pack["decision_layer"]["task_templates"]:
+        template["context_slots"] = [{"slot": slot}]
+    return pack
+
+
+def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed = workspace._sealed
+    monkeypatch.setattr(workspace, "_sealed", lambda pack, keys: sealed(picked_in_a_run(pack), keys))
+    place = make(tmp_path / "w")
+    monkeypatch.chdir(place.path)
+    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    directory = json.loads(Path("directory.json").read_text("utf-8"))
+    for user in directory[place.tenant_id]["users"]:
+        user["organization_id"] = "org_acme"
+    Path("directory.json").write_text(json.dumps(directory), encoding="utf-8")
+
+    def call(*words: str) -> tuple[int, str]:
+        code = run(list(words))
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    Path("icp.md").write_text("whom to write to\n", encoding="utf-8")
+    for words in (
+        ["register-extension", ICP],
+        ["add-artifact", "icp", "--org", "org_acme", "--title", HOSTILE, "--owner", "organization:org_acme",
+         "--visibility", "org", "--by", "user_ann"],
+        ["add-revision", "icp", "--org", "org_acme", "--file", "icp.md", "--by", "user_ann"],
+        ["classify", "icp", ICP, "--org", "org_acme", "--by", "user_ann"],
+    ):  # fmt: skip
+        assert call("slots", *words)[0] == 0
+    request = sorted(Path("requests").iterdir())[0]
+    code, told = call("compile", str(request))
+    assert (code, "picks for slot `icp`" in told) == (1, True)
+    code, told = call("invoke", str(request))
+    assert (code, "waits for usr_771 to pick for slot icp" in told) == (5, True)
+    run_id = told.split()[0]
+    code, told = call("slots", "answer", run_id, "--by", "mallory")
+    assert (code, "good" in told, "nobody else" in told) == (1, False, True)
+    code, told = call("slots", "answer", run_id, "--by", "usr_771")
+    assert (code, "good\\u202etxt.exe\\u200b<script>\\u001b[2J" in told) == (5, True)
+    assert not set("\u202e\u200b\x1b") & set(told)
+    offered = json.loads(call("slots", "answer", run_id, "--by", "usr_771", "--json")[1])["offered"]
+    answer = {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": offered["refs"]}
+    Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    code, told = call("slots", "answer", run_id, "--by", "usr_771", "--answer", "answer.json")
+    assert (code, "recorded" in told) == (0, True)
+    assert "waits for usr_771 to pick" not in call("show", run_id)[1]
+    assert call("slots", "answer", run_id, "--by", "usr_771")[0] == 1
 
 
 def test_a_stronger_word_stands_and_the_weaker_is_told(cli: Cli) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.codec import canonical
 from contextos.contracts.slots import PickRefused, Selected
 from contextos.errors import InvalidInput, RepeatedAct
 from contextos.slots.desk import SelectionDesk, SlotCall
@@ -57,6 +58,14 @@ def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
         ("mine", "user", "title of mine"), ("all", "organization", "title of all"),
     ]  # fmt: skip
     assert payload["more"] is False
+
+
+def test_a_hostile_title_stands_in_an_offer_with_nothing_hidden_and_no_markup(two: Shelf) -> None:
+    run(complete(two, "trap", title="good\u202etxt.exe\u200b<img src=x>\x1b[2J", visibility="team:sales"))
+    payload = run(desk(two).offer(call())).payload()
+    told = {one["artifactId"]: one["title"] for one in payload["candidates"]}
+    assert told["trap"] == "good\\u202etxt.exe\\u200b\\u003cimg src=x\\u003e\\u001b[2J"
+    assert not set("\u202e\u200b\x1b<>") & set(canonical(payload).decode())
 
 
 def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: Shelf) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.contracts.shown import neutralise
 from contextos.errors import InvalidArtifact
-from contextos.trust.redact import MAX_PROBLEMS, RULES, neutralise, redact, refuse_unknown, scan_unsafe
+from contextos.trust.redact import MAX_PROBLEMS, RULES, redact, refuse_unknown, scan_unsafe
 
 CARD = "4111 1111 1111 1111"
 SECRETS = {

@@ -173,18 +173,50 @@ def test_a_run_whose_template_declares_no_slot_selects_nothing(tmp_path: Path) -
     assert acts == []
 
 
-def test_a_replay_reads_what_was_pinned_whatever_became_of_it(tmp_path: Path) -> None:
+@pytest.mark.requirement("SLOT-REPLAY")
+@pytest.mark.parametrize("stores", ["memory", "sqlite"])
+@pytest.mark.parametrize("mode", ["autonomous", "interactive"])
+def test_an_old_run_replays_to_the_same_bytes_whatever_became_of_what_it_pinned(
+    tmp_path: Path, mode: str, stores: str
+) -> None:
     async def history() -> None:
-        world = await opened(tmp_path, declaring())
+        world = await opened(tmp_path, declaring(selectionMode=mode), stores=stores)
         view = await world.invoke(request(900, "req_1"))
+        if mode == "interactive":
+            await pick_of(world, view.run_id, "of_team", "of_all")
+            view = await on(world, view.run_id)
         shelf = world.stores.artifacts(TENANT)
-        await shelf.tombstone("acme", "of_all", 9)
-        await shelf.archive("acme", "of_team", VOICE, 9)
+        (act,) = await shelf.selections("acme", view.run_id)
+        pinned = [one.to_json() for one in await shelf.pinned("acme", act.refs)]
+        entries = [entry.body for entry in await world.stores.tenant(TENANT).read(view.run_id)]
+        await everything_changes(shelf)
+        directory(world, organization_id="other")
+        assert [one.to_json() for one in await shelf.pinned("acme", act.refs)] == pinned
+        assert [one["revision"]["content"] for one in pinned] == ["Be brief.", HOSTILE]
         replayed = await replay(world.deployment, TENANT, view.run_id)
-        assert replayed.record_hash == view.record["record_hash"]
+        assert (replayed.record_hash, replayed.missing) == (view.record["record_hash"], ())
+        assert replayed.compared == len(entries), "every entry was derived again, and the store was asked nothing"
+        assert [entry.body for entry in await world.stores.tenant(TENANT).read(view.run_id)] == entries
         world.close()
 
     run(history())
+
+
+async def everything_changes(shelf: Any) -> None:
+    """New revisions, new classifications, ends of old ones, tombstones."""
+    await shelf.register(ExtensionManifest(extension="@acme/other"))
+    for name in ("of_team", "of_all"):
+        await shelf.revise(NewRevision(
+            artifact_id=name, org_id="acme", mime="text/html", content="Quite another.", created_by="bob",
+            created_at_us=9,
+        ))  # fmt: skip
+        for extension in (VOICE, "@acme/other"):
+            await shelf.classify(NewAssertion(
+                artifact_id=name, org_id="acme", extension=extension, asserted_by="user", principal_id="bob",
+                asserted_at_us=9,
+            ))  # fmt: skip
+        await shelf.archive("acme", name, VOICE, 10)
+        await shelf.tombstone("acme", name, 11)
 
 
 @pytest.mark.parametrize(

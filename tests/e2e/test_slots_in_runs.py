@@ -21,8 +21,10 @@ from contextos.contracts.slots import (
     NewAssertion,
     NewRevision,
     PickRefused,
+    Selected,
+    SelectionAct,
 )
-from contextos.errors import ApprovalRefused, InvalidArtifact
+from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound
 from contextos.picking import offered, pick
 from contextos.preview import preview
 from contextos.trust.chain import append
@@ -371,6 +373,27 @@ def test_with_a_project_only_its_artifacts_are_taken_and_anothers_project_gives_
     assert run(history()) == [["of_launch"], []]
 
 
+@pytest.mark.requirement("SLOT-GATE")
+def test_a_run_for_anothers_project_reads_nothing_of_the_store_of_artifacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = {"from": "request", "pointer": "/input/context/project"}
+
+    async def history() -> tuple[str, list[SelectionAct]]:
+        world = await opened(tmp_path, spoiled(lambda template: template["context_slots"][0].update(project=bound)))
+        shelf = world.stores.artifacts(TENANT)
+        with monkeypatch.context() as shut:
+            for name in ("candidates", "extensions", "selections", "pinned"):
+                shut.setattr(type(shelf), name, None)
+            view = await world.invoke(request(900, "req_1", project="secret"))
+        acts = await shelf.selections("acme", view.run_id)
+        world.close()
+        return view.state, list(acts)
+
+    state, (act,) = run(history())
+    assert (state, act.refs) == ("completed", ()), "nothing was taken, and the audit says so"
+
+
 USER = request(900, "req_0")["user"]["user_id"]
 
 
@@ -584,6 +607,40 @@ def test_a_newer_revision_between_the_pick_and_its_use_changes_nothing(tmp_path:
         (selected,) = await bodies(world, view.run_id, "slot.selected")
         assert selected["answer"]["act"] == made.act.to_json()
         assert selected["answer"]["pinned"][0]["revision"]["content"] == "Be brief."
+        world.close()
+
+    run(history())
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_pick_that_was_recorded_and_not_told_to_the_run_stands(tmp_path: Path, leaves: bool) -> None:
+    async def history() -> str:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        question, offer = await offered(world.deployment, TENANT, view.run_id, by=USER)
+        said = {"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": [offer.refs[0].to_json()]}
+        slots = world.deployment.ports.slots
+        assert slots is not None
+        lost = await slots(TENANT).answer(
+            question.slot, question.actor, None, question.origin, json.dumps(said).encode()
+        )
+        if leaves:
+            directory(world, team_ids=[])
+        made = await pick_of(world, view.run_id, "of_all")
+        assert isinstance(lost, Selected)
+        assert (made.act, made.wrote, [line.title for line in made.manifest]) == (lost.act, False, ["of_team"])
+        view = await on(world, view.run_id)
+        world.close()
+        return view.state
+
+    assert run(history()) == ("escalated" if leaves else "completed")
+
+
+def test_there_is_nothing_to_pick_for_a_run_that_is_not_there(tmp_path: Path) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path)
+        with pytest.raises(NotFound):
+            await offered(world.deployment, TENANT, "run_" + "0" * 16, by=USER)
         world.close()
 
     run(history())

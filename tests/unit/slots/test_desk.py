@@ -150,6 +150,12 @@ def test_an_act_key_that_is_none_is_told_and_leaves_no_trace(two: Shelf, key: st
     assert not run(two.selections("acme", "run_1"))
 
 
+def test_an_answer_that_is_none_is_told_and_leaves_no_trace(two: Shelf) -> None:
+    refused = run(desk(two).finalize(call(), "act_1", "the first one, please"))
+    assert isinstance(refused, PickRefused)
+    assert (refused.code, list(run(two.selections("acme", "run_1")))) == ("bad_envelope", [])
+
+
 def test_a_slot_of_a_project_takes_what_is_of_the_project(two: Shelf) -> None:
     run(complete(two, "launch", visibility="project:launch"))
     offer = run(desk(two).offer(call(project_id="launch")))

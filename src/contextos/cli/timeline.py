@@ -89,6 +89,8 @@ def _knew(log: Sequence[Seen]) -> Told:
         if "pack_ref" in entry.body:
             pinned = f"{len(entry.body['pins'])} things pinned by digest"
             yield f"pack {entry.body['pack_ref']}, facts as of {entry.body['snapshot']}; {pinned}", entry.at_us
+    for entry in _of(log, "slot.selected"):
+        yield _slot(entry), entry.at_us
     for entry in _of(log, "evidence.retrieved"):
         for item in entry.body:
             if item.get("name"):
@@ -111,6 +113,17 @@ def _knew(log: Sequence[Seen]) -> Told:
         stated = entry.body["request"]["input"].get("context", {})
         if stated:
             yield f"only stated by the caller, and no evidence: {compact(stated)}", None
+
+
+def _slot(entry: Seen) -> str:
+    """What a slot holds and who picked it; titles are text of others."""
+    slot_id = safe(entry.key.partition("/")[2])
+    if "refused" in entry.body:
+        return f"slot {slot_id} holds nothing: {safe(entry.body['refused'])}"
+    act = entry.body["act"]
+    who = f"{safe(act['origin']['principal_id'])} picked" if act["selected_by"] == "user" else "nobody picked"
+    held = ", ".join(f"{safe(pin['title'])} ({pin['ref']['sourceScope']})" for pin in entry.body["pinned"])
+    return f"slot {slot_id} holds {held or 'nothing'}; {who}"
 
 
 def _subjects(items: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -142,7 +142,9 @@ def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(
     Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
     code, told = call("slots", "answer", run_id, "--by", "usr_771", "--answer", "answer.json")
     assert (code, "recorded" in told) == (0, True)
-    assert "waits for usr_771 to pick" not in call("show", run_id)[1]
+    shown = " ".join(call("show", run_id)[1].split())
+    assert "slot icp holds good\\u202etxt.exe\\u200b<script>\\u001b[2J (organization); usr_771 picked" in shown
+    assert shown.isascii()
     assert call("slots", "answer", run_id, "--by", "usr_771")[0] == 1
 
 

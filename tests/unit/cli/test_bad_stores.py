@@ -15,6 +15,7 @@ import pytest
 
 from contextos.cli import run as command
 from contextos.errors import Unavailable
+from contextos.store.postgres_schema import SCHEMA_VERSION
 from tests.postgres import LOGIN, PASSWORD, Database, Server
 from tests.world import open_world, request
 
@@ -83,7 +84,7 @@ def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, opti
 
 
 @pytest.mark.parametrize(("rows", "says"), [
-    ("VALUES ('0999')", "its schema `0999` is newer than `0001`"),
+    ("VALUES ('0999')", f"its schema `0999` is newer than `{SCHEMA_VERSION}`"),
     ("VALUES ('0000')", "its schema `0000` is none that contextos made"),
     ("VALUES ('')", "its schema `` is none that contextos made"),
     ("SELECT '' WHERE false", "its schema says 0 versions instead of one"),
@@ -101,7 +102,7 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
             one_sentence(error, says, "run a newer contextos" if "newer" in says else "restore the database")
     finally:
         made.execute("DELETE FROM contextos.schema_version")
-        made.execute("INSERT INTO contextos.schema_version VALUES ('0001')")
+        made.execute(f"INSERT INTO contextos.schema_version VALUES ('{SCHEMA_VERSION}')")
 
 
 @pytest.mark.requirement("J-START")

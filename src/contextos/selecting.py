@@ -34,6 +34,7 @@ from contextos.contracts.slots import (
 )
 from contextos.contracts.verdicts import Failure
 from contextos.decision import planner
+from contextos.errors import RepeatedAct
 from contextos.seams import World, record_now
 from contextos.trust.identity import compare
 from contextos.trust.record import Outcome
@@ -85,9 +86,13 @@ async def _select(
     assert known is not None, "who is not known is refused"
 
     async def look() -> dict[str, Any]:
-        made = await (steps.recorded(slot, now.origin) if slot.selection_mode == "interactive" else steps.take(
-            slot, now.actor, now.project_id, now.origin
-        ))  # fmt: skip
+        try:
+            made = await (steps.recorded(slot, now.origin) if slot.selection_mode == "interactive" else steps.take(
+                slot, now.actor, now.project_id, now.origin
+            ))  # fmt: skip
+        except RepeatedAct as error:
+            # A drive that was lost took something else, by what the user was a member of then.
+            return {"refused": str(error)}
         if made is None or isinstance(made, PickRefused):
             return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
         act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from contextos.contracts.slots import (
     Selected,
     SelectionAct,
 )
-from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound
+from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound, Unavailable
 from contextos.picking import offered, pick
 from contextos.preview import preview
+from contextos.store.memory_slots import MemoryArtifacts
 from contextos.trust.chain import append
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -249,13 +251,15 @@ def test_a_slot_that_may_not_or_cannot_be_filled_ends_the_run_before_anything_is
     assert (refunds, acts) == ([], [])
 
 
-async def large(world: TestWorld, name: str, content: str, extension: str = VOICE) -> None:
-    """An artifact of the largest size."""
+async def hold(
+    world: TestWorld, name: str, content: str, extension: str = VOICE, *, visibility: str = "org"
+) -> None:
+    """An artifact with this content."""
     shelf = world.stores.artifacts(TENANT)
     await shelf.register(ExtensionManifest(extension=extension))
     await shelf.add(Artifact(
-        artifact_id=name, org_id="acme", title=name, owner_level="organization", owner_id="acme", visibility="org",
-        created_by="ann", created_at_us=1,
+        artifact_id=name, org_id="acme", title=name, owner_level="organization", owner_id="acme", created_by="ann",
+        visibility=visibility, created_at_us=1,
     ))  # fmt: skip
     await shelf.revise(NewRevision(
         artifact_id=name, org_id="acme", mime="text/plain", content=content, created_by="ann", created_at_us=2,
@@ -270,7 +274,7 @@ def test_a_slot_that_would_hold_more_than_a_journal_takes_ends_the_run_and_is_no
     async def history() -> tuple[Any, list[Any]]:
         world = await opened(tmp_path, declaring())
         for number in range(17):
-            await large(world, f"large_{number:02}", "\U0001d11e" * MAX_CONTENT_CHARS)
+            await hold(world, f"large_{number:02}", "\U0001d11e" * MAX_CONTENT_CHARS)
         view = await world.invoke(request(900, "req_1"))
         acts = await world.stores.artifacts(TENANT).selections("acme", view.run_id)
         replayed = await replay(world.deployment, TENANT, view.run_id)
@@ -296,8 +300,8 @@ def test_the_slots_of_a_template_together_bring_no_more_than_a_compile_takes(tmp
             tmp_path, spoiled(lambda template: template.update(context_slots=[{"slot": slot} for slot in slots]))
         )
         for number in range(3):
-            await large(world, f"large_{number}", "é" * MAX_CONTENT_CHARS, f"@acme/x{number}")
-            await large(world, f"more_{number}", "x" * MAX_CONTENT_CHARS, f"@acme/x{number}")
+            await hold(world, f"large_{number}", "é" * MAX_CONTENT_CHARS, f"@acme/x{number}")
+            await hold(world, f"more_{number}", "x" * MAX_CONTENT_CHARS, f"@acme/x{number}")
         view = await world.invoke(request(900, "req_1"))
         assert "context.compiled" not in await world.kinds(view.run_id)
         replayed = await replay(world.deployment, TENANT, view.run_id)
@@ -634,6 +638,41 @@ def test_a_pick_that_was_recorded_and_not_told_to_the_run_stands(tmp_path: Path,
         return view.state
 
     assert run(history()) == ("escalated" if leaves else "completed")
+
+
+def test_a_run_ends_where_a_lost_drive_took_what_its_user_may_not_take_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = {"from": "request", "pointer": "/input/context/project"}
+    two = [{"slot": SLOT | {"slotId": "first", "selectionMode": "interactive"}}, {"slot": SLOT, "project": bound}]
+    record = MemoryArtifacts.insert_selection
+
+    async def dies(self: MemoryArtifacts, act: SelectionAct) -> bool:
+        await record(self, act)
+        raise Unavailable("store", "the process died")
+
+    async def history() -> tuple[str, str]:
+        world = await opened(tmp_path, spoiled(lambda template: template.update(context_slots=two)))
+        await hold(world, "of_launch", "x", visibility="project:launch")
+        directory(world, project_ids=["launch"])
+        view = await world.invoke(request(900, "req_1", project="launch"))
+        question, _ = await offered(world.deployment, TENANT, view.run_id, by=USER)
+        nothing = {"slotId": question.slot.slot_id, "resolutionMode": "accumulate", "selectedRefs": []}
+        await pick(world.deployment, TENANT, view.run_id, json.dumps(nothing).encode(), by=USER)
+        with monkeypatch.context() as dying:
+            dying.setattr(MemoryArtifacts, "insert_selection", dies)
+            with suppress(Unavailable):
+                await on(world, view.run_id)
+        assert len(await world.stores.artifacts(TENANT).selections("acme", view.run_id)) == 2
+        directory(world, project_ids=[])
+        view = await on(world, view.run_id)
+        assert world.refunds() == []
+        world.close()
+        return view.state, json.dumps(view.record)
+
+    state, record_of = run(history())
+    assert state == "escalated"
+    assert "is recorded with another pick" in record_of
 
 
 def test_there_is_nothing_to_pick_for_a_run_that_is_not_there(tmp_path: Path) -> None:

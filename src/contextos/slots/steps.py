@@ -60,9 +60,15 @@ class ArtifactSlots:
         if (before := await self._before(slot, actor, project_id, origin)) is not None:
             return before
         resolution = await self.offer(slot, actor, project_id)
-        return await select_autonomously(
-            slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
-        )
+        try:
+            return await select_autonomously(
+                slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
+            )
+        except RepeatedAct:
+            # Another drive recorded this act since it was looked for, out of what there was then.
+            if (stands := await self._before(slot, actor, project_id, origin)) is None:
+                raise
+            return stands
 
     async def answer(
         self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin, said: bytes | str

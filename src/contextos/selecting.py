@@ -6,7 +6,7 @@ narrow to broad, and data whatever it says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,9 +26,11 @@ from contextos.contracts.slots import (
     PARTY,
     SCOPES,
     Actor,
+    AgentContextSlot,
     PickRefused,
     Pinned,
     Selected,
+    SelectionAct,
     SelectionOrigin,
     SlotQuestion,
 )
@@ -46,16 +48,22 @@ MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_ad
 async def choose(request: InvokeRequest, admitted: Admitted, revision: int, world: World) -> Admitted:
     """What the slots of the template of this plan revision hold; or why one holds nothing, and then none counts."""
     chosen: list[EvidenceItem] = []
+    held: list[_Held] = []
     size_bytes = 0
     for step in admitted.templates[revision].context_slots:
-        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", world)
+        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, world)
         if isinstance(found, Failure):
             return replace(admitted, chosen=(), not_chosen=found)
         chosen, size_bytes = chosen + found.items, size_bytes + found.size_bytes
         if size_bytes > MAX_TEMPLATE_BYTES:
             return replace(admitted, chosen=(), not_chosen=_too_much(step.slot.slot_id, size_bytes))
         admitted = replace(admitted, scope=found.scope)
+        held.append(found.held)
     return replace(admitted, chosen=tuple(chosen), not_chosen=None)
+
+
+_Held = tuple[AgentContextSlot, str | None, SelectionAct]
+"""What a slot holds, within which project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,12 @@ class _Filled:
 
     items: list[EvidenceItem]
     size_bytes: int
+    held: _Held
     scope: RunScope
 
 
 async def _select(
-    request: InvokeRequest, step: SlotStep, admitted: Admitted, key: str, world: World
+    request: InvokeRequest, step: SlotStep, admitted: Admitted, key: str, before: Sequence[_Held], world: World
 ) -> _Filled | Failure:
     scope, slot, steps = admitted.scope, step.slot, world.slots
     if (denied := _denied(step, admitted, key, world)) is not None:
@@ -96,7 +105,9 @@ async def _select(
         if made is None or isinstance(made, PickRefused):
             return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
         act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
-        if not fresh and (gone := await steps.withdrawn(slot, now.actor, now.project_id, act)):
+        held = [*(before if now.actor != asked.actor else ()), *(() if fresh else [(slot, now.project_id, act)])]
+        gone = [name for of, project, one in held for name in await steps.withdrawn(of, now.actor, project, one)]
+        if gone:
             return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
         return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
 
@@ -107,7 +118,9 @@ async def _select(
         return _unfilled(slot.slot_id, answer["refused"])
     pinned = [Pinned.model_validate(one) for one in answer["pinned"]]
     items = [_item(slot.slot_id, one, scope) for one in pinned]
-    return _Filled(items, sum(one.size_bytes for one in pinned), _as_member(scope, known))
+    act = SelectionAct.model_validate(answer["act"])
+    held = (slot, now.project_id, act)
+    return _Filled(items, sum(one.size_bytes for one in pinned), held, _as_member(scope, known))
 
 
 async def _known_now(request: InvokeRequest, key: str, world: World) -> Principals | None:

@@ -596,6 +596,36 @@ def test_a_slot_that_nobody_picks_for_goes_by_what_the_user_is_a_member_of_when_
     assert run(history()) == ("completed", ["of_all"])
 
 
+@pytest.mark.requirement("SLOT-NOW")
+@pytest.mark.parametrize(("teams", "state"), [((), "escalated"), (("support", "legal"), "completed")])
+def test_access_that_is_lost_while_a_later_slot_waits_voids_what_an_earlier_one_holds(
+    tmp_path: Path, teams: tuple[str, ...], state: str
+) -> None:
+    two = [{"slot": SLOT | {"slotId": name, "selectionMode": "interactive"}} for name in ("first", "second")]
+
+    async def answered(world: TestWorld, run_id: str, artifact: str) -> Any:
+        question, offer = await offered(world.deployment, TENANT, run_id, by=USER)
+        refs = [ref.to_json() for ref in offer.refs if ref.artifact_id == artifact]
+        said = {"slotId": question.slot.slot_id, "resolutionMode": "accumulate", "selectedRefs": refs}
+        await pick(world.deployment, TENANT, run_id, json.dumps(said).encode(), by=USER)
+        return await on(world, run_id)
+
+    async def history() -> Any:
+        world = await opened(tmp_path, spoiled(lambda template: template.update(context_slots=two)))
+        view = await world.invoke(request(900, "req_1"))
+        view = await answered(world, view.run_id, "of_team")
+        assert view.waiting["slot_id"] == "second"
+        directory(world, team_ids=list(teams))
+        view = await answered(world, view.run_id, "of_all")
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"]
+        world.close()
+        return view
+
+    view = run(history())
+    assert (view.state, "`of_team` any more" in json.dumps(view.record)) == (state, state == "escalated")
+
+
 def test_a_newer_revision_between_the_pick_and_its_use_changes_nothing(tmp_path: Path) -> None:
     async def history() -> None:
         world = await opened(tmp_path, declaring(selectionMode="interactive"))

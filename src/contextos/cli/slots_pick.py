@@ -183,7 +183,7 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     from contextos.slots.select import bind
 
     if found is not None and done is None:
-        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs as `slots resolve --json` has refs"
+        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs out of `refs` as --json shows them"
         give({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
         return WAITING
     if isinstance(done, PickRefused):

@@ -20,7 +20,6 @@ from contextos.contracts.verdicts import Failure
 from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, NotFound
 from contextos.selecting import asked_now
-from contextos.slots.resolve import manifest_of
 from contextos.trust.chain import append
 from contextos.views import view_of
 
@@ -49,11 +48,10 @@ async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, b
     """
     entries, question, key, steps = await _open(app, tenant_id, run_id, by)
     before = await steps.recorded(question.slot, question.origin)
-    if before:
-        told = manifest_of(await steps.contents(before))
-        made: Selected | PickRefused = Selected(act=before, manifest=told, wrote=False)
-    else:
-        made = await steps.answer(question.slot, question.actor, question.project_id, question.origin, answer)
+    # Without titles: what was picked then may be out of its user's reach by now, and then the run takes none of it.
+    made = Selected(act=before, manifest=(), wrote=False) if before else await steps.answer(
+        question.slot, question.actor, question.project_id, question.origin, answer
+    )  # fmt: skip
     if isinstance(made, PickRefused):
         return made
     now_us = app.ports.clock.now_us()

@@ -662,7 +662,7 @@ def test_a_pick_that_was_recorded_and_not_told_to_the_run_stands(tmp_path: Path,
             directory(world, team_ids=[])
         made = await pick_of(world, view.run_id, "of_all")
         assert isinstance(lost, Selected)
-        assert (made.act, made.wrote, [line.title for line in made.manifest]) == (lost.act, False, ["of_team"])
+        assert (made.act, made.wrote, made.manifest) == (lost.act, False, ()), "no titles of what may be out of reach"
         view = await on(world, view.run_id)
         world.close()
         return view.state

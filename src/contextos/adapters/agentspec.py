@@ -4,6 +4,8 @@ Loads only components that stay inside this process: a flow, its nodes and tools
 the network by itself (API calls, MCP, remote agents, models) is refused, because it would pass by the tool gateway.
 A paused flow is text. Keep it where only the runtime writes, as a journal: it is trusted when it comes back, and goes
 on only with the very document that it came from.
+A selection is answered by a person alone: `context_finalize` stands right behind the pause that asks, takes its answer
+from there and from nowhere else, and takes what `resume` was given, once.
 Source: issue 4; shared/spec/context-slots-facts.md, section 10.
 """
 
@@ -12,11 +14,13 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
-from contextos.contracts.codec import canonical, digest
+from contextos.contracts.codec import JsonValue, canonical, digest, pointer
 from contextos.contracts.slots import PickRefused
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem
 from contextos.slots.desk import SelectionDesk, SlotCall
@@ -29,6 +33,12 @@ ALLOWED: Final = (
 )  # fmt: skip
 
 MAX_SAID_CHARS: Final = 300
+MAX_STEPS: Final = 1000
+"""From one pause to the next; a flow that goes round without asking anybody ends there."""
+
+FINALIZE, ANSWER = "context_finalize", "userResponse"
+_said: ContextVar[list[str] | None] = ContextVar("_said", default=None)
+"""What the person said to the pause that the flow goes on from; whoever takes it empties the list."""
 
 Tools: TypeAlias = Mapping[str, Callable[..., Any]]
 
@@ -81,7 +91,7 @@ class AgentFlow:
         """
         with _caught(lambda said: _refused("/inputs", "bad_inputs", f"the flow cannot start with them: {said}")):
             conversation = self._flow.start_conversation(inputs=dict(inputs))
-        return await self._drive(conversation)
+        return await self._drive(conversation, [])
 
     async def resume(self, state: str, answer: str) -> Outcome:
         """Go on from a pause with what the person said.
@@ -98,28 +108,38 @@ class AgentFlow:
             raise _refused("/state", "other_document", "the agent's document is not the one that the state is of")
         # One context for one state: it remembers what it has read.
         context = DeserializationContext()
-        context.registered_tools = {tool.name: tool for tool in _tools_of(self._flow)}
+        context.registered_tools = {
+            step.tool.name: step.tool for flow in _flows_of(self._flow) for step in flow.steps.values()
+            if hasattr(step, "tool")
+        }  # fmt: skip
         with _caught(lambda said: _refused("/state", "not_a_state", f"the flow cannot go on from it: {said}")):
             conversation = autodeserialize(kept["conversation"], deserialization_context=context)
             conversation.append_user_message(answer)
-        return await self._drive(conversation)
+        return await self._drive(conversation, [answer])
 
-    async def _drive(self, conversation: Any) -> Outcome:
+    async def _drive(self, conversation: Any, said: list[str]) -> Outcome:
+        from wayflowcore.events.eventlistener import register_event_listeners
         from wayflowcore.executors.executionstatus import FinishedStatus, UserMessageRequestStatus
         from wayflowcore.messagelist import MessageType
         from wayflowcore.serialization import serialize
 
         before = len(conversation.get_messages())
+        told = _said.set(said)
         try:
-            with _caught(lambda said: LostReply(f"the flow failed and its tools may have acted: {said}")):
+            with (
+                _caught(lambda said: LostReply(f"the flow failed and its tools may have acted: {said}")),
+                register_event_listeners([_steps_counted()]),
+            ):
                 status = await conversation.execute_async()
         except _Stopped as stopped:
             return Refused(stopped.why)
+        finally:
+            _said.reset(told)
         if isinstance(status, FinishedStatus):
             return Finished(dict(status.output_values))
         assert isinstance(status, UserMessageRequestStatus), "what was allowed to load waits for nothing else"
-        said = conversation.get_messages()[before:]
-        shown = tuple(one.content for one in said if one.message_type != MessageType.USER)
+        new = conversation.get_messages()[before:]
+        shown = tuple(one.content for one in new if one.message_type != MessageType.USER)
         return Paused(shown, json.dumps({"document": self._digest, "conversation": serialize(conversation)}))
 
 
@@ -138,13 +158,76 @@ def load_flow(raw: bytes, tools: Tools) -> AgentFlow:
     document = read_document(raw)
     if not isinstance(document, dict) or document.get("component_type") != "Flow":
         raise _refused("/component_type", "not_a_flow", "the document is no flow")
+    _only_allowed(document)
     text = canonical(document)
     # It warns that a resumed flow knows more values than it hands out; so it should.
     warnings.filterwarnings("ignore", message="Found additional values", module="wayflowcore")
     loader = AgentSpecLoader(tool_registry=dict(tools), allowed_components=list(ALLOWED))
     with _caught(lambda said: _refused("", "not_loadable", f"WayFlow does not load it: {said}")):
         flow = loader.load_json(text.decode())
+    _only_answered(flow)
     return AgentFlow(flow, digest(text))
+
+
+def _only_allowed(document: JsonValue) -> None:
+    """Nothing but the very types of `ALLOWED`. WayFlow's own list lets their subclasses in as well."""
+    waiting: list[tuple[JsonValue, tuple[str | int, ...]]] = [(document, ())]
+    while waiting:
+        value, at = waiting.pop()
+        if isinstance(value, dict) and (kind := value.get("component_type")) is not None and kind not in ALLOWED:
+            raise _refused(pointer(at), "not_allowed", f"`{str(kind)[:64]}` is not in the allow list")
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting += [(one, (*at, key)) for key, one in inside]
+
+
+def _only_answered(flow: Any) -> None:
+    """A selection takes its answer from a pause that control comes straight from, and no tool waits by itself.
+
+    The loaded flow is asked and not the document, so that what is checked is what runs.
+    """
+    from wayflowcore.steps import InputMessageStep
+
+    for inner in _flows_of(flow):
+        for step in inner.steps.values():
+            tool = getattr(step, "tool", None)
+            if tool is not None and tool.requires_confirmation:
+                raise _refused("", "not_allowed", f"the tool `{tool.name[:64]}` waits for a confirmation")
+            if tool is None or tool.name != FINALIZE:
+                continue
+            before = [edge.source_step for edge in inner.control_flow_edges if edge.destination_step is step]
+            said = [
+                edge.source_step for edge in inner.data_flow_edges
+                if edge.destination_step is step and edge.destination_input == ANSWER
+            ]  # fmt: skip
+            gate = said[0] if len(said) == 1 and isinstance(said[0], InputMessageStep) else None
+            if gate is None or not before or any(one is not gate for one in before):
+                detail = f"`{step.name[:64]}` does not take its `{ANSWER}` from a pause right before it"
+                raise _refused("", "no_pause", detail)
+
+
+def _flows_of(flow: Any) -> Iterator[Any]:
+    """A flow and the flows inside it, each once however many steps run it."""
+    waiting, seen = [flow], {id(flow)}
+    while waiting:
+        yield (one := waiting.pop())
+        inside = [step.flow for step in one.steps.values() if hasattr(step, "flow") and id(step.flow) not in seen]
+        seen |= {id(below) for below in inside}
+        waiting += inside
+
+
+def _steps_counted() -> Any:
+    """Ends a flow that goes round without a pause."""
+    from wayflowcore.events.event import FlowExecutionIterationStartedEvent
+    from wayflowcore.events.eventlistener import GenericEventListener
+
+    steps = count(1)
+
+    def one_more(_event: Any) -> None:
+        if next(steps) > MAX_STEPS:
+            detail = f"the flow made {MAX_STEPS} steps without waiting for a person; its tools may have acted"
+            raise LostReply(f"{detail}; mend its control edges")
+
+    return GenericEventListener([FlowExecutionIterationStartedEvent], one_more)
 
 
 class _caught:
@@ -178,6 +261,7 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
     async def context_finalize(
         parentRunId: str, parentPackageName: str, slotId: str, actKey: str, userResponse: str, projectId: str = ""
     ) -> dict[str, Any]:
+        _check_said(userResponse)
         call = SlotCall(parentRunId, parentPackageName, slotId, projectId)
         done = await desk.finalize(call, actKey, userResponse)
         if isinstance(done, PickRefused):
@@ -195,13 +279,12 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
     return {"context_resolve": context_resolve, "context_finalize": context_finalize, "context_take": context_take}
 
 
-def _tools_of(flow: Any) -> Iterator[Any]:
-    """Every tool of a flow and of the flows inside it."""
-    for step in flow.steps.values():
-        if hasattr(step, "tool"):
-            yield step.tool
-        if hasattr(step, "flow"):
-            yield from _tools_of(step.flow)
+def _check_said(answer: str) -> None:
+    """Refuse an answer that is not what a person said to the pause that the flow went on from; it counts once."""
+    said = _said.get()
+    if not said or said.pop() != answer:
+        detail = f"the flow made up `{ANSWER}`; nobody said this to its pause"
+        raise InvalidInput(Problem(f"/{ANSWER}", "nobody_said", detail, "answer the pause with `resume`"))
 
 
 def _kept(state: str) -> dict[str, str]:

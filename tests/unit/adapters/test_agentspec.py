@@ -6,11 +6,15 @@ import sys
 
 import pytest
 
-from contextos.adapters.agentspec import load_flow
-from contextos.errors import InvalidSettings
+from contextos.adapters.agentspec import load_flow, selection_tools
+from contextos.errors import InvalidInput, InvalidSettings
 from contextos.server.mcp_slots import slots_server
+from contextos.slots.desk import SelectionDesk
 from contextos.store.memory import MemoryStores
-from tests.slots import actor
+from tests.slots import actor, one_loop, run
+from tests.unit.slots.forged import SAID
+from tests.unit.slots.planted import good
+from tests.world import ManualClock
 
 
 def test_without_the_extra_agentspec_no_flow_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +29,15 @@ def test_without_the_extra_mcp_nothing_is_served(monkeypatch: pytest.MonkeyPatch
     shelf = MemoryStores().artifacts("tenant_acme")
     with pytest.raises(InvalidSettings, match=r"install `contextos\[mcp\]`"):
         slots_server(actor(), shelf, shelf)
+
+
+@pytest.mark.requirement("W-PERSON")
+def test_an_answer_that_no_resume_brought_is_refused() -> None:
+    shelf = MemoryStores().artifacts("tenant_acme")
+    package = "@contextos-examples/email-outreach-agent"
+    desk = SelectionDesk(good()[0], "run_1", package, actor(), shelf, shelf, ManualClock())
+    finalize = selection_tools(desk)["context_finalize"]
+    with one_loop():
+        with pytest.raises(InvalidInput, match="nobody said this"):
+            run(finalize("run_1", package, "offeringContext", "act_1", SAID))
+        assert list(run(shelf.selections("acme", "run_1"))) == []

@@ -1,0 +1,100 @@
+"""However the selection flow is edited, a pick that no person made is not recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
+
+from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, Paused, load_flow, selection_tools
+from contextos.errors import InvalidInput, LostReply
+from contextos.store.memory import MemoryStores
+from examples.email_outreach.outreach import draft_email
+from tests.agentspec.driver import INPUTS, desk_of
+from tests.agentspec.test_outreach import acts, fill
+from tests.slots import Shelf
+from tests.unit.slots.forged import FORGED, SAID, Edited, forged
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    made: Shelf = MemoryStores().artifacts("tenant_acme")
+    asyncio.run(fill(made))
+    return made
+
+
+def loaded(document: dict[str, Any], shelf: Shelf) -> AgentFlow:
+    tools = {**selection_tools(desk_of(document, shelf)), "draft_email": draft_email, "made_up": lambda: SAID}
+    return load_flow(json.dumps(document).encode(), tools)
+
+
+@pytest.mark.requirement("W-PERSON")
+@pytest.mark.parametrize("name", FORGED)
+def test_no_pick_is_recorded_that_nobody_made(shelf: Shelf, name: str) -> None:
+    async def play() -> None:
+        flow = loaded(forged(name), shelf)
+        outcome = await flow.begin(INPUTS)
+        assert isinstance(outcome, Paused)
+        # A person who says something else than the attacker.
+        assert isinstance(await flow.resume(outcome.state, "yes please"), Paused)
+
+    if name == "node_written_into_an_edge":
+        asyncio.run(play())
+    else:
+        with pytest.raises(InvalidInput):
+            asyncio.run(play())
+    assert asyncio.run(acts(shelf)) == []
+
+
+def test_the_agent_as_it_is_published_is_loaded(shelf: Shelf) -> None:
+    assert isinstance(asyncio.run(loaded(Edited().document, shelf).begin(INPUTS)), Paused)
+
+
+def test_a_flow_that_goes_round_without_a_pause_ends(shelf: Shelf) -> None:
+    made = Edited()
+    made.around("resolve_context")
+    with pytest.raises(LostReply, match=f"{MAX_STEPS} steps without waiting for a person"):
+        asyncio.run(loaded(made.document, shelf).begin(INPUTS))
+
+
+def test_a_flow_in_a_flow_many_times_over_is_looked_at_once(shelf: Shelf) -> None:
+    """Thirty flows that each run the next one twice: a thousand million ways down."""
+    made = Edited()
+    parts = made.document["$referenced_components"]
+    for level in range(30):
+        inner = f"deep-{level + 1}" if level < 29 else "drafts-flow"
+        parts[f"deep-{level}"] = doubled(f"deep-{level}", inner, parts["drafts-flow"])
+    parts["drafts"]["subflow"] = {"$component_ref": "deep-0"}
+    assert isinstance(asyncio.run(loaded(made.document, shelf).begin(INPUTS)), Paused)
+
+
+def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:
+    """A flow with the signature of `like` that runs `inner` twice."""
+    from tests.unit.slots.planted import control, data
+
+    ids = {one: f"{name}-{one}" for one in ("start", "one", "two", "end")}
+    inputs, outputs = like["inputs"], like["outputs"]
+
+    def node(kind: str, one: str, **more: Any) -> dict[str, Any]:
+        return {"component_type": kind, "id": ids[one], "name": one, "metadata": {}, **more}
+
+    run = {"subflow": {"$component_ref": inner}, "inputs": inputs, "outputs": outputs, "branches": ["next"]}
+    parts = [
+        node("StartNode", "start", inputs=inputs, outputs=inputs, branches=["next"]), node("FlowNode", "one", **run),
+        node("FlowNode", "two", **run), node("EndNode", "end", inputs=outputs, outputs=outputs, branches=[]),
+    ]  # fmt: skip
+    wires = [(ids["start"], one["title"], ids[run], one["title"]) for run in ("one", "two") for one in inputs]
+    wires += [(ids["two"], one["title"], ids["end"], one["title"]) for one in outputs]
+    return {
+        "component_type": "Flow", "id": name, "name": name, "metadata": {}, "inputs": inputs, "outputs": outputs,
+        "start_node": {"$component_ref": ids["start"]}, "nodes": [{"$component_ref": one} for one in ids.values()],
+        "control_flow_connections": [
+            control(ids["start"], ids["one"]), control(ids["one"], ids["two"]), control(ids["two"], ids["end"]),
+        ],
+        "data_flow_connections": [data(*wire) for wire in wires],
+        "$referenced_components": {one["id"]: one for one in parts},
+    }  # fmt: skip

@@ -259,7 +259,7 @@ REJECTED = {
     "slots are declared on an agent that is no flow", "the document is no agent",
     "nobody judges what the person answered",
 }  # fmt: skip
-"""The planted faults that are not loaded, all but the last by WayFlow itself. It takes every other one without a word."""
+"""The planted faults that are not loaded, all but the last by WayFlow itself. It takes the others without a word."""
 
 
 def loads_on_wayflow(fault: Planted) -> bool:

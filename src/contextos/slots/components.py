@@ -106,8 +106,11 @@ class Graph:
     data: tuple[Wire, ...]
     _into: dict[tuple[str, str], list[Wire]] = field(init=False, default_factory=dict)
     _out_of: dict[str, list[Wire]] = field(init=False, default_factory=dict)
+    _ways_to: dict[str, list[Control]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        for edge in self.control:
+            self._ways_to.setdefault(edge.target, []).append(edge)
         for wire in self.data:
             self._into.setdefault((wire.target, wire.input), []).append(wire)
             self._out_of.setdefault(wire.source, []).append(wire)
@@ -119,6 +122,10 @@ class Graph:
     def out_of(self, node: str) -> Sequence[Wire]:
         """The data edges that leave a node."""
         return self._out_of.get(node, ())
+
+    def ways_to(self, node: str) -> Sequence[Control]:
+        """The control edges that lead to a node."""
+        return self._ways_to.get(node, ())
 
     def reached(self, source: str, *, without: str = "") -> frozenset[str]:
         """The nodes that control can come to from `source`, itself included, never passing `without`."""

@@ -1,30 +1,42 @@
 """The part of the wiring lint that looks into a selection node: whether the flow behind it does all that it is for.
 
 It asks for the slot that the node was told, waits for the person where the slot is interactive, and hands out what was
-pinned and nothing else. A copy of the selection agent does; an edited copy may have lost an edge that has a default.
+pinned and nothing else. A copy of the selection agent does; an edited copy may have lost an edge that has a default, or
+answer in the person's place. So control comes to the step that judges an answer straight from the pause that the answer
+comes from: then nothing else can have been said since.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from contextos.contracts.codec import pointer
 from contextos.errors import Problem
-from contextos.slots.components import Graph
-from contextos.slots.selection_node import INPUTS, SelectionNode, acts
+from contextos.slots.components import Component, Graph, Json, Path
+from contextos.slots.selection_node import ANSWER, INPUTS, SelectionNode, acts, asks
 
-ANSWER = "userResponse"
-COPY = "copy the selection agent as it is"
+COPY: Final = "copy the selection agent as it is"
+STEPS: Final = frozenset(
+    {"StartNode", "EndNode", "ToolNode", "ApiNode", "BranchingNode", "InputMessageNode", "OutputMessageNode"}
+)
+TEMPLATES: Final = ("message", "url", "data", "headers", "sensitive_headers", "query_params")
+_PLAIN: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_MARKS: Final = re.compile(r"\{[{%#]|[}%#]\}")
 
 
 def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Problem]:
     """What the flow behind a selection node fails to do."""
-    finals = acts(selection.inside, "finalize")
+    inside = selection.inside
+    finals = acts(inside, "finalize")
     yield from _handed_out(selection, finals)
-    yield from _told(selection.inside, acts(selection.inside, "resolve") | finals)
-    if interactive and not _waits(selection.inside, finals):
+    yield from _told(inside, acts(inside, "resolve") | finals)
+    if interactive and not any(asks(inside.nodes[step]) for step in finals):
         detail = f"the slot is interactive and the flow behind `{selection.node.id[:64]}` takes no person's answer"
-        yield Problem(pointer(selection.inside.flow.at), "no_pause", detail, COPY)
+        yield Problem(pointer(inside.flow.at), "no_pause", detail, COPY)
+    yield from _answered(inside, finals)
+    yield from _steps(inside)
 
 
 def _handed_out(selection: SelectionNode, finals: frozenset[str]) -> Iterator[Problem]:
@@ -41,17 +53,78 @@ def _handed_out(selection: SelectionNode, finals: frozenset[str]) -> Iterator[Pr
 
 
 def _told(inside: Graph, steps: frozenset[str]) -> Iterator[Problem]:
-    """Each step gets the four inputs of the node, unchanged."""
+    """Each step gets the four inputs of the node, unchanged, and sends them on."""
     for step in sorted(steps):
+        node = inside.nodes[step]
         for title in INPUTS:
             given = inside.into(step, title)
             if [(wire.source, wire.output) for wire in given] != [(inside.start, title)]:
-                at = given[0].at if given else inside.nodes[step].at
+                at = given[0].at if given else node.at
                 detail = f"`{title}` of `{step[:64]}` is not what the selection node was given"
                 yield Problem(pointer(at), "input_not_passed_on", detail, f"feed it from the start node's `{title}`")
+        for title in (*INPUTS, ANSWER) if asks(node) else INPUTS:
+            if node.kind == "ApiNode" and not _sends(node, title):
+                detail = f"the body of `{step[:64]}` does not send the `{title}` that the step was given"
+                at = (*node.at, "data")
+                yield Problem(pointer(at), "input_not_passed_on", detail, f'send `"{title}": "{{{{{title}}}}}"`')
 
 
-def _waits(inside: Graph, finals: frozenset[str]) -> bool:
-    """Whether what a person said is judged by a finalize step."""
-    answers = [wire for step in finals for wire in inside.into(step, ANSWER)]
-    return any(wire.source in inside.nodes and inside.nodes[wire.source].kind == "InputMessageNode" for wire in answers)
+def _sends(node: Component, title: str) -> bool:
+    body = node.value.get("data")
+    sent = body.get(title) if isinstance(body, dict) else None
+    found = _PLAIN.fullmatch(sent) if isinstance(sent, str) else None
+    return found is not None and found[1] == title
+
+
+def _answered(inside: Graph, finals: frozenset[str]) -> Iterator[Problem]:
+    """What is judged as an answer is what a person said to the pause right before."""
+    for step in sorted(finals):
+        if not asks(inside.nodes[step]):
+            continue
+        said = inside.into(step, ANSWER)
+        gates = {wire.source for wire in said if wire.source in inside.nodes}
+        gates = {name for name in gates if inside.nodes[name].kind == "InputMessageNode"}
+        if not said:
+            detail = f"nothing feeds `{ANSWER}` of `{step[:64]}`, so that a default answers in a person's place"
+            yield Problem(pointer(inside.nodes[step].at), "no_pause", detail, COPY)
+        for wire in said:
+            if wire.source not in gates:
+                detail = f"`{wire.source[:64]}` answers `{step[:64]}` in a person's place"
+                yield Problem(pointer(wire.at), "no_pause", detail, "take the answer from an `InputMessageNode`")
+        for edge in inside.ways_to(step):
+            if gates and {edge.source} != gates:
+                detail = f"control comes to `{step[:64]}` from `{edge.source[:64]}` and not from the pause it judges"
+                yield Problem(pointer(edge.at), "no_pause", detail, "lead every way to it straight from the pause")
+
+
+def _steps(inside: Graph) -> Iterator[Problem]:
+    """Nothing but the kinds of step that a selection is made of, none of which computes anything of its own."""
+    if inside.flow.kind != "Flow":
+        detail = f"a selection is a `Flow`, and this is a `{inside.flow.kind[:64]}`"
+        yield Problem(pointer((*inside.flow.at, "component_type")), "foreign_step", detail, COPY)
+    for name, node in inside.nodes.items():
+        if node.kind not in STEPS:
+            detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is no step of a selection"
+            yield Problem(pointer(node.at), "foreign_step", detail, COPY)
+        tool = node.below()
+        if tool is not None and tool.value.get("requires_confirmation"):
+            detail = f"the tool of `{name[:64]}` waits for a confirmation, which is no answer"
+            yield Problem(pointer(tool.at), "foreign_step", detail, "leave `requires_confirmation` out")
+        for text, at in _texts(node):
+            if _MARKS.search(_PLAIN.sub("", text)):
+                detail = f"a template of `{name[:64]}` does more than name a value"
+                yield Problem(pointer(at), "not_plain", detail, "write `{{name}}` and nothing else in braces")
+
+
+def _texts(node: Component) -> Iterator[tuple[str, Path]]:
+    """Every text of a node that is a template, names of headers and fields included."""
+    waiting: list[tuple[Json, Path]] = [(node.value.get(key), (*node.at, key)) for key in TEMPLATES]
+    while waiting:
+        value, at = waiting.pop()
+        if isinstance(value, str):
+            yield value, at
+        elif isinstance(value, dict):
+            waiting += [(one, (*at, key)) for key, one in value.items()]
+            waiting += [(key, (*at, key)) for key in value]
+        elif isinstance(value, list):
+            waiting += [(one, (*at, index)) for index, one in enumerate(value)]

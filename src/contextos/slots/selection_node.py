@@ -9,11 +9,11 @@ Source: shared/design/contracts.md, "Context slots"; context-slots-facts.md, sec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from contextos.slots.components import Component, Graph, Path, graph_of, text
+from contextos.slots.components import Component, Graph, Json, Path, graph_of, text
 
 AGENT: Final = "@cinatra-ai/context-selection-agent"
 INPUTS: Final = ("parentRunId", "parentPackageName", "slotId", "projectId")
@@ -21,6 +21,8 @@ OUTPUTS: Final = ("contextRefs", "contextSlotBindings")
 """The guide's name of the output first, then the one of later versions of the original."""
 BINDINGS: Final = "contextSlotBindings"
 """The input of a consumer."""
+ANSWER: Final = "userResponse"
+"""The input of the step that judges what a person said."""
 
 # The whole path: what merely begins or ends like it is another address.
 _ADDRESS: Final = re.compile(r"(?:https?://[^/?#{}]+|\{\{[^{}/?#]+\}\})?/api/context-(resolve|finalize)/?")
@@ -72,6 +74,18 @@ def constant(graph: Graph, node: str, title: str) -> tuple[str | None, Path]:
 def acts(inside: Graph, act: str) -> frozenset[str]:
     """The steps of a flow that do `act` themselves."""
     return frozenset(name for name, node in inside.nodes.items() if _act(node) == act)
+
+
+def asks(node: Component) -> bool:
+    """Whether a step that finalises takes a person's answer; where nobody picks there is none."""
+    tool = node.below() if node.kind == "ToolNode" else None
+    named = tool is not None and text(tool.value.get("name")) == "context_finalize"
+    return named or ANSWER in node.properties("inputs") or ANSWER in _body(node)
+
+
+def _body(node: Component) -> Mapping[str, Json]:
+    body = node.value.get("data")
+    return body if isinstance(body, dict) else {}
 
 
 def _act(node: Component) -> str:

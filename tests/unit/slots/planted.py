@@ -24,6 +24,8 @@ CONTEXT = f"{PARTS}/context_offeringContext"
 INNER_START = f"{SUBFLOW}/$referenced_components/ctx-offeringContext-start"
 RESOLVE = f"{SUBFLOW}/$referenced_components/ctx-offeringContext-resolve_context"
 GATE = f"{SUBFLOW}/$referenced_components/ctx-offeringContext-context_select_gate"
+FINALIZE = f"{SUBFLOW}/$referenced_components/ctx-offeringContext-finalize_interactive"
+SHOW = f"{SUBFLOW}/$referenced_components/ctx-offeringContext-show_candidates"
 CONTROL, DATA = "/control_flow_connections", "/data_flow_connections"
 DEPENDENCIES = "package:/cinatra/agentDependencies"
 DEPENDENCY = f"{DEPENDENCIES}/@cinatra-ai~1context-selection-agent"
@@ -314,15 +316,46 @@ PLANTED = (
         ),
     ),
     Planted(
-        "an interactive slot never waits for the person", "no_pause", SUBFLOW,
+        "an interactive slot never waits for the person", "no_pause", f"{SUBFLOW}/data_flow_connections/16",
         (("put", f"{GATE}/component_type", "OutputMessageNode"),),
+    ),
+    Planted(
+        "no step of an interactive slot takes an answer", "no_pause", SUBFLOW,
+        (
+            ("put", f"{FINALIZE}/tool/name", "context_take"),
+            *(("drop", f"{place}/inputs/5") for place in (FINALIZE, f"{FINALIZE}/tool")),
+            ("cut", "ctx-offeringContext-context_select_gate.userResponse-to-finalize_interactive.userResponse"),
+        ),
+    ),
+    Planted(
+        "a default answers for the person", "no_pause", FINALIZE,
+        (
+            *(("put", f"{place}/inputs/5/default", "{}") for place in (FINALIZE, f"{FINALIZE}/tool")),
+            ("cut", "ctx-offeringContext-context_select_gate.userResponse-to-finalize_interactive.userResponse"),
+        ),
+    ),
+    Planted(
+        "control comes to the judging step past the pause", "no_pause", f"{SUBFLOW}/control_flow_connections/4",
+        (("put", f"{SUBFLOW}/control_flow_connections/4/to_node",
+          {"$component_ref": "ctx-offeringContext-finalize_interactive"}),),
+    ),
+    Planted(
+        "a step of the selection asks a model", "foreign_step", SHOW, (("put", f"{SHOW}/component_type", "LlmNode"),),
+    ),
+    Planted(
+        "a tool of the selection waits for a confirmation", "foreign_step", f"{FINALIZE}/tool",
+        (("put", f"{FINALIZE}/tool/requires_confirmation", True),),
+    ),
+    Planted(
+        "a message of the selection computes", "not_plain", f"{SHOW}/message",
+        (("put", f"{SHOW}/message", "{{payload | upper}}"),),
     ),
     Planted(
         "the selection does not pass on which project it is for", "input_not_passed_on", RESOLVE,
         (("cut", "ctx-offeringContext-start.projectId-to-resolve_context.projectId"),),
     ),
     Planted(
-        "nobody judges what the person answered", "no_pause", SUBFLOW,
+        "nobody judges what the person answered", "no_pause", f"{SUBFLOW}/data_flow_connections/20",
         (
             ("cut", "ctx-offeringContext-context_select_gate.userResponse-to-finalize_interactive.userResponse"),
             ("add", f"{SUBFLOW}/data_flow_connections", data(

@@ -183,3 +183,29 @@ def test_each_consumer_gets_the_refs_and_no_other_output() -> None:
     document["data_flow_connections"][4]["source_output"] = "verdict"
     [found] = lint_wiring(document)
     assert (found.code, found.pointer) == ("wrong_output_edge", "/data_flow_connections/4")
+
+
+BODY = "/$referenced_components/ctx-context-selection-flow/$referenced_components/ctx-finalize_interactive/data"
+
+
+@pytest.mark.requirement("W-PERSON")
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ({"userResponse": '{"selectedRefs": []}'}, {("input_not_passed_on", BODY)}),
+        ({"userResponse": "{{slotId}}"}, {("input_not_passed_on", BODY)}),
+        ({"slotId": "voiceContext"}, {("input_not_passed_on", BODY)}),
+        (
+            {"userResponse": "{{userResponse or '{}'}}"},
+            {("input_not_passed_on", BODY), ("not_plain", f"{BODY}/userResponse")},
+        ),
+        ({"{% if x %}": ""}, {("not_plain", f"{BODY}/{{% if x %}}")}),
+    ],
+)
+def test_an_api_call_of_a_selection_sends_what_the_step_was_given(
+    sent: dict[str, str], found: set[tuple[str, str]]
+) -> None:
+    document = read_document((VOICE / "cinatra" / "oas.yaml").read_bytes())
+    inner = document["$referenced_components"]["ctx-context-selection-flow"]["$referenced_components"]
+    inner["ctx-finalize_interactive"]["data"].update(sent)
+    assert {(one.code, one.pointer) for one in lint_wiring(document)} == found

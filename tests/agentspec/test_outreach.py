@@ -257,22 +257,27 @@ REJECTED = {
     "an interactive slot never waits for the person", "an edge comes from a node that is not there",
     "a child agent that is written out declares a slot and selects nothing", "a node runs a flow that is not there",
     "slots are declared on an agent that is no flow", "the document is no agent",
-    "nobody judges what the person answered",
+    "a step of the selection asks a model", "control comes to the judging step past the pause",
+    "an edge in a flow inside leads nowhere", "inside the consumer the refs come from elsewhere",
+    "a selection is hidden in a flow inside", "two edges have one id",
 }  # fmt: skip
-"""The planted faults that are not loaded, all but the last by WayFlow itself. It takes the others without a word."""
+"""The planted faults that WayFlow refuses to load. It takes every other one without a word."""
 
 
 def loads_on_wayflow(fault: Planted) -> bool:
+    """Whether WayFlow by itself takes the document; what `load_flow` refuses beyond that is in `test_forged`."""
+    from wayflowcore.agentspec import AgentSpecLoader
+
     async def context_tool(**arguments: Any) -> None: ...
 
     names = ("context_resolve", "context_finalize", "context_take", "context_resolver", "draft_email")
     try:
-        load_flow(json.dumps(plant(fault)[0]).encode(), dict.fromkeys(names, context_tool))
-    except InvalidInput:
+        AgentSpecLoader(tool_registry=dict.fromkeys(names, context_tool)).load_json(json.dumps(plant(fault)[0]))
+    except (ValueError, TypeError, KeyError, AttributeError):
         return False
     return True
 
 
 def test_wayflow_takes_most_faults_silently_and_the_lint_finds_each() -> None:
     assert {fault.name for fault in PLANTED if not loads_on_wayflow(fault)} == REJECTED
-    assert len(PLANTED) > 3 * len(REJECTED)
+    assert len(REJECTED) < len(PLANTED) / 2

@@ -1,7 +1,7 @@
 """Typed context slots: what a slot may take, who picks, and what is pinned.
 
 Owns the resolver (`resolve`), selection by nobody or by a person (`select`), what the two steps of the selection agent
-do (`desk`), and the reading and judging of an agent's own declaration (`documents`, `oas`; `components`,
+do (`desk`), and the reading and judging of an agent's own declaration (`documents`, `oas`; `components`, `names`,
 `selection_node`, `selection_flow`, `consumers`, `wiring`, `package`). Does not own artifacts (the ports `Artifacts` and
 `Curation`), nor whether a run has a slot at all: nothing here wires a slot by itself, it is resolved where a task
 template or an agent's flow has a step for it.

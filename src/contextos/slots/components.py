@@ -2,7 +2,7 @@
 
 The reader takes what it understands and passes over the rest; it never raises on a foreign document. A component is
 written in place or named by `$component_ref`, which is looked for in the `$referenced_components` of the components
-around it, the nearest first.
+around it, the nearest first. However many name it, a component, its lists and its graph are read once.
 Source: shared/spec/context-slots-facts.md, sections 7 and 10; Open Agent Spec 25.4 to 26.3, serialisation.
 """
 
@@ -14,24 +14,47 @@ from typing import Any, Final, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
 Json: TypeAlias = Any
-Known: TypeAlias = Mapping[str, tuple[Path, Mapping[str, Json]]]
-
 REF: Final = "$component_ref"
+DEFINED: Final = "$referenced_components"
 BELOW: Final = ("subflow", "tool", "agent", "flow")
 """Where a node keeps the component whose inputs and outputs are its own when it does not list them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """A JSON object of the document, its place, and the components that can be named from inside it.
+class Scope:
+    """The components that a component defines by name, and the scope that it stands in itself."""
 
-    All components of a document share `graphs`, so that a flow that many nodes run is read once.
-    """
+    names: Mapping[str, Json]
+    at: Path
+    outer: Scope | None
+
+    def named(self, name: str) -> tuple[Path, Scope] | None:
+        """Where the component of that name stands, and the scope that it stands in."""
+        scope: Scope | None = self
+        while scope is not None:
+            if isinstance(scope.names.get(name), dict):
+                return (*scope.at, name), scope
+            scope = scope.outer
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What was read of a document, by place."""
+
+    components: dict[Path, Component] = field(default_factory=dict)
+    properties: dict[tuple[Path, str], dict[str, tuple[Mapping[str, Json], Path]]] = field(default_factory=dict)
+    graphs: dict[Path, Graph] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A JSON object of the document, its place, and the components that can be named from inside it."""
 
     value: Mapping[str, Json]
     at: Path
-    known: Known
-    graphs: dict[Path, Graph]
+    scope: Scope | None
+    book: Book
 
     @property
     def id(self) -> str:
@@ -53,26 +76,39 @@ class Component:
     def child(self, value: Json, *path: str | int) -> Component | None:
         """The component written at `path`, or the one that it names; None if there is none."""
         named = value.get(REF) if isinstance(value, dict) else None
-        if isinstance(named, str):
-            at, value = self.known.get(named, ((), None))
-        else:
-            at = (*self.at, *path)
-        return _component(value, at, self.known, self.graphs)
+        if not isinstance(named, str):
+            return _component(value, (*self.at, *path), self.scope, self.book)
+        found = self.scope.named(named) if self.scope is not None else None
+        return _component(found[1].names[named], *found, self.book) if found is not None else None
 
     def below(self) -> Component | None:
         """The flow, tool or agent that a node runs."""
         return next((found for key in BELOW if (found := self.child(self.value.get(key), key))), None)
 
+    def inside(self) -> Iterator[Component]:
+        """All that a node runs: one flow, tool or agent, or several flows beside each other."""
+        if (one := self.below()) is not None:
+            yield one
+        for index, value in enumerate(items(self.value.get("subflows"))):
+            if (one := self.child(value, "subflows", index)) is not None:
+                yield one
+
     def properties(self, side: str) -> dict[str, tuple[Mapping[str, Json], Path]]:
         """`inputs` or `outputs` by title, each with its place: the node's own list, or that of what it runs."""
         inner = None if isinstance(self.value.get(side), list) else self.below()
         holder = inner or self
-        found: dict[str, tuple[Mapping[str, Json], Path]] = {}
-        for index, one in enumerate(items(holder.value.get(side))):
-            schema = one.get("json_schema", one) if isinstance(one, dict) else None
-            if isinstance(schema, dict) and (title := text(one.get("title", schema.get("title")))):
-                found.setdefault(title, ({**schema, **one}, (*holder.at, side, index)))
-        return found
+        if (holder.at, side) not in self.book.properties:
+            self.book.properties[holder.at, side] = _listed(holder, side)
+        return self.book.properties[holder.at, side]
+
+
+def _listed(holder: Component, side: str) -> dict[str, tuple[Mapping[str, Json], Path]]:
+    found: dict[str, tuple[Mapping[str, Json], Path]] = {}
+    for index, one in enumerate(items(holder.value.get(side))):
+        schema = one.get("json_schema", one) if isinstance(one, dict) else None
+        if isinstance(schema, dict) and (title := text(one.get("title", schema.get("title")))):
+            found.setdefault(title, ({**schema, **one}, (*holder.at, side, index)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +141,27 @@ class Graph:
     control: tuple[Control, ...]
     data: tuple[Wire, ...]
     _into: dict[tuple[str, str], list[Wire]] = field(init=False, default_factory=dict)
+    _all_into: dict[str, list[Wire]] = field(init=False, default_factory=dict)
     _out_of: dict[str, list[Wire]] = field(init=False, default_factory=dict)
     _ways_to: dict[str, list[Control]] = field(init=False, default_factory=dict)
+    _onward: dict[str, list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for edge in self.control:
             self._ways_to.setdefault(edge.target, []).append(edge)
+            self._onward.setdefault(edge.source, []).append(edge.target)
         for wire in self.data:
             self._into.setdefault((wire.target, wire.input), []).append(wire)
+            self._all_into.setdefault(wire.target, []).append(wire)
             self._out_of.setdefault(wire.source, []).append(wire)
 
     def into(self, node: str, title: str) -> Sequence[Wire]:
         """The data edges into one input of a node."""
         return self._into.get((node, title), ())
+
+    def all_into(self, node: str) -> Sequence[Wire]:
+        """The data edges into a node."""
+        return self._all_into.get(node, ())
 
     def out_of(self, node: str) -> Sequence[Wire]:
         """The data edges that leave a node."""
@@ -129,13 +173,10 @@ class Graph:
 
     def reached(self, source: str, *, without: str = "") -> frozenset[str]:
         """The nodes that control can come to from `source`, itself included, never passing `without`."""
-        onward: dict[str, list[str]] = {}
-        for edge in self.control:
-            onward.setdefault(edge.source, []).append(edge.target)
         waiting = [source] if source != without else []
         seen = set(waiting)
         while waiting:
-            new = {one for one in onward.get(waiting.pop(), ()) if one != without} - seen
+            new = {one for one in self._onward.get(waiting.pop(), ()) if one != without} - seen
             seen |= new
             waiting += new
         return frozenset(seen)
@@ -143,26 +184,39 @@ class Graph:
 
 def root_of(document: Json) -> Component | None:
     """The document as a component; None if it is no object."""
-    return _component(document, (), {}, {})
+    return _component(document, (), None, Book())
 
 
-def _component(value: Json, at: Path, known: Known, graphs: dict[Path, Graph]) -> Component | None:
+def _component(value: Json, at: Path, scope: Scope | None, book: Book) -> Component | None:
     if not isinstance(value, dict):
         return None
-    own = value.get("$referenced_components")
-    if isinstance(own, dict) and own:
-        places = {
-            name: ((*at, "$referenced_components", name), one) for name, one in own.items() if isinstance(one, dict)
-        }
-        known = {**known, **places}
-    return Component(value, at, known, graphs)
+    if at not in book.components:
+        own = value.get(DEFINED)
+        if isinstance(own, dict) and own:
+            scope = Scope(own, (*at, DEFINED), scope)
+        book.components[at] = Component(value, at, scope, book)
+    return book.components[at]
+
+
+def written_out(root: Component) -> Iterator[Component]:
+    """Every component of the document, outer ones first: what is written in place, and what can be named."""
+    waiting: list[tuple[Json, Path, Scope | None]] = [(root.value, root.at, root.scope)]
+    while waiting:
+        value, at, scope = waiting.pop()
+        inside: Iterable[tuple[str | int, Json]] = enumerate(value) if isinstance(value, list) else ()
+        if isinstance(value, dict):
+            inside = value.items()
+            if text(value.get("component_type")) and (found := _component(value, at, scope, root.book)) is not None:
+                scope = found.scope
+                yield found
+        waiting += [(one, (*at, key), scope) for key, one in reversed([*inside]) if isinstance(one, dict | list)]
 
 
 def graph_of(flow: Component) -> Graph:
     """The graph of a flow; empty where it is none."""
-    if flow.at not in flow.graphs:
-        flow.graphs[flow.at] = _graph(flow)
-    return flow.graphs[flow.at]
+    if flow.at not in flow.book.graphs:
+        flow.book.graphs[flow.at] = _graph(flow)
+    return flow.book.graphs[flow.at]
 
 
 def _graph(flow: Component) -> Graph:
@@ -221,7 +275,7 @@ def cinatra(value: Mapping[str, Json]) -> Mapping[str, Json]:
     return inner if isinstance(inner, dict) else {}
 
 
-def items(value: Json) -> Iterable[Json]:
+def items(value: Json) -> Sequence[Json]:
     """The items of a list; nothing for anything else."""
     return value if isinstance(value, list) else ()
 

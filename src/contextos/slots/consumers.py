@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from contextos.contracts.codec import pointer
 from contextos.errors import Problem
-from contextos.slots.components import Component, Graph, Wire, graph_of
-from contextos.slots.oas import declared_slots
+from contextos.slots.components import Component, Graph, Path, Wire, graph_of
+from contextos.slots.oas import names_slots
 from contextos.slots.selection_node import BINDINGS, OUTPUTS, SelectionNode
 
 
@@ -25,6 +25,7 @@ def consumer_faults(graph: Graph, slot_id: str, selection: SelectionNode) -> Ite
     if node.id not in graph.reached(graph.start):
         detail = f"slot `{slot_id}`: control never comes to `{node.id[:64]}`"
         yield Problem(pointer(node.at), "missing_control_edge", detail, "lead control from the start node to it")
+    looked_into: set[tuple[Path, str]] = set()
     after, around = graph.reached(node.id), graph.reached(graph.start, without=node.id)
     for wire in wires:
         consumer = graph.nodes.get(wire.target)
@@ -34,11 +35,11 @@ def consumer_faults(graph: Graph, slot_id: str, selection: SelectionNode) -> Ite
             detail = f"slot `{slot_id}`: control never goes from `{node.id[:64]}` to `{consumer.id[:64]}`"
             yield Problem(pointer(wire.at), "missing_control_edge", detail, "add a control edge between them")
         elif consumer.id in around:
-            yield _reachable(graph, slot_id, selection, consumer)
+            yield _reachable(graph, slot_id, selection, consumer, around)
         if wire.output != output:
             detail = f"slot `{slot_id}`: `{BINDINGS}` of `{consumer.id[:64]}` gets `{wire.output[:64]}`"
             yield Problem(pointer(wire.at), "wrong_output_edge", detail, f"lead `{output}` to it")
-        yield from _taken(slot_id, wire, consumer)
+        yield from _taken(slot_id, wire, consumer, looked_into)
     yield from _children(graph, slot_id, wires)
 
 
@@ -48,11 +49,9 @@ def bypasses(graph: Graph, selections: Sequence[SelectionNode]) -> Iterator[Prob
     for node in graph.nodes.values():
         if node.id in chosen or node.kind in ("StartNode", "EndNode") or BINDINGS not in node.properties("inputs"):
             continue
-        at = pointer(node.properties("inputs")[BINDINGS][1])
         wires = graph.into(node.id, BINDINGS)
         if not wires:
-            detail = f"nothing feeds `{BINDINGS}` of `{node.id[:64]}`, which then runs without context"
-            yield Problem(at, "unfed_consumer", detail, "add the data edge from the selection node's `contextRefs`")
+            yield _unfed(node, "the selection node's `contextRefs`")
         if len(wires) > 1:
             detail = f"{len(wires)} edges feed `{BINDINGS}` of `{node.id[:64]}`, and only the last one written arrives"
             yield Problem(pointer(wires[1].at), "overwritten_bindings", detail, "give each slot a consumer of its own")
@@ -60,6 +59,26 @@ def bypasses(graph: Graph, selections: Sequence[SelectionNode]) -> Iterator[Prob
             if wire.source not in chosen:
                 detail = f"`{BINDINGS}` of `{node.id[:64]}` comes from `{wire.source[:64]}`, which selects nothing"
                 yield Problem(pointer(wire.at), "bypass", detail, "take it from a selection node's `contextRefs`")
+
+
+def inner_bypasses(inside: Graph) -> Iterator[Problem]:
+    """The same in a flow that the agent runs inside: there the refs come from its start node."""
+    for node in inside.nodes.values():
+        if node.kind in ("StartNode", "EndNode") or BINDINGS not in node.properties("inputs"):
+            continue
+        wires = inside.into(node.id, BINDINGS)
+        if not wires:
+            yield _unfed(node, "the start node of its flow")
+        for wire in wires:
+            if wire.source != inside.start:
+                detail = f"`{BINDINGS}` of `{node.id[:64]}` comes from `{wire.source[:64]}`, which selects nothing"
+                yield Problem(pointer(wire.at), "bypass", detail, "take it from the start node of its flow")
+
+
+def _unfed(node: Component, source: str) -> Problem:
+    at = pointer(node.properties("inputs")[BINDINGS][1])
+    detail = f"nothing feeds `{BINDINGS}` of `{node.id[:64]}`, which then runs without context"
+    return Problem(at, "unfed_consumer", detail, f"add the data edge from {source}")
 
 
 def _no_output(graph: Graph, slot_id: str, selection: SelectionNode) -> Problem:
@@ -79,27 +98,37 @@ def _no_output(graph: Graph, slot_id: str, selection: SelectionNode) -> Problem:
     return Problem(pointer(node.at), "missing_output_edge", detail, mend)
 
 
-def _reachable(graph: Graph, slot_id: str, selection: SelectionNode, consumer: Component) -> Problem:
+def _reachable(
+    graph: Graph, slot_id: str, selection: SelectionNode, consumer: Component, past: frozenset[str]
+) -> Problem:
     """The selection node does not dominate the consumer: from the start there is a way past it."""
     node = selection.node.id
     detail = f"slot `{slot_id}`: `{consumer.id[:64]}` can be reached around `{node[:64]}`"
-    past = graph.reached(graph.start, without=node)
-    at = next((one.at for one in graph.control if one.target == consumer.id and one.source in past), consumer.at)
+    at = next((one.at for one in graph.ways_to(consumer.id) if one.source in past), consumer.at)
     return Problem(pointer(at), "reachable_around", detail, "lead every way to it through the selection node")
 
 
-def _taken(slot_id: str, wire: Wire, consumer: Component) -> Iterator[Problem]:
-    """The input is declared as what arrives, and a consumer that is a flow hands it on."""
+def _taken(
+    slot_id: str, wire: Wire, consumer: Component, looked_into: set[tuple[Path, str]]
+) -> Iterator[Problem]:
+    """The input is declared as what arrives, and a consumer that is a flow hands it on, down to who uses it."""
     schema, at = consumer.properties("inputs").get(BINDINGS, ({}, wire.at))
     if schema.get("type", "array") != "array":
         detail = f"slot `{slot_id}`: `{BINDINGS}` of `{consumer.id[:64]}` is no list, so it gets JSON text"
         yield Problem(pointer(at), "wrong_type", detail, "declare it as an array of objects")
-    inner = consumer.below() if consumer.kind == "FlowNode" else None
-    if inner is not None:
+    waiting = [(consumer, BINDINGS)]
+    while waiting:
+        node, title = waiting.pop()
+        inner = node.below() if node.kind == "FlowNode" else None
+        if inner is None or (inner.at, title) in looked_into:
+            continue
+        looked_into.add((inner.at, title))
         inside = graph_of(inner)
-        if not any(one.output == BINDINGS for one in inside.out_of(inside.start)):
-            detail = f"slot `{slot_id}`: the flow behind `{consumer.id[:64]}` takes `{BINDINGS}` and does not use it"
+        used = [one for one in inside.out_of(inside.start) if one.output == title]
+        if not used:
+            detail = f"slot `{slot_id}`: the flow behind `{node.id[:64]}` takes `{title[:64]}` and does not use it"
             yield Problem(pointer(inner.at), "unused_bindings", detail, "lead it from the start node to what needs it")
+        waiting += [(inside.nodes[one.target], one.input) for one in used if one.target in inside.nodes]
 
 
 def _children(graph: Graph, slot_id: str, wires: Sequence[Wire]) -> Iterator[Problem]:
@@ -108,7 +137,7 @@ def _children(graph: Graph, slot_id: str, wires: Sequence[Wire]) -> Iterator[Pro
     children = [(wire, node) for wire, node in fed if _is_child(graph, node)]
     for index, (wire, node) in enumerate(children):
         inner = node.below()
-        own = inner is not None and declared_slots(inner.value).names
+        own = inner is not None and names_slots(inner.value)
         if own or index:
             detail = f"slot `{slot_id}`: the selection is handed to the child agent `{node.id[:64]}`" + (
                 ", which has slots of its own" if own else " as well"
@@ -119,7 +148,7 @@ def _children(graph: Graph, slot_id: str, wires: Sequence[Wire]) -> Iterator[Pro
 def _is_child(graph: Graph, node: Component) -> bool:
     """Whether a node runs another agent: it says so, or what it runs does."""
     inner = node.below()
-    if node.kind in ("AgentNode", "RemoteAgentNode") or (inner is not None and declared_slots(inner.value).names):
+    if node.kind in ("AgentNode", "RemoteAgentNode") or (inner is not None and names_slots(inner.value)):
         return True
     packages = {node.package, inner.package if inner is not None else ""} - {"", graph.flow.package}
     return bool(packages)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from contextos.contracts.codec import JsonValue, pointer, problems_of
 from contextos.contracts.slots import AgentContextSlot
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.components import Path, cinatra, text
+from contextos.slots.components import Path, cinatra, items, text
 
 SLOTS: Final[Path] = ("metadata", "cinatra", "contextSlots")
 MAX_SLOTS: Final = 64
@@ -61,6 +61,12 @@ def declared_slots(document: JsonValue, at: Path = ()) -> Declared:
         if not found:
             slots.append((AgentContextSlot.model_validate(one), here))
     return Declared(tuple(slots), frozenset(names), tuple(problems))
+
+
+def names_slots(document: JsonValue) -> bool:
+    """Whether a component declares a slot that names itself, well or badly."""
+    listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
+    return any(isinstance(one, dict) and text(one.get("slotId")) for one in items(listed)[: MAX_SLOTS + 1])
 
 
 def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:

@@ -15,6 +15,7 @@ from typing import Final
 from contextos.contracts.codec import pointer
 from contextos.errors import Problem
 from contextos.slots.components import Component, Graph, Json, Path
+from contextos.slots.names import overwritten
 from contextos.slots.selection_node import ANSWER, INPUTS, SelectionNode, acts, asks
 
 COPY: Final = "copy the selection agent as it is"
@@ -35,7 +36,7 @@ def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Prob
     if interactive and not any(asks(inside.nodes[step]) for step in finals):
         detail = f"the slot is interactive and the flow behind `{selection.node.id[:64]}` takes no person's answer"
         yield Problem(pointer(inside.flow.at), "no_pause", detail, COPY)
-    yield from _answered(inside, finals)
+    yield from answer_faults(inside)
     yield from _steps(inside)
 
 
@@ -76,9 +77,9 @@ def _sends(node: Component, title: str) -> bool:
     return found is not None and found[1] == title
 
 
-def _answered(inside: Graph, finals: frozenset[str]) -> Iterator[Problem]:
-    """What is judged as an answer is what a person said to the pause right before."""
-    for step in sorted(finals):
+def answer_faults(inside: Graph) -> Iterator[Problem]:
+    """What is judged as an answer is what a person said to the pause right before, in whatever flow it is judged."""
+    for step in sorted(acts(inside, "finalize")):
         if not asks(inside.nodes[step]):
             continue
         said = inside.into(step, ANSWER)
@@ -103,6 +104,8 @@ def _steps(inside: Graph) -> Iterator[Problem]:
         detail = f"a selection is a `Flow`, and this is a `{inside.flow.kind[:64]}`"
         yield Problem(pointer((*inside.flow.at, "component_type")), "foreign_step", detail, COPY)
     for name, node in inside.nodes.items():
+        if node.kind != "EndNode":  # what a branch hands out, and what the other one does, meet there
+            yield from overwritten(inside, name)
         if node.kind not in STEPS:
             detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is no step of a selection"
             yield Problem(pointer(node.at), "foreign_step", detail, COPY)

@@ -49,11 +49,16 @@ class SelectionNode:
 
 
 def selection_nodes(graph: Graph) -> Iterator[SelectionNode]:
-    """Every selection node of a flow, in the order of its nodes."""
+    """Every selection node of a flow, in the order of its nodes. A flow that many of them run is judged once."""
+    resolves: dict[Path, bool] = {}
     for node in graph.nodes.values():
         inner = node.below() if node.kind == "FlowNode" else None
-        inside = graph_of(inner) if inner is not None else None
-        if inside is not None and acts(inside, "resolve"):
+        if inner is None:
+            continue
+        inside = graph_of(inner)
+        if inner.at not in resolves:
+            resolves[inner.at] = bool(acts(inside, "resolve"))
+        if resolves[inner.at]:
             value, at = constant(graph, node.id, "slotId")
             yield SelectionNode(node, inside, value, at or node.at)
 

@@ -16,10 +16,11 @@ from typing import Final
 from contextos.contracts.codec import JsonValue, pointer
 from contextos.contracts.slots import AgentContextSlot
 from contextos.errors import Problem
-from contextos.slots.components import Component, Graph, Path, cinatra, dangling, graph_of, root_of
-from contextos.slots.consumers import bypasses, consumer_faults
-from contextos.slots.oas import Declared, declared_slots
-from contextos.slots.selection_flow import flow_faults
+from contextos.slots.components import Component, Graph, Path, cinatra, graph_of, items, root_of
+from contextos.slots.consumers import bypasses, consumer_faults, inner_bypasses
+from contextos.slots.names import name_faults, overwritten
+from contextos.slots.oas import Declared, declared_slots, names_slots
+from contextos.slots.selection_flow import answer_faults, flow_faults
 from contextos.slots.selection_node import AGENT, INPUTS, SelectionNode, constant, selection_nodes
 
 MAX_PROBLEMS: Final = 100
@@ -34,7 +35,8 @@ def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
     if root is None or not root.kind:
         detail = "the document is no component of the Open Agent Spec"
         return (Problem("", "not_an_agent", detail, "name the agent's document"),)
-    return tuple(islice(chain(_agent(root), *map(_agent, _children(root))), MAX_PROBLEMS))
+    agents = chain((root,), _children(root))
+    return tuple(islice(chain(name_faults(root), chain.from_iterable(map(_agent, agents))), MAX_PROBLEMS))
 
 
 def _children(root: Component) -> Iterator[Component]:
@@ -42,9 +44,8 @@ def _children(root: Component) -> Iterator[Component]:
     seen = {root.at}
     waiting = [root]
     while waiting:
-        for node in graph_of(waiting.pop()).nodes.values():
-            inner = node.below()
-            if inner is not None and inner.at not in seen:
+        for inner in chain.from_iterable(node.inside() for node in graph_of(waiting.pop()).nodes.values()):
+            if inner.at not in seen:
                 seen.add(inner.at)
                 waiting.append(inner)
                 if declared_slots(inner.value) != Declared():
@@ -70,9 +71,6 @@ def _agent(agent: Component) -> Iterator[Problem]:
 
 
 def _flow(graph: Graph, declared: Declared) -> Iterator[Problem]:
-    for name, at in dangling(graph):
-        detail = f"nothing is called `{name[:64]}`"
-        yield Problem(pointer(at), "dangling_reference", detail, "define it, or mend the name")
     selections = tuple(selection_nodes(graph))
     taken = _assigned(declared, selections)
     for slot, at in declared.slots:
@@ -80,12 +78,36 @@ def _flow(graph: Graph, declared: Declared) -> Iterator[Problem]:
     claimed = {one.node.id for nodes in taken.values() for one in nodes}
     for one in selections:
         if one.node.id not in claimed and one.slot_id not in declared.names:
-            detail = f"selection node `{one.node.id[:64]}` serves no slot of this agent"
-            mend = "declare the slot, or remove the node"
-            yield Problem(pointer(one.node.at), "selection_without_slot", detail, mend)
+            yield _serves_nothing(one)
     if declared.names:
         # Without slots an agent may well take bindings: it is the child that a consumer runs.
         yield from bypasses(graph, selections)
+    yield from answer_faults(graph)
+    for inner in _own_flows(graph, selections):
+        yield from answer_faults(inner)
+        yield from map(_serves_nothing, selection_nodes(inner))
+        if declared.names:
+            yield from inner_bypasses(inner)
+
+
+def _serves_nothing(selection: SelectionNode) -> Problem:
+    detail = f"selection node `{selection.node.id[:64]}` serves no slot of the flow that it stands in"
+    return Problem(
+        pointer(selection.node.at), "selection_without_slot", detail, "declare the slot there, or remove the node"
+    )
+
+
+def _own_flows(graph: Graph, selections: Sequence[SelectionNode]) -> Iterator[Graph]:
+    """The flows inside a flow, but for what selects, and for child agents that have slots of their own."""
+    seen = {graph.flow.at, *(one.inside.flow.at for one in selections)}
+    waiting = [graph]
+    while waiting:
+        for inner in chain.from_iterable(node.inside() for node in waiting.pop().nodes.values()):
+            if inner.at in seen or not items(inner.value.get("nodes")) or names_slots(inner.value):
+                continue
+            seen.add(inner.at)
+            waiting.append(graph_of(inner))
+            yield waiting[-1]
 
 
 def _assigned(declared: Declared, selections: Sequence[SelectionNode]) -> Mapping[str, tuple[SelectionNode, ...]]:
@@ -123,6 +145,7 @@ def _constants(graph: Graph, name: str, selection: SelectionNode) -> Iterator[Pr
     for title in missing:
         detail = f"slot `{name}`: nothing feeds `{title}` of `{node.id[:64]}`, which then runs on its default"
         yield Problem(pointer(node.at), "missing_input_edge", detail, f"add a data edge into `{title}`")
+    yield from overwritten(graph, node.id)
     fed: set[tuple[str, str]] = set()
     for wire in chain.from_iterable(graph.into(node.id, title) for title in INPUTS):
         if (wire.source, wire.output) in fed:

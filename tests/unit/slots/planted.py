@@ -278,6 +278,48 @@ PLANTED = (
     Planted(
         "the flow behind the consumer drops the refs", "unused_bindings", DRAFTS,
         (("cut", "drafts-start.contextSlotBindings-to-draft.contextSlotBindings"),),
+        frozenset({"unfed_consumer"}),
+    ),
+    Planted(
+        "inside the consumer the refs come from elsewhere", "bypass", f"{DRAFTS}/data_flow_connections/1",
+        (
+            ("put", f"{DRAFTS}/data_flow_connections/1/source_node", {"$component_ref": "drafts-draft"}),
+            ("put", f"{DRAFTS}/data_flow_connections/1/source_output", "draft"),
+        ),
+        frozenset({"unused_bindings"}),
+    ),
+    Planted(
+        "a selection is hidden in a flow inside", "selection_without_slot", f"{DRAFTS}/$referenced_components/hidden",
+        (
+            ("put", f"{DRAFTS}/$referenced_components/hidden", node("context_offeringContext", "hidden")),
+            ("add", f"{DRAFTS}/nodes", {"$component_ref": "hidden"}),
+        ),
+    ),
+    Planted(
+        "an edge in a flow inside leads nowhere", "dangling_reference", f"{DRAFTS}/data_flow_connections/0",
+        (("put", f"{DRAFTS}/data_flow_connections/0/destination_node", {"$component_ref": "nowhere"}),),
+    ),
+    Planted(
+        "two edges have one id", "duplicate_id", f"{DATA}/1/id",
+        (("put", f"{DATA}/1/id", "start.runId-to-context_offeringContext.parentRunId"),),
+    ),
+    Planted(
+        "a flow is named otherwise than by its id", "wrong_name", f"{DRAFTS}/id",
+        (("put", f"{DRAFTS}/id", "drafts_flow"),),
+    ),
+    Planted(
+        "the same edge stands twice", "duplicate_edge", f"{DATA}/7",
+        (("add", DATA, data("start", "recipient", "drafts", "recipient") | {"id": "again"}),),
+    ),
+    Planted(
+        "two edges feed one input of the selection", "overwritten_input", f"{DATA}/7",
+        (("add", DATA, data("start", "recipient", "context_offeringContext", "parentRunId")),),
+    ),
+    Planted(
+        "two edges feed one input inside the selection", "overwritten_input", f"{SUBFLOW}/data_flow_connections/21",
+        (("add", f"{SUBFLOW}/data_flow_connections", data(
+            "ctx-offeringContext-start", "slotId", "ctx-offeringContext-finalize_interactive", "actKey"
+        )),),
     ),
     Planted(
         "one selection is handed to two child agents", "fan_out", f"{DATA}/7",
@@ -348,7 +390,7 @@ PLANTED = (
     ),
     Planted(
         "a message of the selection computes", "not_plain", f"{SHOW}/message",
-        (("put", f"{SHOW}/message", "{{payload | upper}}"),),
+        (("put", f"{SHOW}/message", "{{payload}}{{payload | upper}}"),),
     ),
     Planted(
         "the selection does not pass on which project it is for", "input_not_passed_on", RESOLVE,

@@ -13,6 +13,7 @@ from contextos.contracts.codec import MISSING, resolve
 from contextos.slots.documents import read_document
 from contextos.slots.package import lint_package
 from contextos.slots.wiring import lint_wiring
+from tests.unit.slots.forged import FORGED, forged
 from tests.unit.slots.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -209,3 +210,24 @@ def test_an_api_call_of_a_selection_sends_what_the_step_was_given(
     inner = document["$referenced_components"]["ctx-context-selection-flow"]["$referenced_components"]
     inner["ctx-finalize_interactive"]["data"].update(sent)
     assert {(one.code, one.pointer) for one in lint_wiring(document)} == found
+
+
+@pytest.mark.requirement("W-PERSON")
+@pytest.mark.parametrize("name", FORGED)
+def test_an_edit_that_answers_in_a_persons_place_is_found(name: str) -> None:
+    codes = {one.code for one in lint_wiring(forged(name))}
+    assert codes & {"no_pause", "foreign_step", "duplicate_id", "wrong_name"}, codes
+
+
+@pytest.mark.requirement("W-PERSON")
+def test_a_pick_that_is_judged_outside_a_selection_is_found() -> None:
+    """The outreach agent asks nobody in a flow beside others, which has no resolving step of its own."""
+    document = forged("finalize_in_a_flow_of_its_own")
+    selection = document["$referenced_components"]["ctx-offeringContext-context-selection-flow"]
+    hidden = selection["$referenced_components"]["ctx-offeringContext-hide"]["subflow"]
+    beside, _ = good()
+    beside["nodes"].append({
+        "component_type": "ParallelFlowNode", "id": "beside", "name": "beside", "subflows": [hidden],
+        "inputs": [], "outputs": [],
+    })  # fmt: skip
+    assert [one.code for one in lint_wiring(beside)] == ["no_pause"]

@@ -9,6 +9,7 @@ import typer
 
 from contextos.cli.opening import WORKSPACE, Session, TenantOption, WorkspaceOption, about, read_file, within
 from contextos.cli.terminal import remark
+from contextos.errors import InvalidSettings, Problem
 
 
 def serve(
@@ -34,6 +35,7 @@ def serve(
 
     with about(actor):
         known = parse(Actor, read_file(actor))
+    kept = _token(token_file) if token_file else ""
 
     async def act(session: Session) -> None:
         artifacts = session.app.stores.artifacts(session.tenant_id)
@@ -41,7 +43,7 @@ def serve(
         if not http:
             await serve_stdio(server)
             return
-        token = read_file(token_file).decode().strip() if token_file else secrets.token_urlsafe(32)
+        token = kept if token_file else secrets.token_urlsafe(32)
         bound = bind(http)
         remark(f"serving http://{where(bound)}{PATH}")
         if token_file is None:
@@ -50,3 +52,11 @@ def serve(
 
     within(workspace, tenant, act)
     return 0
+
+
+def _token(path: Path) -> str:
+    try:
+        return read_file(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        detail = f"`{path}` holds something else than a token"
+        raise InvalidSettings(Problem("", "not_a_token", detail, "put a random one there, in ASCII")) from None

@@ -11,6 +11,7 @@ import pytest
 
 from contextos.cli import run, workspace
 from contextos.cli.workspace import make
+from tests.unit.slots.planted import EXAMPLE
 
 ICP = "@cinatra-ai/marketing-icp-artifact"
 AGENT = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]
@@ -180,3 +181,15 @@ def test_the_demo_plays_to_its_end_and_says_why_each_was_pinned(capsys: pytest.C
     for said in ("the narrowest scope that has any wins", "foreign_ref", "an answer of nothing is an answer",
                  "All 5 acts of the run replay to the same bytes"):  # fmt: skip
         assert said in told
+
+
+def test_a_token_file_that_holds_no_text_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe" * 20)
+    make(tmp_path / "w")
+    actor, place = str(EXAMPLE / "actor.json"), str(tmp_path / "w")
+    assert run(["slots", "serve", "--actor", actor, "--workspace", place, "--http", "127.0.0.1:0",
+                "--token-file", str(tmp_path / "token")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "holds something else than a token" in said.err
+    assert "Traceback" not in said.err

@@ -48,10 +48,11 @@ def lint_slots(
         }
         for path, one in found
     ]
-    lines = [f"{path}: {one.code} {safe(str(one))}" for path, one in found]
+    # The JSON document keeps the paths as they are: it escapes what is not ASCII, and a program wants to open them.
+    lines = [safe(f"{path}: {one.code} {one}") for path, one in found]
     give(
         {"files": [str(path) for path in agents], "problems": documents},
-        lines or [f"{path}: fine" for path in agents],
+        lines or [safe(f"{path}: fine") for path in agents],
         as_json=as_json,
     )
     return USAGE if found else 0
@@ -61,7 +62,8 @@ def _documents(path: Path) -> list[Path]:
     """The document itself, or every one below a directory, in the order of their paths."""
     if not path.is_dir():
         return [path]
-    found = sorted(one for one in path.rglob("oas.*") if one.name in DOCUMENTS and not SKIPPED & set(one.parts))
+    named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS)
+    found = sorted(one for one in named if not SKIPPED & set(one.relative_to(path).parts))
     if len(found) > MAX_AGENTS:
         detail = f"there are more than {MAX_AGENTS} agents below `{path}`"
         raise InvalidInput(Problem("", "too_many_agents", detail, "name fewer at a time"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -73,3 +74,66 @@ def test_hidden_characters_are_shown_as_escapes(tmp_path: Path, capsys: pytest.C
     (tmp_path / "oas.json").write_text(json.dumps(document), encoding="utf-8")
     assert run(["slots", "lint", str(tmp_path)]) == 2
     assert not {"\u202e", "\x1b"} & set(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ["a\u202eb\x1b[2Jc", os.fsdecode(b"caf\xe9")])
+def test_a_path_is_shown_as_it_may_be_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / name)
+    for code, paths in ((0, [tmp_path]), (2, [tmp_path / name / "nowhere"]), (2, [tmp_path / name / "README.md"])):
+        assert run(["slots", "lint", *map(str, paths)]) == code
+        said = capsys.readouterr()
+        assert said.out
+        assert said.err == ""
+        assert not {"\u202e", "\x1b", "\udce9"} & set(said.out)
+    assert found([tmp_path / name / "README.md"], capsys) == [("README.md", "syntax")]
+
+
+def test_an_agent_that_is_named_is_judged_wherever_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "node_modules" / "outreach")
+    assert found([tmp_path / "node_modules" / "outreach"], capsys) == []
+    assert found([tmp_path], capsys) == [(tmp_path.name, "no_agent")]
+
+
+BOMB = "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: [*b, *b, *b, *b]\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "not_an_agent"), (b"  \n\t\n", "syntax"), (b"\n\n", "not_an_agent"), (b"# a comment", "not_an_agent"),
+        (b"[]", "not_an_agent"), (b"- a\n- b", "not_an_agent"), (b"null", "not_an_agent"), (b'"Flow"', "not_an_agent"),
+        (b"{}", "not_an_agent"), (b'{"component_type": 1}', "not_an_agent"), (b'{"a": NaN}', "number_not_finite"),
+        (b"[-Infinity]", "number_not_finite"), (b"a: .nan", "number_not_finite"), (b"a: 1.0e+999", "number_not_finite"),
+        (b'{"a": 1e999}', "number_out_of_range"), (b'{"a": 1, "a": 1}', "duplicate_key"),
+        (b"a: 1\na: 1", "duplicate_key"), (b"{a: 1, a: 2}", "syntax"), (BOMB.encode(), "alias"),
+        (b"a: &a\n  b: *a", "alias"), (b"<<: {a: 1}", "not_text"),
+        (b"[" * 50_000, "too_deep"), (b'{"a":' * 40_000, "too_deep"), (b"- " * 100_000, "too_deep"),
+        (b"a: " + b"{a: " * 100_000, "too_deep"), (b"? " * 100_000, "too_deep"),
+        (b"[" + b"1," * 200_000 + b"1]", "too_many_nodes"), (b"- 1\n" * 200_000, "too_many_nodes"),
+        (b'{"a": "' + b"x" * (2 << 20) + b'"}', "too_large"), (b"a: " + b"x" * (2 << 20), "too_large"),
+        (b'{"a": "\\ud800"}', "lone_surrogate"), (b'a: "\\ud800"', "syntax"), (b"\xff\xfea\x00", "not_utf8"),
+        (b'{"a": "\xff"}', "not_utf8"), (b"\x00", "syntax"), (b"a: !!python/name:os.system", "tag"), (b"%", "syntax"),
+        (b"a: " + b"9" * 5000, "not_json"), (b'{"a": ' + b"9" * 5000 + b"}", "integer_too_large"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, bytes) else None,
+)  # fmt: skip
+def test_a_malformed_document_is_one_typed_answer(
+    raw: bytes, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("oas.json", "oas.yaml"):
+        (tmp_path / name).write_bytes(raw)
+        assert found([tmp_path / name], capsys) == [(name, code)]
+    shutil.copy(EXAMPLE / "cinatra" / "oas.json", tmp_path / "oas.json")
+    (tmp_path / "package.json").write_bytes(raw)
+    expected = "not_an_object" if code == "not_an_agent" else code
+    if raw[:1] == b"{" and code == "not_an_agent":
+        expected = "missing_dependency"
+    assert found([tmp_path / "oas.json"], capsys) == [("package.json", expected)]
+
+
+def test_a_file_of_a_hundred_megabytes_is_not_read_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "oas.json").open("wb") as file:
+        file.truncate(100 << 20)
+    assert found([tmp_path], capsys) == [("oas.json", "too_large")]

@@ -260,6 +260,7 @@ REJECTED = {
     "a step of the selection asks a model", "control comes to the judging step past the pause",
     "an edge in a flow inside leads nowhere", "inside the consumer the refs come from elsewhere",
     "a selection is hidden in a flow inside", "two edges have one id",
+    "nobody looks whether a pick was accepted", "a branch of the selection ends before anything is pinned",
 }  # fmt: skip
 """The planted faults that WayFlow refuses to load. It takes every other one without a word."""
 

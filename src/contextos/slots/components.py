@@ -8,7 +8,7 @@ Source: shared/spec/context-slots-facts.md, sections 7 and 10; Open Agent Spec 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -113,9 +113,10 @@ def _listed(holder: Component, side: str) -> dict[str, tuple[Mapping[str, Json],
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control edge between two nodes, by id."""
+    """A control edge between two nodes, by id. `branch` is empty for the only way on."""
 
     source: str
+    branch: str
     target: str
     at: Path
 
@@ -144,12 +145,12 @@ class Graph:
     _all_into: dict[str, list[Wire]] = field(init=False, default_factory=dict)
     _out_of: dict[str, list[Wire]] = field(init=False, default_factory=dict)
     _ways_to: dict[str, list[Control]] = field(init=False, default_factory=dict)
-    _onward: dict[str, list[str]] = field(init=False, default_factory=dict)
+    _ways_from: dict[str, list[Control]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for edge in self.control:
             self._ways_to.setdefault(edge.target, []).append(edge)
-            self._onward.setdefault(edge.source, []).append(edge.target)
+            self._ways_from.setdefault(edge.source, []).append(edge)
         for wire in self.data:
             self._into.setdefault((wire.target, wire.input), []).append(wire)
             self._all_into.setdefault(wire.target, []).append(wire)
@@ -171,15 +172,26 @@ class Graph:
         """The control edges that lead to a node."""
         return self._ways_to.get(node, ())
 
-    def reached(self, source: str, *, without: str = "") -> frozenset[str]:
+    def ways_from(self, node: str) -> Sequence[Control]:
+        """The control edges that leave a node."""
+        return self._ways_from.get(node, ())
+
+    def reached(self, source: str, *, without: frozenset[str] = frozenset()) -> frozenset[str]:
         """The nodes that control can come to from `source`, itself included, never passing `without`."""
-        waiting = [source] if source != without else []
-        seen = set(waiting)
-        while waiting:
-            new = {one for one in self._onward.get(waiting.pop(), ()) if one != without} - seen
-            seen |= new
-            waiting += new
-        return frozenset(seen)
+        return _closed({source} - without, lambda node: {one.target for one in self.ways_from(node)} - without)
+
+    def leading(self, to: frozenset[str], *, without: frozenset[str]) -> frozenset[str]:
+        """The nodes that control can come from to one of `to`, these included, never passing `without`."""
+        return _closed(to - without, lambda node: {one.source for one in self.ways_to(node)} - without)
+
+
+def _closed(first: Iterable[str], further: Callable[[str], set[str]]) -> frozenset[str]:
+    seen, waiting = set(first), [*first]
+    while waiting:
+        new = further(waiting.pop()) - seen
+        seen |= new
+        waiting += new
+    return frozenset(seen)
 
 
 def root_of(document: Json) -> Component | None:
@@ -251,7 +263,8 @@ def _control(flow: Component) -> Iterator[Control]:
     key = "control_flow_connections"
     for index, edge in enumerate(items(flow.value.get(key))):
         if isinstance(edge, dict):
-            yield Control(_named(edge.get("from_node")), _named(edge.get("to_node")), (*flow.at, key, index))
+            source, target = _named(edge.get("from_node")), _named(edge.get("to_node"))
+            yield Control(source, text(edge.get("from_branch")), target, (*flow.at, key, index))
 
 
 def _data(flow: Component) -> Iterator[Wire]:

@@ -26,7 +26,7 @@ def consumer_faults(graph: Graph, slot_id: str, selection: SelectionNode) -> Ite
         detail = f"slot `{slot_id}`: control never comes to `{node.id[:64]}`"
         yield Problem(pointer(node.at), "missing_control_edge", detail, "lead control from the start node to it")
     looked_into: set[tuple[Path, str]] = set()
-    after, around = graph.reached(node.id), graph.reached(graph.start, without=node.id)
+    after, around = graph.reached(node.id), graph.reached(graph.start, without=frozenset({node.id}))
     for wire in wires:
         consumer = graph.nodes.get(wire.target)
         if consumer is None:

@@ -18,6 +18,8 @@ from contextos.slots.components import Component, Graph, Json, Path
 from contextos.slots.names import overwritten
 from contextos.slots.selection_node import ANSWER, INPUTS, SelectionNode, acts, asks
 
+KEY: Final = "actKey"
+PAUSE, END = "InputMessageNode", "EndNode"
 COPY: Final = "copy the selection agent as it is"
 STEPS: Final = frozenset(
     {"StartNode", "EndNode", "ToolNode", "ApiNode", "BranchingNode", "InputMessageNode", "OutputMessageNode"}
@@ -32,30 +34,35 @@ def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Prob
     inside = selection.inside
     finals = acts(inside, "finalize")
     yield from _handed_out(selection, finals)
-    yield from _told(inside, acts(inside, "resolve") | finals)
+    yield from _told(inside, acts(inside, "resolve"), finals)
     if interactive and not any(asks(inside.nodes[step]) for step in finals):
         detail = f"the slot is interactive and the flow behind `{selection.node.id[:64]}` takes no person's answer"
         yield Problem(pointer(inside.flow.at), "no_pause", detail, COPY)
     yield from answer_faults(inside)
+    yield from _asked_again(inside, finals)
     yield from _steps(inside)
 
 
 def _handed_out(selection: SelectionNode, finals: frozenset[str]) -> Iterator[Problem]:
     inside, title = selection.inside, selection.output
-    ends = {name for name, node in inside.nodes.items() if node.kind == "EndNode"}
+    ends = {name for name, node in inside.nodes.items() if node.kind == END}
     feeds = [wire for end in sorted(ends) for wire in inside.into(end, title)]
     for wire in feeds:
         if wire.source not in finals:
             detail = f"`{title}` comes from `{wire.source[:64]}`, which pins and records nothing"
             yield Problem(pointer(wire.at), "not_pinned", detail, "take it from the finalize step")
+    past = inside.reached(inside.start, without=finals)
+    for edge in (way for end in sorted(ends & past) for way in inside.ways_to(end) if way.source in past):
+        detail = f"control comes from `{edge.source[:64]}` to the end, and nothing was pinned or recorded by then"
+        yield Problem(pointer(edge.at), "not_pinned", detail, "lead every way to the end through a finalize step")
     if not feeds:
         detail = f"the flow behind `{selection.node.id[:64]}` hands out no `{title}`"
         yield Problem(pointer(inside.flow.at), "not_pinned", detail, "end it with what the finalize step returns")
 
 
-def _told(inside: Graph, steps: frozenset[str]) -> Iterator[Problem]:
-    """Each step gets the four inputs of the node, unchanged, and sends them on."""
-    for step in sorted(steps):
+def _told(inside: Graph, resolves: frozenset[str], finals: frozenset[str]) -> Iterator[Problem]:
+    """Each step gets the four inputs of the node, unchanged, and sends them on; the last ones get the key too."""
+    for step in sorted(resolves | finals):
         node = inside.nodes[step]
         for title in INPUTS:
             given = inside.into(step, title)
@@ -63,6 +70,10 @@ def _told(inside: Graph, steps: frozenset[str]) -> Iterator[Problem]:
                 at = given[0].at if given else node.at
                 detail = f"`{title}` of `{step[:64]}` is not what the selection node was given"
                 yield Problem(pointer(at), "input_not_passed_on", detail, f"feed it from the start node's `{title}`")
+        key = [(wire.source in resolves, wire.output) for wire in inside.into(step, KEY)]
+        if KEY in node.properties("inputs") and step in finals and len(key) < 2 and key != [(True, KEY)]:
+            detail = f"`{KEY}` of `{step[:64]}` is not the one that resolving gave"
+            yield Problem(pointer(node.at), "input_not_passed_on", detail, f"feed it from the resolve step's `{KEY}`")
         for title in (*INPUTS, ANSWER) if asks(node) else INPUTS:
             if node.kind == "ApiNode" and not _sends(node, title):
                 detail = f"the body of `{step[:64]}` does not send the `{title}` that the step was given"
@@ -84,7 +95,7 @@ def answer_faults(inside: Graph) -> Iterator[Problem]:
             continue
         said = inside.into(step, ANSWER)
         gates = {wire.source for wire in said if wire.source in inside.nodes}
-        gates = {name for name in gates if inside.nodes[name].kind == "InputMessageNode"}
+        gates = {name for name in gates if inside.nodes[name].kind == PAUSE}
         if not said:
             detail = f"nothing feeds `{ANSWER}` of `{step[:64]}`, so that a default answers in a person's place"
             yield Problem(pointer(inside.nodes[step].at), "no_pause", detail, COPY)
@@ -98,13 +109,37 @@ def answer_faults(inside: Graph) -> Iterator[Problem]:
                 yield Problem(pointer(edge.at), "no_pause", detail, "lead every way to it straight from the pause")
 
 
+def _asked_again(inside: Graph, finals: frozenset[str]) -> Iterator[Problem]:
+    """A pick that does not count is asked again: only the verdict `accepted` leads to the end, the others to a pause.
+
+    An API call that refuses ends the flow by itself.
+    """
+    kinds = {kind: frozenset(name for name, node in inside.nodes.items() if node.kind == kind) for kind in (PAUSE, END)}
+    ending = inside.leading(kinds[END], without=kinds[PAUSE] | finals)
+    for step in sorted(finals):
+        if not asks(inside.nodes[step]) or inside.nodes[step].kind != "ToolNode":
+            continue
+        for edge in inside.ways_from(step):
+            branching = inside.nodes[edge.target].value if edge.target in inside.nodes else {}
+            mapping = branching.get("mapping")
+            judged = [(wire.source, wire.output) for wire in inside.all_into(edge.target)] == [(step, "verdict")]
+            if not judged or not isinstance(mapping, dict) or [*mapping] != ["accepted"]:
+                detail = f"`{step[:64]}` leads to `{edge.target[:64]}`, which does not look at its verdict"
+                yield Problem(pointer(edge.at), "not_asked_again", detail, COPY)
+                continue
+            for way in inside.ways_from(edge.target):
+                if way.branch != mapping["accepted"] and way.target in ending:
+                    detail = f"a pick that was refused goes from `{way.source[:64]}` to the end, and nobody is asked"
+                    yield Problem(pointer(way.at), "not_asked_again", detail, "lead it back to the pause")
+
+
 def _steps(inside: Graph) -> Iterator[Problem]:
     """Nothing but the kinds of step that a selection is made of, none of which computes anything of its own."""
     if inside.flow.kind != "Flow":
         detail = f"a selection is a `Flow`, and this is a `{inside.flow.kind[:64]}`"
         yield Problem(pointer((*inside.flow.at, "component_type")), "foreign_step", detail, COPY)
     for name, node in inside.nodes.items():
-        if node.kind != "EndNode":  # what a branch hands out, and what the other one does, meet there
+        if node.kind != END:  # what a branch hands out, and what the other one does, meet there
             yield from overwritten(inside, name)
         if node.kind not in STEPS:
             detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is no step of a selection"

@@ -382,6 +382,33 @@ PLANTED = (
           {"$component_ref": "ctx-offeringContext-finalize_interactive"}),),
     ),
     Planted(
+        "a branch of the selection ends before anything is pinned", "not_pinned",
+        f"{SUBFLOW}/control_flow_connections/3",
+        (("put", f"{SUBFLOW}/control_flow_connections/3/to_node", {"$component_ref": "ctx-offeringContext-end"}),),
+        frozenset({"not_asked_again"}),
+    ),
+    Planted(
+        "the key of the act is a constant", "input_not_passed_on", FINALIZE,
+        (
+            ("cut", "ctx-offeringContext-resolve_context.actKey-to-finalize_interactive.actKey"),
+            ("add", f"{SUBFLOW}/data_flow_connections", data(
+                "ctx-offeringContext-start", "slotId", "ctx-offeringContext-finalize_interactive", "actKey"
+            )),
+        ),
+    ),
+    Planted(
+        "a refused pick counts as accepted", "not_asked_again", f"{SUBFLOW}/control_flow_connections/6",
+        (("put", f"{SUBFLOW}/$referenced_components/ctx-offeringContext-accept_pick/mapping/refused", "accepted"),),
+    ),
+    Planted(
+        "a refused pick goes on to the end", "not_asked_again", f"{SUBFLOW}/control_flow_connections/8",
+        (("put", f"{SUBFLOW}/control_flow_connections/9/to_node", {"$component_ref": "ctx-offeringContext-end"}),),
+    ),
+    Planted(
+        "nobody looks whether a pick was accepted", "not_asked_again", f"{SUBFLOW}/control_flow_connections/6",
+        (("put", f"{SUBFLOW}/control_flow_connections/6/to_node", {"$component_ref": "ctx-offeringContext-end"}),),
+    ),
+    Planted(
         "a step of the selection asks a model", "foreign_step", SHOW, (("put", f"{SHOW}/component_type", "LlmNode"),),
     ),
     Planted(

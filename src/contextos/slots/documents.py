@@ -24,6 +24,21 @@ def read_document(raw: bytes) -> JsonValue:
     return loads(_as_json(raw))
 
 
+def beyond(value: Any) -> Problem | None:
+    """Which limit a value is beyond that somebody else read, or built: one that holds itself is beyond all."""
+    waiting, count = [(value, 1)], 0
+    while waiting:
+        one, depth = waiting.pop()
+        count += 1
+        if depth > MAX_DEPTH + 1:
+            return Problem("", "too_deep", f"nesting is deeper than {MAX_DEPTH}", "flatten the value")
+        if count > MAX_NODES:
+            return Problem("", "too_many_nodes", f"the document holds more than {MAX_NODES} values", "send less")
+        inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        waiting += [(below, depth + 1) for below in inside]
+    return None
+
+
 def _as_json(raw: bytes) -> str:
     import yaml
 

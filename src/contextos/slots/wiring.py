@@ -18,6 +18,7 @@ from contextos.contracts.slots import AgentContextSlot
 from contextos.errors import Problem
 from contextos.slots.components import Component, Graph, Path, cinatra, graph_of, items, root_of
 from contextos.slots.consumers import bypasses, consumer_faults, inner_bypasses
+from contextos.slots.documents import beyond
 from contextos.slots.names import name_faults, overwritten
 from contextos.slots.oas import Declared, declared_slots, names_slots
 from contextos.slots.selection_flow import answer_faults, flow_faults
@@ -31,6 +32,8 @@ def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
 
     An agent that declares no slot and has no selection node is fine.
     """
+    if (refused := beyond(document)) is not None:
+        return (refused,)
     root = root_of(document)
     if root is None or not root.kind:
         detail = "the document is no component of the Open Agent Spec"

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import MAX_DEPTH
+from contextos.contracts.codec import MAX_DEPTH, MAX_NODES
 from contextos.errors import InvalidInput, MalformedJson
 from contextos.slots.documents import read_document
 from contextos.slots.oas import declared_slots, slot_of
@@ -69,6 +69,27 @@ def test_a_hostile_document_is_refused_with_the_reason(raw: bytes, code: str) ->
     with pytest.raises(MalformedJson) as refused:
         read_document(raw)
     assert refused.value.problems[0].code == code
+
+
+def test_a_value_beyond_the_limits_is_refused_wherever_it_comes_from() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    deep: object = {}
+    for _ in range(100_000):
+        deep = [deep]
+    wide = {"component_type": "Flow", "nodes": [{}] * MAX_NODES}
+    found = [lint_wiring({"component_type": "Flow", "x": one}) for one in (endless, deep)] + [lint_wiring(wide)]
+    assert [[one.code for one in each] for each in found] == [["too_deep"], ["too_deep"], ["too_many_nodes"]]
+
+
+@given(JSON)
+def test_what_the_reader_lets_in_the_lint_takes(value: object) -> None:
+    nested = json.loads("[" * (MAX_DEPTH - 4) + json.dumps(value) + "]" * (MAX_DEPTH - 4))
+    try:
+        read = read_document(json.dumps({"component_type": "Agent", "x": nested}).encode())
+    except MalformedJson:
+        return
+    assert lint_wiring(read) == ()
 
 
 def test_an_empty_document_is_read_as_nothing() -> None:

@@ -174,6 +174,15 @@ def answer_to_another_question(made: Edited) -> None:
     made.answer("ask_name", "name")
 
 
+def two_pauses_into_one_answer(made: Edited) -> None:
+    made.add("context_select_gate", "ask_name", outputs=[{"title": "name", "type": "string"}])
+    made.cut("start-to-resolve_context")
+    made.go("start", "ask_name")
+    made.go("ask_name", "resolve_context")
+    made.feed("ask_name", "name", "finalize_interactive", "userResponse")
+    made.flow["data_flow_connections"].insert(0, made.flow["data_flow_connections"].pop())
+
+
 def finalize_in_a_flow_of_its_own(made: Edited) -> None:
     """The pause is outside, and what comes in is whatever the outer flow gives."""
     inner = json.loads(json.dumps(made.flow).replace(PREFIX, "hidden-"))
@@ -286,7 +295,8 @@ FORGED: dict[str, Callable[[Edited], None]] = {
         default_of_the_input, start_input, default_of_a_start_input, start_input_and_a_pause_that_is_for_show,
         start_input_written_over_the_pause, output_of_a_tool, output_of_the_resolving_step,
         pause_that_control_goes_around, pause_that_a_branch_goes_around, answer_used_twice,
-        second_pick_of_the_same_answer, answer_to_another_question, finalize_in_a_flow_of_its_own,
+        second_pick_of_the_same_answer, answer_to_another_question, two_pauses_into_one_answer,
+        finalize_in_a_flow_of_its_own,
         swapped_by_a_duplicate_id, swapped_edge, node_written_into_an_edge, ref_with_more_beside_it, swapped_names,
         no_list_of_data_edges, tool_that_asks_for_a_confirmation,
     )

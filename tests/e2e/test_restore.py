@@ -203,7 +203,7 @@ def test_tenants_are_apart_and_the_journal_only_grows_in_a_restored_database(sho
     assert shop.database is not None
     again = shop.database
     assert lacking(again) == []
-    assert len(again.execute(TABLES)) == 8
+    assert len(again.execute(TABLES)) == 14
     for statement in ("UPDATE contextos.journal SET by = 'x'", "DELETE FROM contextos.journal"):
         with pytest.raises(asyncpg.PostgresError):
             again.execute(statement)

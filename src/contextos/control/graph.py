@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from contextos.contracts.plan import DecisionSpec
 from contextos.contracts.run import InvokeRequest
+from contextos.contracts.slots import CAPABILITY_PREFIX
 from contextos.contracts.tool import AdapterDefinition, CapabilityDefinition
 from contextos.control.artifacts import Merged
 
@@ -20,13 +21,17 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """What exists, by kind. `given` is evidence that somebody gives; `evidence` also what specs require."""
+    """What exists, by kind.
+
+    `slots` are named as policy names them; `given` is evidence that somebody gives, `evidence` also what specs require.
+    """
 
     intents: frozenset[str] | None
     specs: Mapping[str, DecisionSpec]
     specs_known: bool
     gates: frozenset[str]
     registered: frozenset[str]
+    slots: frozenset[str] | None
     adapters: frozenset[str]
     declared: Mapping[str, CapabilityDefinition] | None
     produces: frozenset[str] | None
@@ -40,6 +45,12 @@ class Edges:
     def lacks_spec(self, name: str) -> bool:
         """Whether it is certain that there is no such DecisionSpec."""
         return self.specs_known and name not in self.specs
+
+    def lacks_capability(self, name: str) -> bool:
+        """Whether it is certain that a rule on it meets nothing: it is neither registered nor a slot that is filled."""
+        if name in self.registered:
+            return False
+        return not name.startswith(CAPABILITY_PREFIX) or (self.slots is not None and name not in self.slots)
 
     def capability(self, name: str) -> CapabilityDefinition | None:
         """A capability as its adapter declares it; None where that is not known."""
@@ -69,10 +80,15 @@ def edges_of(merged: Merged, definitions: Mapping[str, AdapterDefinition] | None
             evidence for name in registered & declared.keys() for evidence in declared[name].produces
         )
     given = frozenset(path.name for path in pack.intelligence_refs.retrieval.evidence) | (produces or frozenset())
+    slots = {
+        CAPABILITY_PREFIX + step.slot.slot_id for template in merged.templates.values()
+        for step in template.context_slots
+    }  # fmt: skip
     required = {name for spec in merged.specs.values() for name in spec.required_evidence}
     return Edges(
         intents=frozenset(merged.intents) if complete or merged.intents else None, specs=merged.specs,
         specs_known=complete or bool(merged.specs), gates=frozenset(merged.gates), registered=frozenset(registered),
+        slots=frozenset(slots) if complete or merged.templates else None,
         adapters=frozenset(definitions or ()), declared=declared, produces=produces, given=given,
         evidence=given | required,
     )  # fmt: skip

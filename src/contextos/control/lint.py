@@ -19,7 +19,6 @@ from contextos.contracts.codec import pointer
 from contextos.contracts.pack import ContextPack, Permission
 from contextos.contracts.policy import ArgConstraint
 from contextos.contracts.run import BUCKETS
-from contextos.contracts.slots import CAPABILITY_PREFIX
 from contextos.contracts.tool import AdapterDefinition
 from contextos.control.artifacts import Merged, merge
 from contextos.control.graph import Edges, Path, edges_of, request_has
@@ -227,8 +226,8 @@ def _rules(pack: ContextPack, edges: Edges) -> Iterator[Problem]:
             if applies.intent is not None and edges.lacks_intent(applies.intent):
                 yield _unknown((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
             named = applies.capability
-            if named is not None and named not in edges.registered and not named.startswith(CAPABILITY_PREFIX):
-                mend = "add it to `adapter_registry`"
+            if named is not None and edges.lacks_capability(named):
+                mend = "add it to `adapter_registry`, or declare the slot in a task template"
                 yield _unknown((*at, "applies_to", "capability"), "registered capability", named, mend)
             if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
                 mend = "name a `decision_key`"

@@ -29,6 +29,11 @@ def bind(source: str, pointer: str) -> dict[str, str]:
 INTENT = pack_json()["decision_layer"]["intents"][0]
 STEP = pack_json()["decision_layer"]["task_templates"][0]["steps"][2]
 SPEC_JSON = pack_json()["decision_layer"]["decision_specs"][0]
+SLOT = {
+    "slotId": "voice", "acceptedArtifactExtensions": ["@acme/voice"], "selectionMode": "autonomous",
+    "resolutionMode": "accumulate",
+}  # fmt: skip
+DECLARED = {f"{TEMPLATE}/context_slots": [{"slot": SLOT}]}
 
 BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
     "intent names no template": (
@@ -48,6 +53,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "rule of an unregistered capability": (
         {f"{IDV}/applies_to/capability": "adp_none.act"}, f"{IDV}/applies_to/capability", "unknown_edge",
+    ),
+    "rule of a slot that no template declares": (
+        {**DECLARED, f"{IDV}/applies_to/capability": "slots.vioce"}, f"{IDV}/applies_to/capability", "unknown_edge",
     ),
     "rule bound to no spec": ({f"{IDV}/decision_binding": "support.none"}, f"{IDV}/decision_binding", "unknown_edge"),
     "rule requires unknown evidence": ({f"{IDV}/then/requires": ["proof"]}, f"{IDV}/then/requires/0", "unknown_edge"),
@@ -307,6 +315,15 @@ def test_a_pack_without_intents_and_specs_takes_them_from_catalogs() -> None:
     assert lint_merged(merge(bare, [intents, specs]), adapters()) == ()
 
 
+def test_a_rule_of_a_slot_waits_for_the_catalog_that_may_declare_it() -> None:
+    _, intents, specs = catalogs()
+    place = f"{IDV}/applies_to/capability"
+    bare = pack({"/decision_layer": {"decision_specs": []}, place: "slots.voice"})
+    assert lint_pack(bare, adapters()) == ()
+    found = {(one.pointer, one.code) for one in lint_merged(merge(bare, [intents, specs]), adapters())}
+    assert found == {(place, "unknown_edge")}
+
+
 def test_at_the_end_nothing_is_left_for_later() -> None:
     bare, intents, _ = catalogs()
     codes = {(problem.pointer, problem.code) for problem in lint_merged(merge(bare, [intents]), adapters())}
@@ -319,6 +336,7 @@ def test_at_the_end_nothing_is_left_for_later() -> None:
 SOUND = {
     "a bound by a pattern": {f"{PAY}/arg_constraints/order_id": {"pattern": "ord_[0-9]+"}},
     "a step that requires a gate": {f"{TEMPLATE}/steps/2/requires": ["GATE_FINANCE_APPROVAL"]},
+    "a rule of a slot that a template declares": {**DECLARED, f"{IDV}/applies_to/capability": "slots.voice"},
     "a pack without a budget": {"/pack_meta/run_budget": ...},
     "a rule that prohibits": {f"{RULES_AT}/0/then/prohibits": ["adp_payments.issue_refund"]},
     "agreement with any place of a request": {

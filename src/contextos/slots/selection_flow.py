@@ -1,9 +1,9 @@
 """The part of the wiring lint that looks into a selection node: whether the flow behind it does all that it is for.
 
-It asks for the slot that the node was told, waits for the person where the slot is interactive, and hands out what was
-pinned and nothing else. A copy of the selection agent does; an edited copy may have lost an edge that has a default, or
-answer in the person's place. So control comes to the step that judges an answer straight from the pause that the answer
-comes from: then nothing else can have been said since.
+It asks for the slot that the node was told, waits for the person where the slot is interactive and needs none where it
+is autonomous, and hands out what was pinned and nothing else. A copy of the selection agent does; an edited copy may
+have lost an edge that has a default, or answer in the person's place. So control comes to the step that judges an
+answer straight from the pause that the answer comes from: then nothing else can have been said since.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Prob
     if interactive and not any(asks(inside.nodes[step]) for step in finals):
         detail = f"the slot is interactive and the flow behind `{selection.node.id[:64]}` takes no person's answer"
         yield Problem(pointer(inside.flow.at), "no_pause", detail, COPY)
+    if not interactive and finals and all(asks(inside.nodes[step]) for step in finals):
+        detail = f"the slot is autonomous and the flow behind `{selection.node.id[:64]}` pins only what a person picks"
+        yield Problem(pointer(inside.flow.at), "only_asks", detail, COPY)
     yield from answer_faults(inside)
     yield from _asked_again(inside, finals)
     yield from _steps(inside)

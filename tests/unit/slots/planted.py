@@ -370,6 +370,20 @@ PLANTED = (
         ),
     ),
     Planted(
+        "every step of an autonomous slot takes an answer", "only_asks", SUBFLOW,
+        (
+            ("put", f"{SLOTS}/0/selectionMode", "autonomous"), ("drop", f"{SUBFLOW}/nodes/8"),
+            ("put", f"{SUBFLOW}/control_flow_connections/2/to_node", {"$component_ref": SHOW.rpartition("/")[2]}),
+            ("cut", "ctx-offeringContext-take_autonomously-to-end"),
+            ("cut", "ctx-offeringContext-take_autonomously.contextRefs-to-end.contextRefs"),
+            ("cut", "ctx-offeringContext-resolve_context.actKey-to-take_autonomously.actKey"),
+            *(
+                ("cut", f"ctx-offeringContext-start.{title}-to-take_autonomously.{title}")
+                for title in ("parentRunId", "parentPackageName", "slotId", "projectId")
+            ),
+        ),
+    ),
+    Planted(
         "a default answers for the person", "no_pause", FINALIZE,
         (
             *(("put", f"{place}/inputs/5/default", "{}") for place in (FINALIZE, f"{FINALIZE}/tool")),

@@ -143,9 +143,25 @@ def test_a_state_that_is_resumed_twice_is_one_act(shelf: Shelf) -> None:
         one, two = [await step(agent(), shelf, first.state, said) for _ in range(2)]
         assert one == two
         assert len(await acts(shelf)) == 1
-        with pytest.raises(InvalidInput):
-            await step(agent(), shelf, first.state, pick([]))
+
+    asyncio.run(play())
+
+
+def test_another_pick_under_a_key_that_is_taken_is_told_and_asked_again_under_a_new_one(shelf: Shelf) -> None:
+    """Two conversations of one run wait for the same slot, and both were offered the act `act_1`."""
+
+    async def play() -> None:
+        first, second = [await step(agent(), shelf) for _ in range(2)]
+        assert isinstance(first, Paused)
+        assert isinstance(second, Paused)
+        offered = candidates(first.shown)
+        assert isinstance(await step(agent(), shelf, first.state, pick(offered[:1])), Finished)
+        again = await step(agent(), shelf, second.state, pick(offered[1:2]))
+        assert isinstance(again, Paused)
+        assert json.loads(again.shown[0])["code"] == "repeated_act"
         assert len(await acts(shelf)) == 1
+        assert isinstance(await step(agent(), shelf, again.state, pick(offered[1:2])), Finished)
+        assert [[ref.artifact_id for ref in act.refs] for act in await acts(shelf)] == [["mine"], ["team"]]
 
     asyncio.run(play())
 

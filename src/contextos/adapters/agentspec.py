@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from contextos.contracts.codec import JsonValue, canonical, digest, pointer
 from contextos.contracts.slots import PickRefused
-from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem, RepeatedAct
 from contextos.slots.desk import SelectionDesk, SlotCall
 from contextos.slots.documents import read_document
 from contextos.slots.select import bind
@@ -263,9 +263,14 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
     ) -> dict[str, Any]:
         _check_said(userResponse)
         call = SlotCall(parentRunId, parentPackageName, slotId, projectId)
-        done = await desk.finalize(call, actKey, userResponse)
+        try:
+            done = await desk.finalize(call, actKey, userResponse)
+        except RepeatedAct as repeated:
+            # Another conversation of this run used the key; the flow resolves again and gets a new one.
+            told = repeated.problems[0]
+            return _not_taken({"code": told.code, "detail": f"{told.detail}; pick again", "pointer": ""})
         if isinstance(done, PickRefused):
-            return {"contextRefs": [], "verdict": "refused", "reason": canonical(done.to_json()).decode()}
+            return _not_taken(done.to_json())
         return {"contextRefs": [bind(done).to_json()], "verdict": "accepted", "reason": ""}
 
     async def context_take(
@@ -277,6 +282,10 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
         return [bind(done).to_json()]
 
     return {"context_resolve": context_resolve, "context_finalize": context_finalize, "context_take": context_take}
+
+
+def _not_taken(why: dict[str, Any]) -> dict[str, Any]:
+    return {"contextRefs": [], "verdict": "refused", "reason": canonical(why).decode()}
 
 
 def _check_said(answer: str) -> None:

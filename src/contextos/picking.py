@@ -8,6 +8,7 @@ now, and not what it said when the run asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import orjson
 
@@ -15,13 +16,21 @@ from contextos.contracts.codec import parse
 from contextos.contracts.journal import Batch, Entry
 from contextos.contracts.ports import SlotSteps
 from contextos.contracts.run import InvokeRequest
-from contextos.contracts.slots import PickRefused, Selected, SlotQuestion, SlotResolution
+from contextos.contracts.slots import PickRefused, Selected, SelectionAct, SlotQuestion, SlotResolution
 from contextos.contracts.verdicts import Failure
 from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, NotFound
 from contextos.selecting import asked_now
+from contextos.slots.select import picks_as, read_answer
 from contextos.trust.chain import append
 from contextos.views import view_of
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """What was picked before and not told to the run, which goes on with it: another answer came now, and is lost."""
+
+    act: SelectionAct
 
 
 async def offered(
@@ -38,7 +47,9 @@ async def offered(
     return question, await steps.offer(question.slot, question.actor, question.project_id)
 
 
-async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: str) -> Selected | PickRefused:
+async def pick(
+    app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: str
+) -> Selected | Stands | PickRefused:
     """Record the user's pick and wake the run. What was recorded before and not told to the run stands.
 
     Raises:
@@ -47,11 +58,17 @@ async def pick(app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, b
         Conflict: somebody answered at the same moment; look at the run.
     """
     entries, question, key, steps = await _open(app, tenant_id, run_id, by)
-    before = await steps.recorded(question.slot, question.origin)
-    # Without titles: what was picked then may be out of its user's reach by now, and then the run takes none of it.
-    made = Selected(act=before, manifest=(), wrote=False) if before else await steps.answer(
-        question.slot, question.actor, question.project_id, question.origin, answer
-    )  # fmt: skip
+    told = read_answer(question.slot, answer)
+    if isinstance(told, PickRefused):
+        return told
+    made: Selected | Stands | PickRefused
+    if (before := await steps.recorded(question.slot, question.origin)) is None:
+        made = await steps.answer(question.slot, question.actor, question.project_id, question.origin, answer)
+    elif picks_as(told, before):
+        # Without titles: what was picked then may be out of its user's reach by now; then the run takes none of it.
+        made = Selected(act=before, manifest=(), wrote=False)
+    else:
+        made = Stands(before)
     if isinstance(made, PickRefused):
         return made
     now_us = app.ports.clock.now_us()

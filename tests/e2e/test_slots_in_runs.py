@@ -26,7 +26,7 @@ from contextos.contracts.slots import (
     SelectionAct,
 )
 from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound, Unavailable
-from contextos.picking import offered, pick
+from contextos.picking import Stands, offered, pick
 from contextos.preview import preview
 from contextos.store.memory_slots import MemoryArtifacts
 from contextos.trust.chain import append
@@ -646,28 +646,66 @@ def test_a_newer_revision_between_the_pick_and_its_use_changes_nothing(tmp_path:
     run(history())
 
 
+async def lost_pick(world: TestWorld, run_id: str) -> tuple[Selected, bytes]:
+    """A pick that is recorded and of which the run was not told, and the answer that made it."""
+    question, offer = await offered(world.deployment, TENANT, run_id, by=USER)
+    said = {"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": [offer.refs[0].to_json()]}
+    slots = world.deployment.ports.slots
+    assert slots is not None
+    raw = json.dumps(said).encode()
+    made = await slots(TENANT).answer(question.slot, question.actor, None, question.origin, raw)
+    assert isinstance(made, Selected)
+    return made, raw
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_pick_that_was_recorded_and_not_told_to_the_run_stands(tmp_path: Path, leaves: bool) -> None:
     async def history() -> str:
         world = await opened(tmp_path, declaring(selectionMode="interactive"))
         view = await world.invoke(request(900, "req_1"))
-        question, offer = await offered(world.deployment, TENANT, view.run_id, by=USER)
-        said = {"slotId": "voice", "resolutionMode": "accumulate", "selectedRefs": [offer.refs[0].to_json()]}
-        slots = world.deployment.ports.slots
-        assert slots is not None
-        lost = await slots(TENANT).answer(
-            question.slot, question.actor, None, question.origin, json.dumps(said).encode()
-        )
+        lost, said = await lost_pick(world, view.run_id)
         if leaves:
             directory(world, team_ids=[])
-        made = await pick_of(world, view.run_id, "of_all")
-        assert isinstance(lost, Selected)
+        made = await pick(world.deployment, TENANT, view.run_id, said, by=USER)
+        assert isinstance(made, Selected)
         assert (made.act, made.wrote, made.manifest) == (lost.act, False, ()), "no titles of what may be out of reach"
         view = await on(world, view.run_id)
         world.close()
         return view.state
 
     assert run(history()) == ("escalated" if leaves else "completed")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_answers_otherwise_than_what_stands_is_told_that_this_was_not_taken(tmp_path: Path, leaves: bool) -> None:
+    async def history() -> str:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        lost, _ = await lost_pick(world, view.run_id)
+        if leaves:
+            directory(world, team_ids=[])
+        assert await pick_of(world, view.run_id, "of_all") == Stands(lost.act)
+        view = await on(world, view.run_id)
+        assert len(await world.stores.artifacts(TENANT).selections("acme", view.run_id)) == 1
+        world.close()
+        return view.state
+
+    assert run(history()) == ("escalated" if leaves else "completed")
+
+
+def test_what_is_no_answer_is_refused_also_where_a_pick_stands(tmp_path: Path) -> None:
+    async def history() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"))
+        view = await world.invoke(request(900, "req_1"))
+        await lost_pick(world, view.run_id)
+        other = {"slotId": "other", "resolutionMode": "accumulate", "selectedRefs": []}
+        for said in (b"yes please", b"\xff", json.dumps(other).encode()):
+            refused = await pick(world.deployment, TENANT, view.run_id, said, by=USER)
+            assert isinstance(refused, PickRefused)
+            assert (await on(world, view.run_id)).state == view.state
+        world.close()
+
+    run(history())
 
 
 def test_a_run_ends_where_a_lost_drive_took_what_its_user_may_not_take_any_more(

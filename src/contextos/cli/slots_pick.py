@@ -116,14 +116,14 @@ def answer(
     said = read_file(file) if file else None
 
     async def act(session: Session) -> tuple[SlotResolution | None, Any]:
-        from contextos.contracts.slots import Selected
+        from contextos.contracts.slots import PickRefused
         from contextos.picking import offered, pick
 
         run_id = await session.run_id(run)
         if said is None:
             return (await offered(session.deployment, session.tenant_id, run_id, by=by))[1], None
         done = await pick(session.deployment, session.tenant_id, run_id, said, by=by)
-        if isinstance(done, Selected):
+        if not isinstance(done, PickRefused):
             await session.drive_on(run_id)
         return None, done
 
@@ -180,6 +180,7 @@ def _steps(session: Session, broader: bool) -> ArtifactSlots:
 
 def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     from contextos.contracts.slots import PickRefused
+    from contextos.picking import Stands
     from contextos.slots.select import bind
 
     if found is not None and done is None:
@@ -189,6 +190,10 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     if isinstance(done, PickRefused):
         line = f"refused: {done.code}: {safe(done.detail)}; nothing is recorded, ask again"
         give({"refused": done.to_json()}, [line], as_json=as_json)
+        return REFUSED
+    if isinstance(done, Stands):
+        line = f"{done.act.selection_id} stands from before and the run goes on with it; this answer was not taken"
+        give({"stands": done.act.to_json()}, [line], as_json=as_json)
         return REFUSED
     head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
     body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind(done).to_json()]}

@@ -109,6 +109,11 @@ def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any])
     return told
 
 
+def picks_as(told: UserResponse, act: SelectionAct) -> bool:
+    """Whether an answer picks what an act pinned, in whatever order."""
+    return sorted(ref.triple for ref in told.selected_refs) == sorted(ref.triple for ref in act.refs)
+
+
 def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
     offered = {ref.triple for ref in resolution.refs}
     artifacts = {ref.artifact_id for ref in resolution.refs}

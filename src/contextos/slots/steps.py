@@ -25,7 +25,14 @@ from contextos.contracts.slots import (
 )
 from contextos.errors import Problem, RepeatedAct
 from contextos.slots.resolve import is_foreign, manifest_of, resolve_installed
-from contextos.slots.select import read_answer, replay, select_autonomously, select_interactively, selection_id
+from contextos.slots.select import (
+    picks_as,
+    read_answer,
+    replay,
+    select_autonomously,
+    select_interactively,
+    selection_id,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ class ArtifactSlots:
         if isinstance(told, PickRefused):
             return told
         if (before := await self._before(slot, actor, project_id, origin)) is not None:
-            if sorted(ref.triple for ref in told.selected_refs) != sorted(ref.triple for ref in before.act.refs):
+            if not picks_as(told, before.act):
                 raise _repeated(before.act)
             return before
         resolution = await self.offer(slot, actor, project_id)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from contextos import picking
 from contextos.cli import run, workspace
 from contextos.cli.workspace import make
+from contextos.errors import Unavailable
 from tests.unit.slots.planted import EXAMPLE
 
 ICP = "@cinatra-ai/marketing-icp-artifact"
@@ -100,9 +102,12 @@ def picked_in_a_run(pack: dict[str, Any]) -> dict[str, Any]:
     return pack
 
 
-def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+Asked = tuple[Callable[..., tuple[int, str]], str, dict[str, Any]]
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Asked:
+    """A run that waits for a pick: how to call commands, its id, and the answer that picks what it offers."""
     sealed = workspace._sealed
     monkeypatch.setattr(workspace, "_sealed", lambda pack, keys: sealed(picked_in_a_run(pack), keys))
     place = make(tmp_path / "w")
@@ -133,13 +138,17 @@ def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(
     code, told = call("invoke", str(request))
     assert (code, "waits for usr_771 to pick for slot icp" in told) == (5, True)
     run_id = told.split()[0]
+    offered = json.loads(call("slots", "answer", run_id, "--by", "usr_771", "--json")[1])["offered"]
+    return call, run_id, {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": offered["refs"]}
+
+
+def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(asked: Asked) -> None:
+    call, run_id, answer = asked
     code, told = call("slots", "answer", run_id, "--by", "mallory")
     assert (code, "good" in told, "nobody else" in told) == (1, False, True)
     code, told = call("slots", "answer", run_id, "--by", "usr_771")
     assert (code, "good\\u202etxt.exe\\u200b<script>\\u001b[2J" in told) == (5, True)
     assert not set("\u202e\u200b\x1b") & set(told)
-    offered = json.loads(call("slots", "answer", run_id, "--by", "usr_771", "--json")[1])["offered"]
-    answer = {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": offered["refs"]}
     Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
     code, told = call("slots", "answer", run_id, "--by", "usr_771", "--answer", "answer.json")
     assert (code, "recorded" in told) == (0, True)
@@ -147,6 +156,25 @@ def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(
     assert "slot icp holds good\\u202etxt.exe\\u200b<script>\\u001b[2J (organization); usr_771 picked" in shown
     assert shown.isascii()
     assert call("slots", "answer", run_id, "--by", "usr_771")[0] == 1
+
+
+def test_another_answer_than_the_pick_that_stands_is_told_and_the_run_goes_on(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, run_id, answer = asked
+    words = ("slots", "answer", run_id, "--by", "usr_771", "--answer", "answer.json")
+
+    def dies(*_arguments: Any, **_named: Any) -> None:
+        raise Unavailable("store", "the process died")
+
+    Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    with monkeypatch.context() as dying:
+        dying.setattr(picking, "append", dies)
+        assert call(*words)[0] == 4
+    Path("answer.json").write_text(json.dumps(answer | {"selectedRefs": []}), encoding="utf-8")
+    code, told = call(*words)
+    assert (code, "this answer was not taken" in told) == (1, True)
+    assert "usr_771 picked" in " ".join(call("show", run_id)[1].split())
 
 
 def test_a_stronger_word_stands_and_the_weaker_is_told(cli: Cli) -> None:

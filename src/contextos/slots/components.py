@@ -40,11 +40,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What was read of a document, by place."""
+    """What was read of a document, by place, and what was `done` to it, so that many who share it cost it once."""
 
     components: dict[Path, Component] = field(default_factory=dict)
     properties: dict[tuple[Path, str], dict[str, tuple[Mapping[str, Json], Path]]] = field(default_factory=dict)
     graphs: dict[Path, Graph] = field(default_factory=dict)
+    steps: dict[tuple[Path, str], frozenset[str]] = field(default_factory=dict)
+    done: set[tuple[Path, str]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,12 @@ class Component:
     def below(self) -> Component | None:
         """The flow, tool or agent that a node runs."""
         return next((found for key in BELOW if (found := self.child(self.value.get(key), key))), None)
+
+    def once(self, what: str) -> bool:
+        """Whether this was not done to the component before, whoever names it; from now on it was."""
+        before = len(self.book.done)
+        self.book.done.add((self.at, what))
+        return len(self.book.done) > before
 
     def inside(self) -> Iterator[Component]:
         """All that a node runs: one flow, tool or agent, or several flows beside each other."""

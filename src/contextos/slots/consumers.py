@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from contextos.contracts.codec import pointer
 from contextos.errors import Problem
-from contextos.slots.components import Component, Graph, Path, Wire, graph_of
+from contextos.slots.components import Component, Graph, Wire, graph_of
 from contextos.slots.oas import names_slots
 from contextos.slots.selection_node import BINDINGS, OUTPUTS, SelectionNode
 
@@ -25,7 +25,6 @@ def consumer_faults(graph: Graph, slot_id: str, selection: SelectionNode) -> Ite
     if node.id not in graph.reached(graph.start):
         detail = f"slot `{slot_id}`: control never comes to `{node.id[:64]}`"
         yield Problem(pointer(node.at), "missing_control_edge", detail, "lead control from the start node to it")
-    looked_into: set[tuple[Path, str]] = set()
     after, around = graph.reached(node.id), graph.reached(graph.start, without=frozenset({node.id}))
     for wire in wires:
         consumer = graph.nodes.get(wire.target)
@@ -39,7 +38,7 @@ def consumer_faults(graph: Graph, slot_id: str, selection: SelectionNode) -> Ite
         if wire.output != output:
             detail = f"slot `{slot_id}`: `{BINDINGS}` of `{consumer.id[:64]}` gets `{wire.output[:64]}`"
             yield Problem(pointer(wire.at), "wrong_output_edge", detail, f"lead `{output}` to it")
-        yield from _taken(slot_id, wire, consumer, looked_into)
+        yield from _taken(slot_id, wire, consumer)
     yield from _children(graph, slot_id, wires)
 
 
@@ -108,9 +107,7 @@ def _reachable(
     return Problem(pointer(at), "reachable_around", detail, "lead every way to it through the selection node")
 
 
-def _taken(
-    slot_id: str, wire: Wire, consumer: Component, looked_into: set[tuple[Path, str]]
-) -> Iterator[Problem]:
+def _taken(slot_id: str, wire: Wire, consumer: Component) -> Iterator[Problem]:
     """The input is declared as what arrives, and a consumer that is a flow hands it on, down to who uses it."""
     schema, at = consumer.properties("inputs").get(BINDINGS, ({}, wire.at))
     if schema.get("type", "array") != "array":
@@ -120,9 +117,8 @@ def _taken(
     while waiting:
         node, title = waiting.pop()
         inner = node.below() if node.kind == "FlowNode" else None
-        if inner is None or (inner.at, title) in looked_into:
+        if inner is None or not inner.once(f"takes {title}"):
             continue
-        looked_into.add((inner.at, title))
         inside = graph_of(inner)
         used = [one for one in inside.out_of(inside.start) if one.output == title]
         if not used:

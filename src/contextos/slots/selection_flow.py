@@ -30,8 +30,10 @@ _MARKS: Final = re.compile(r"\{[{%#]|[}%#]\}")
 
 
 def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Problem]:
-    """What the flow behind a selection node fails to do."""
+    """What the flow behind a selection node fails to do; told of the first of several nodes that run it alike."""
     inside = selection.inside
+    if not inside.flow.once(f"selects {interactive} {selection.output}"):
+        return
     finals = acts(inside, "finalize")
     yield from _handed_out(selection, finals)
     yield from _told(inside, acts(inside, "resolve"), finals)

@@ -49,16 +49,13 @@ class SelectionNode:
 
 
 def selection_nodes(graph: Graph) -> Iterator[SelectionNode]:
-    """Every selection node of a flow, in the order of its nodes. A flow that many of them run is judged once."""
-    resolves: dict[Path, bool] = {}
+    """Every selection node of a flow, in the order of its nodes."""
     for node in graph.nodes.values():
         inner = node.below() if node.kind == "FlowNode" else None
         if inner is None:
             continue
         inside = graph_of(inner)
-        if inner.at not in resolves:
-            resolves[inner.at] = bool(acts(inside, "resolve"))
-        if resolves[inner.at]:
+        if acts(inside, "resolve"):
             value, at = constant(graph, node.id, "slotId")
             yield SelectionNode(node, inside, value, at or node.at)
 
@@ -78,7 +75,10 @@ def constant(graph: Graph, node: str, title: str) -> tuple[str | None, Path]:
 
 def acts(inside: Graph, act: str) -> frozenset[str]:
     """The steps of a flow that do `act` themselves."""
-    return frozenset(name for name, node in inside.nodes.items() if _act(node) == act)
+    known, at = inside.flow.book.steps, (inside.flow.at, act)
+    if at not in known:
+        known[at] = frozenset(name for name, node in inside.nodes.items() if _act(node) == act)
+    return known[at]
 
 
 def asks(node: Component) -> bool:

@@ -44,12 +44,11 @@ def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
 
 def _children(root: Component) -> Iterator[Component]:
     """The child agents that are written out in the document and declare slots: each is wired within itself."""
-    seen = {root.at}
     waiting = [root]
     while waiting:
-        for inner in chain.from_iterable(node.inside() for node in graph_of(waiting.pop()).nodes.values()):
-            if inner.at not in seen:
-                seen.add(inner.at)
+        nodes = [node for node in graph_of(waiting.pop()).nodes.values() if node.once("looked for children in")]
+        for inner in chain.from_iterable(node.inside() for node in nodes):
+            if inner.at != root.at and inner.once("found"):
                 waiting.append(inner)
                 if declared_slots(inner.value) != Declared():
                     yield inner
@@ -86,9 +85,10 @@ def _flow(graph: Graph, declared: Declared) -> Iterator[Problem]:
         # Without slots an agent may well take bindings: it is the child that a consumer runs.
         yield from bypasses(graph, selections)
     yield from answer_faults(graph)
-    for inner in _own_flows(graph, selections):
-        yield from answer_faults(inner)
-        yield from map(_serves_nothing, selection_nodes(inner))
+    for inner in _own_flows(graph, selections, "with slots" if declared.names else "without slots"):
+        if inner.flow.once("judged"):
+            yield from answer_faults(inner)
+            yield from map(_serves_nothing, selection_nodes(inner))
         if declared.names:
             yield from inner_bypasses(inner)
 
@@ -100,17 +100,21 @@ def _serves_nothing(selection: SelectionNode) -> Problem:
     )
 
 
-def _own_flows(graph: Graph, selections: Sequence[SelectionNode]) -> Iterator[Graph]:
-    """The flows inside a flow, but for what selects, and for child agents that have slots of their own."""
-    seen = {graph.flow.at, *(one.inside.flow.at for one in selections)}
+def _own_flows(graph: Graph, selections: Sequence[SelectionNode], how: str) -> Iterator[Graph]:
+    """The flows inside a flow, but for what selects, and for child agents that have slots of their own.
+
+    Without those that another agent was judged by in the same way: what several share is looked into once.
+    """
+    passed = {graph.flow.at, *(one.inside.flow.at for one in selections)}
     waiting = [graph]
     while waiting:
-        for inner in chain.from_iterable(node.inside() for node in waiting.pop().nodes.values()):
-            if inner.at in seen or not items(inner.value.get("nodes")) or names_slots(inner.value):
+        nodes = [node for node in waiting.pop().nodes.values() if node.once(how)]
+        for inner in chain.from_iterable(node.inside() for node in nodes):
+            if inner.at in passed or not items(inner.value.get("nodes")) or names_slots(inner.value):
                 continue
-            seen.add(inner.at)
-            waiting.append(graph_of(inner))
-            yield waiting[-1]
+            if inner.once(how):
+                waiting.append(graph_of(inner))
+                yield waiting[-1]
 
 
 def _assigned(declared: Declared, selections: Sequence[SelectionNode]) -> Mapping[str, tuple[SelectionNode, ...]]:

@@ -62,7 +62,8 @@ def _documents(path: Path) -> list[Path]:
     """The document itself, or every one below a directory, in the order of their paths."""
     if not path.is_dir():
         return [path]
-    named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS)
+    # A link that leads nowhere is told; a pipe would be waited for.
+    named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS and (one.is_file() or not one.exists()))
     found = sorted(one for one in named if not SKIPPED & set(one.relative_to(path).parts))
     if len(found) > MAX_AGENTS:
         detail = f"there are more than {MAX_AGENTS} agents below `{path}`"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import run
+from contextos.cli import run, slots_lint
 from tests.unit.slots.planted import EXAMPLE
 
 VOICE = Path(__file__).resolve().parents[1] / "slots" / "good" / "voice_writer"
@@ -36,6 +36,22 @@ def test_every_agent_below_a_directory_is_judged(repository: Path, capsys: pytes
     assert run(["slots", "lint", str(repository)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition("/")[2] for line in lines] == ["oas.json: fine", "oas.yaml: fine"]
+
+
+def test_a_pipe_that_is_named_like_an_agent_keeps_nobody_waiting(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(repository / "oas.json")
+    (repository / "oas.yaml").mkdir()
+    (repository / "oas.yml").symlink_to("nowhere")
+    read = slots_lint.read_file
+
+    def no_pipe(path: Path) -> bytes:
+        assert not path.is_fifo(), "reading it waits for a writer"
+        return read(path)
+
+    monkeypatch.setattr(slots_lint, "read_file", no_pipe)
+    assert found([repository], capsys) == [("oas.yml", "unreadable")]
 
 
 def test_a_fault_names_the_file_that_it_is_in(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

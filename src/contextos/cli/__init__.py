@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Annotated, Any, Final
 
 import typer
@@ -33,7 +34,7 @@ from contextos.cli import (
     working,
 )  # fmt: skip
 from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
-from contextos.errors import ContextOSError
+from contextos.errors import ContextOSError, InvalidInput, Problem
 
 __all__ = ["COMMANDS", "command_line", "main", "run"]
 
@@ -139,8 +140,31 @@ def command_line() -> typer.Typer:
     for name, (command, example) in COMMANDS.items():
         first, _, second = name.partition(" ")
         group, verb = (nested[first], second) if second else (made, name)
-        group.command(verb, epilog=f"\b\nExample:\n  {example}")(command)
+        group.command(verb, epilog=f"\b\nExample:\n  {example}")(_with_text(command))
     return made
+
+
+def _with_text(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, which gets no text that is not UTF-8. A path may be any bytes."""
+
+    @wraps(command)
+    def checked(**given: Any) -> int:
+        for value in given.values():
+            for one in value if isinstance(value, list) else (value,):
+                if isinstance(one, str) and not _is_utf8(one):
+                    raise InvalidInput(Problem("", "not_utf8", f"`{one[:64]}` is not UTF-8", "write it in UTF-8"))
+        return command(**given)
+
+    return checked
+
+
+def _is_utf8(text: str) -> bool:
+    """Python hands over the bytes of an argument that are not UTF-8 as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _group(help_text: str, epilog: str) -> typer.Typer:

@@ -44,6 +44,41 @@ WRONG = [
 ]
 
 
+NOT_UTF8 = os.fsdecode(b"x\xff")
+"""How Python gives such an argument to a program."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", NOT_UTF8], ["replay", NOT_UTF8], ["runs", "--tenant", NOT_UTF8], ["verify", "--tenant", NOT_UTF8],
+        ["export", "req_small", NOT_UTF8, "--out", "x"], ["memory", "review", NOT_UTF8, "--promote", "--by", "x"],
+        ["slots", "tombstone", NOT_UTF8, "--org", "org_acme"], ["slots", "archive", "icp", "@a/b", "--org", NOT_UTF8],
+        ["slots", "selections", NOT_UTF8, "--org", "org_acme"], ["slots", "register-extension", "@a/b", "--satisfies",
+        NOT_UTF8], ["cancel", "req_small", "--by", NOT_UTF8, "--reason", "x"],
+    ],
+    ids=lambda given: " ".join(given).replace(NOT_UTF8, "NOT_UTF8"),
+)  # fmt: skip
+def test_an_argument_that_is_no_text_is_one_typed_error_with_exit_code_2(shop, arguments: list[str]) -> None:
+    as_json = shop.say(*arguments, "--json")
+    assert (as_json.code, as_json.json["error"]["problems"][0]["code"]) == (2, "not_utf8")
+    said = shop.say(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert "`x\\udcff` is not UTF-8" in said.err
+
+
+def test_a_wrong_option_that_is_no_text_is_a_wrong_option(shop) -> None:
+    for arguments in ([NOT_UTF8], ["show", f"--{NOT_UTF8}"], ["runs", "--limit", NOT_UTF8]):
+        assert shop.say(*arguments, "--json").json["error"]["code"] == "usage"
+        assert "\udcff" not in shop.say(*arguments).err
+
+
+def test_a_path_may_be_any_bytes(shop) -> None:
+    place = Path(os.fsdecode(b"caf\xe9.json"))
+    said = shop.say("lint", str(place), "--json")
+    assert (said.code, "cannot be read" in said.out) == (2, True)
+
+
 @pytest.mark.parametrize(("arguments", "code"), WRONG, ids=[" ".join(map(repr, one)) for one, _ in WRONG])
 def test_wrong_input_is_one_typed_error_with_exit_code_2(shop, arguments: list[str], code: str | None) -> None:
     as_json = shop.say(*arguments, "--json")

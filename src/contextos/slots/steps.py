@@ -125,7 +125,10 @@ class ArtifactSlots:
     async def _before(
         self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
-        """The act as it is recorded. Raises `RepeatedAct` where its key is used for something else."""
+        """The act as it is recorded, with its titles, also to who could not take it any more.
+
+        Raises `RepeatedAct` where its key is used for something else.
+        """
         found = None if is_foreign(actor, project_id) else await self._of_key(slot, origin)
         if found is None:
             return None

@@ -15,7 +15,9 @@ from contextos.errors import ChainBroken, Unavailable
 
 MAX_READS: Final = 8
 BY_PEOPLE: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
-"""What somebody outside the loop appends; each is vouched for by a person's key or can only stop things."""
+"""What somebody outside the loop appends. A person's key vouches for an answer to an approval and for a settlement; a
+wish to cancel can only stop things; that a slot was answered only wakes the run, which reads the pick from the audit.
+"""
 
 
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:

@@ -121,6 +121,31 @@ def test_the_same_answer_again_is_the_same_act_whatever_became_of_what_it_picked
     run(play())
 
 
+def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_to_the_project(two: Shelf) -> None:
+    """As `docs/agents.md` says."""
+
+    async def play() -> None:
+        await complete(two, "sold", visibility="team:sales")
+        offered = (await desk(two).offer(call())).payload()["candidates"]
+        refs = [one for one in offered if one["artifactId"] == "sold"]
+        first = await desk(two).finalize(call(), "act_1", answer(refs))
+        left = desk(two, who={"team_ids": ()})
+        assert "sold" not in [one["artifactId"] for one in (await left.offer(call())).payload()["candidates"]]
+        again = await left.finalize(call(), "act_1", answer(refs))
+        assert isinstance(first, Selected)
+        assert isinstance(again, Selected)
+        assert (again.act, [line.title for line in again.manifest]) == (first.act, ["title of sold"])
+        launch = call(project_id="launch")
+        await complete(two, "plan", visibility="project:launch")
+        refs = (await desk(two).offer(launch)).payload()["candidates"]
+        assert isinstance(await desk(two).finalize(launch, "act_2", answer(refs)), Selected)
+        refused = await desk(two, who={"project_ids": ()}).finalize(launch, "act_2", answer(refs))
+        assert isinstance(refused, PickRefused)
+        assert refused.code == "foreign_ref"
+
+    run(play())
+
+
 def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_trace(two: Shelf) -> None:
     async def play() -> None:
         refs = (await desk(two).offer(call())).payload()["candidates"]

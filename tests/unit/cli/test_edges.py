@@ -246,6 +246,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "slots selections",
         "slots archive",
         "slots tombstone",
+        "slots agent",
         "slots lint",
         "slots serve",
         "simulate",

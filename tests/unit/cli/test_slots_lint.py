@@ -14,6 +14,8 @@ from tests.unit.slots.planted import EXAMPLE
 
 VOICE = Path(__file__).resolve().parents[1] / "slots" / "good" / "voice_writer"
 
+SELECTION = Path(__file__).resolve().parents[3] / "src" / "contextos" / "slots" / "selection_agent.json"
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
@@ -73,6 +75,18 @@ def test_a_package_further_up_is_somebody_elses(tmp_path: Path, capsys: pytest.C
     shutil.copy(EXAMPLE / "package.json", tmp_path)
     shutil.copy(EXAMPLE / "cinatra" / "oas.json", tmp_path / "deep" / "oas.json")
     assert found([tmp_path], capsys) == [("oas.json", "no_package")]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_the_selection_agent_is_printed_as_it_is_published(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["slots", "agent", *more]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == json.loads(SELECTION.read_text("utf-8"))
+    Path("agent.json").write_text(printed, encoding="utf-8")
+    assert found([Path("agent.json")], capsys) == []
 
 
 def test_what_is_no_agent_or_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""What a slot costs: resolving 50 candidates among many artifacts, and what coherence adds to recording a pick.
+"""What a slot costs: resolving 50 candidates among many artifacts, and where there are more than a slot may hold, and
+what coherence adds to recording a pick.
 
 `python -m benchmarks.slots` on SQLite and on a real PostgreSQL server of its own. The plain insert writes the same rows
 into tables without keys to others and without triggers, by the same writer or connection, one commit each.
@@ -39,20 +40,20 @@ SLOT = AgentContextSlot(
 )
 INSTALLED = [ExtensionManifest(extension=ICP), ExtensionManifest(extension=B2B, satisfies=(ICP,))]
 
-# The first 50 are Ann's, her team's, her organisation's and the workspace's; the others are everybody else's.
-_LEVEL = f"CASE WHEN i < {VISIBLE} AND i % 4 = 0 OR i >= {VISIBLE} AND i % 3 = 0 THEN 'user' ELSE 'team' END"
-_OWNER = f"CASE WHEN i >= {VISIBLE} THEN 'u' || (i % 5000) WHEN i % 4 = 0 THEN 'ann' ELSE 't1' END"
+# The first :visible are Ann's, her team's, her organisation's and the workspace's; the others are everybody else's.
+_LEVEL = "CASE WHEN i < :visible AND i % 4 = 0 OR i >= :visible AND i % 3 = 0 THEN 'user' ELSE 'team' END"
+_OWNER = "CASE WHEN i >= :visible THEN 'u' || (i % 5000) WHEN i % 4 = 0 THEN 'ann' ELSE 't1' END"
 _VISIBILITY = (
-    f"CASE WHEN i < {VISIBLE} THEN CASE i % 4 WHEN 0 THEN 'owner' WHEN 1 THEN 'team:t1' WHEN 2 THEN 'org'"
+    "CASE WHEN i < :visible THEN CASE i % 4 WHEN 0 THEN 'owner' WHEN 1 THEN 'team:t1' WHEN 2 THEN 'org'"
     " ELSE 'workspace' END ELSE CASE i % 3 WHEN 0 THEN 'owner' WHEN 1 THEN 'team:x' || (i % 500)"
     " ELSE 'project:p' || (i % 500) END END"
 )
 _SCOPE = (
-    f"CASE WHEN i < {VISIBLE} THEN CASE i % 4 WHEN 0 THEN 'user' WHEN 1 THEN 'team' WHEN 2 THEN 'organization'"
+    "CASE WHEN i < :visible THEN CASE i % 4 WHEN 0 THEN 'user' WHEN 1 THEN 'team' WHEN 2 THEN 'organization'"
     " ELSE 'workspace' END ELSE CASE i % 3 WHEN 0 THEN 'user' WHEN 1 THEN 'team' ELSE 'project' END END"
 )
 _OWN = f"CASE WHEN {_LEVEL} = 'user' THEN {_OWNER} ELSE '' END"
-_EXTENSION = f"CASE WHEN i < {VISIBLE} OR i % 4 = 0 THEN '{ICP}' WHEN i % 4 = 1 THEN '{B2B}' ELSE '@acme/other' END"
+_EXTENSION = f"CASE WHEN i < :visible OR i % 4 = 0 THEN '{ICP}' WHEN i % 4 = 1 THEN '{B2B}' ELSE '@acme/other' END"
 FILLS = (
     ("INSERT INTO {0}extensions SELECT 'acme', e, '[]' FROM (SELECT '@acme/icp' AS e UNION SELECT '@acme/b2b'"
     " UNION SELECT '@acme/other') AS x"),
@@ -67,12 +68,17 @@ FILLS = (
 Act = Callable[[], Awaitable[Any]]
 
 
+def fills(visible: int, *of_store: str) -> list[str]:
+    """The statements that fill a store; `of_store` are its schema, its numbers and how it writes one in hexadecimal."""
+    return [statement.replace(":visible", str(visible)).format(*of_store) for statement in FILLS]
+
+
 @dataclass
 class Bench:
     """One store: how it is filled, opened, and how rows are put into its plain tables."""
 
     name: str
-    fill: Callable[[int], Any]
+    fill: Callable[[int, int], Any]
     open: Callable[[Any], Any]
     plain: Callable[[Any, Any, SelectionAct], Awaitable[None]]
     close: Callable[[Any], Awaitable[None]]
@@ -108,6 +114,21 @@ async def measured(bench: Bench, place: Any, rounds: int) -> tuple[list[float], 
     return resolved, ours[10:], theirs[10:]
 
 
+async def crowded(bench: Bench, place: Any, rounds: int) -> list[float]:
+    """Milliseconds of a resolution for somebody who may see all that there is."""
+    stores = bench.open(place)
+    shelf = stores.artifacts(TENANT)
+
+    async def resolve() -> Any:
+        return await resolve_context_slot(ANN, SLOT, None, INSTALLED, artifacts=shelf)
+
+    await timed(resolve, 3)
+    assert (await resolve()).more, "there are more than a slot may hold"
+    taken = await timed(resolve, rounds)
+    await bench.close(stores)
+    return taken
+
+
 def act_of(refs: Any, number: int) -> SelectionAct:
     origin = SelectionOrigin(
         org_id="acme", parent_run_id="run_1", parent_package_name="@acme/a", principal_id="ann", act_key=str(number)
@@ -130,15 +151,15 @@ def plain_rows(act: SelectionAct) -> tuple[tuple[Any, ...], list[tuple[Any, ...]
 
 
 def sqlite_bench(folder: Path) -> Bench:
-    def fill(count: int) -> Path:
-        path = folder / f"slots_{count}.db"
+    def fill(count: int, visible: int) -> Path:
+        path = folder / f"slots_{count}_{visible}.db"
         SqliteStores(path).close()
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN")
             counted = f"SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {count - 1}"
             numbers = f"(WITH RECURSIVE n (i) AS ({counted}) SELECT i FROM n)"
-            for statement in FILLS:
-                connection.execute(statement.format("", numbers, "printf('%016x', i)"))
+            for statement in fills(visible, "", numbers, "printf('%016x', i)"):
+                connection.execute(statement)
             for table in ("context_selection_acts", "run_context_selections"):
                 key = "selection_id" if table.startswith("context") else "selection_id, position"
                 columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -165,17 +186,17 @@ def sqlite_bench(folder: Path) -> Bench:
 
 
 def postgres_bench(server: Any) -> Bench:
-    def fill(count: int) -> Database:
+    def fill(count: int, visible: int) -> Database:
         database: Database = server.database()
-        asyncio.run(filled(database.owner, count))
+        asyncio.run(filled(database.owner, count, visible))
         return database
 
-    async def filled(url: str, count: int) -> None:
+    async def filled(url: str, count: int, visible: int) -> None:
         connection = await asyncpg.connect(url)
         await connection.execute("SET session_replication_role = replica")
-        for statement in FILLS:
-            numbers = f"generate_series(0, {count - 1}) AS n (i)"
-            await connection.execute(statement.format("contextos.", numbers, "lpad(to_hex(i), 16, '0')"))
+        numbers = f"generate_series(0, {count - 1}) AS n (i)"
+        for statement in fills(visible, "contextos.", numbers, "lpad(to_hex(i), 16, '0')"):
+            await connection.execute(statement)
         for table, key in (("context_selection_acts", ""), ("run_context_selections", ", position")):
             await connection.execute(f"CREATE TABLE contextos.plain_{table} AS SELECT * FROM contextos.{table}")
             await connection.execute(
@@ -205,11 +226,15 @@ def postgres_bench(server: Any) -> Bench:
 
 
 def compare(bench: Bench, large: int, rounds: int) -> None:
-    found = {count: asyncio.run(measured(bench, bench.fill(count), rounds)) for count in (SMALL, large)}
+    found = {count: asyncio.run(measured(bench, bench.fill(count, VISIBLE), rounds)) for count in (SMALL, large)}
     small, big = found[SMALL], found[large]
     label = f"{bench.name}: resolve {VISIBLE} of {large:,}"
     judge(f"{label}, p50", median(big[0]), 5.0, " ms", best=min(big[0]))
     judge(f"{label}, over {SMALL:,}", median(big[0]) / median(small[0]), 2.0, best=min(big[0]) / min(small[0]))
+    crowd = large * 3 // 10
+    few, many = (asyncio.run(crowded(bench, bench.fill(count, count), rounds // 5)) for count in (SMALL, crowd))
+    label = f"{bench.name}: resolve {crowd:,} visible, over {SMALL:,} visible"
+    judge(label, median(many) / median(few), 2.0, best=min(many) / min(few))
     value, best = ratio(big[1], big[2])
     judge(f"{bench.name}: record {PICKED} refs over plain rows", value, 2.0, best=best, against=big[2])
 

@@ -82,10 +82,12 @@ _ARCHIVE: Final = (
 # A plan made without the values does not know how few there are behind them, and is some times slower.
 _FOR_THESE_VALUES: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
 _FOUND: Final = f"""
-  SELECT a.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
+  SELECT s.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
   FROM contextos.semantic_assertions AS s
-  JOIN contextos.artifacts AS a ON a.tenant = $1 AND a.org_id = $2 AND a.artifact_id = s.artifact_id
-    AND a.type = $3 AND a.deleted_at_us IS NULL AND {rows.COPIED}
+  CROSS JOIN LATERAL (
+    SELECT title, owner_id FROM contextos.artifacts AS a WHERE a.tenant = $1 AND a.org_id = $2
+      AND a.artifact_id = s.artifact_id AND a.type = $3 AND a.deleted_at_us IS NULL AND {rows.COPIED} LIMIT 1
+  ) AS a
   CROSS JOIN LATERAL (
     SELECT revision_id FROM contextos.representations
     WHERE tenant = $1 AND org_id = $2 AND artifact_id = s.artifact_id ORDER BY revision DESC LIMIT 1
@@ -94,8 +96,9 @@ _FOUND: Final = f"""
     AND s.source_scope = seen.source_scope AND s.{{by}}
   ORDER BY s.artifact_id LIMIT $9
 """  # noqa: S608
-# The guide's query: what is visible, its assertions, its latest revision. No way to see an artifact is read further
-# than a slot may hold.
+# The guide's query: what is visible, its assertions, its latest revision. Artifact and revision are looked up for one
+# assertion at a time, by a part with a LIMIT, which no plan joins whole: so no way to see an artifact is read further
+# than a slot may hold, however few rows the planner expects.
 _CANDIDATES: Final = f"""
 WITH accepted AS (SELECT * FROM unnest($4::text[]) AS each (extension)), visible_objects AS (
   SELECT found.* FROM accepted CROSS JOIN unnest($5::text[], $6::text[]) AS seen (visibility, source_scope)

@@ -20,13 +20,15 @@ ABOVE: Final = (
 )
 # Compared without spaces, parentheses and casts, which a version of PostgreSQL may write otherwise.
 MINE: Final = "tenant=NULLIFcurrent_setting'contextos.tenant',true,''"
-UNGUARDED: Final = """
+TABLES: Final = (
+    "artifacts", "context_selection_acts", "documents", "edges", "extensions", "graph_commits", "heads", "journal",
+    "nodes", "representations", "run_context_selections", "runs", "semantic_assertions",
+)  # fmt: skip
+"""What holds tenants' rows and must be there. What is there beside it is looked at too."""
+UNGUARDED: Final = f"""
 WITH held AS (
-  SELECT name, relation.oid AS id, relation.relowner AS owner,
-    relation.relrowsecurity AND relation.relforcerowsecurity AS forced
-  FROM unnest(ARRAY['journal', 'heads', 'documents', 'runs', 'graph_commits', 'nodes', 'edges']) AS name
-  JOIN pg_class AS relation ON relation.relname = name
-  JOIN pg_namespace AS space ON space.oid = relation.relnamespace AND space.nspname = 'contextos'
+  SELECT oid AS id, relname::text AS name, relrowsecurity AND relforcerowsecurity AS forced, relowner AS owner
+  FROM pg_class WHERE relnamespace = 'contextos'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'schema_version'
 ), swept AS (
   SELECT owner FROM held WHERE name = 'runs'
 ), policy AS (
@@ -41,7 +43,9 @@ WITH held AS (
         AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
 )
 SELECT string_agg(what, ', ' ORDER BY what) FROM (
-  SELECT format('row-level security of `%s`', name) FROM held WHERE NOT forced
+  SELECT format('table `%s`', name) FROM (
+    SELECT unnest(ARRAY{list(TABLES)}) EXCEPT SELECT name FROM held) AS gone (name)
+  UNION ALL SELECT format('row-level security of `%s`', name) FROM held WHERE NOT forced
   UNION ALL SELECT format('policy `%s` of `%s`', policy, name) FROM (
     (SELECT name, 'tenant' AS policy FROM held UNION SELECT 'runs', 'sweep' UNION SELECT name, policy FROM policy)
     EXCEPT SELECT name, policy FROM sound) AS unsound
@@ -59,4 +63,4 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
     CROSS JOIN unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) AS surplus
     WHERE has_table_privilege(id, surplus)
 ) AS changed (what)
-"""
+"""  # noqa: S608

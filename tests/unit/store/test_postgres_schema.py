@@ -14,6 +14,7 @@ from contextos.cli import run
 from contextos.errors import ContextOSError, InvalidSettings, Unavailable
 from contextos.store import postgres_schema
 from contextos.store.postgres import PostgresStores
+from contextos.store.postgres_isolation import TABLES
 from contextos.store.postgres_refusals import shown
 from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate
 from tests.postgres import LOGIN, PASSWORD, Database, Server, awaited
@@ -162,6 +163,51 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     assert isinstance(refused, InvalidSettings)
     said, mend = " and its journal whole is not as `contextos migrate` made it: ", "; let its owner put that back"
     assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_is_without_what_keeps_its_tenants_apart(database: Database, table: str) -> None:
+    place = f"contextos.{table}"
+    for done, undone, named in (
+        ("DISABLE ROW LEVEL SECURITY", "ENABLE ROW LEVEL SECURITY", f"row-level security of `{table}`"),
+        ("NO FORCE ROW LEVEL SECURITY", "FORCE ROW LEVEL SECURITY", f"row-level security of `{table}`"),
+    ):
+        database.execute(f"ALTER TABLE {place} {done}")
+        assert named in str(refusal(database.app))
+        database.execute(f"ALTER TABLE {place} {undone}")
+    assert awaited(check_schema(database.app))
+    database.execute(f"DROP POLICY tenant ON {place}")
+    assert f"policy `tenant` of `{table}`" in str(refusal(database.app))
+    database.execute(f"ALTER TABLE {place} RENAME TO before")
+    database.execute(f"CREATE VIEW {place} AS SELECT * FROM contextos.before")
+    database.execute(f"GRANT ALL ON {place} TO contextos_app")
+    assert f", table `{table}`; let its owner put that back" in str(refusal(database.app))
+
+
+def test_a_table_that_somebody_puts_beside_ours_is_looked_at_too(database: Database) -> None:
+    database.execute("CREATE TABLE contextos.more (tenant text)")
+    assert "policy `tenant` of `more`, row-level security of `more`" in str(refusal(database.app))
+
+
+RIGHTS = {
+    "extensions": ("SELECT", "INSERT", "UPDATE (satisfies)"),
+    "artifacts": ("SELECT", "INSERT", "UPDATE (deleted_at_us)"),
+    "representations": ("SELECT", "INSERT"),
+    "semantic_assertions": ("SELECT", "INSERT", "UPDATE (eligibility)", "UPDATE (archived_at_us)"),
+    "context_selection_acts": ("SELECT", "INSERT"),
+    "run_context_selections": ("SELECT", "INSERT"),
+}
+
+
+def test_each_right_that_a_slot_needs_is_asked_for_at_the_start(database: Database) -> None:
+    for table, rights in RIGHTS.items():
+        for right in rights:
+            database.execute(f"REVOKE {right} ON contextos.{table} FROM contextos_app")
+            needed, _, column = right.rstrip(")").partition(" (")
+            named = f"UPDATE of `{column}` on `{table}`" if column else f"{needed} on `{table}`"
+            assert f"its role lacks a right: {named}; " in str(refusal(database.app))
+            database.execute(f"GRANT {right} ON contextos.{table} TO contextos_app")
+    assert awaited(check_schema(database.app))
 
 
 def test_a_function_that_takes_other_arguments_is_none_of_those_that_a_run_needs(database: Database) -> None:

@@ -119,7 +119,8 @@ _PICKS: Final = (
     "unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY"
     " AS p (artifact_id, revision_id, assertion_id, extension, source_scope, owner_id, position)"
 )
-# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone.
+# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
+# the trigger would refuse the first without one.
 _INSERT: Final = f"""
 WITH head AS ({_HEAD} RETURNING *), landed AS (
   INSERT INTO contextos.run_context_selections

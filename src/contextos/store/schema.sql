@@ -334,6 +334,25 @@ WHEN EXISTS (SELECT 1 FROM run_context_selections WHERE tenant = NEW.tenant AND 
              AND selection_id = NEW.selection_id AND position = NEW.position)
 BEGIN SELECT RAISE(ABORT, 'a ref is recorded once in an act'); END;
 
+-- Whoever writes, and whether foreign keys are on or off: what is not coherent now does not land.
+CREATE TRIGGER IF NOT EXISTS selections_coherent BEFORE INSERT ON run_context_selections
+WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts
+                 WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND selection_id = NEW.selection_id)
+  OR NOT EXISTS (SELECT 1 FROM artifacts
+                 WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id
+                   AND type = 'artifact' AND deleted_at_us IS NULL AND owner_id = NEW.owner_id
+                   AND NEW.source_scope = CASE WHEN visibility LIKE 'project:%' THEN 'project'
+                     WHEN visibility LIKE 'team:%' THEN 'team' WHEN visibility = 'org' THEN 'organization'
+                     WHEN visibility = 'workspace' THEN 'workspace' ELSE owner_level END)
+  OR NOT EXISTS (SELECT 1 FROM representations
+                 WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id
+                   AND revision_id = NEW.representation_revision_id)
+  OR NOT EXISTS (SELECT 1 FROM semantic_assertions
+                 WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id
+                   AND extension = NEW.extension AND assertion_id = NEW.semantic_assertion_id
+                   AND eligibility = 'eligible')
+BEGIN SELECT RAISE(ABORT, 'a ref that is not coherent is not recorded'); END;
+
 PRAGMA application_id = 1668577336;
 PRAGMA user_version = 2;
 COMMIT;

@@ -100,7 +100,8 @@ _PICKS: Final = (
     "SELECT key AS position, value ->> 0 AS artifact_id, value ->> 1 AS revision_id, value ->> 2 AS assertion_id,"
     " value ->> 3 AS extension, value ->> 4 AS source_scope, value ->> 5 AS owner_id FROM json_each(?3)"
 )
-# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone.
+# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
+# the trigger would refuse the first without one.
 _INSERT: Final = f"""
 INSERT INTO run_context_selections
 SELECT ?1, ?2, h.selection_id, p.position, h.parent_run_id, h.parent_package_name, h.slot_id,

@@ -143,6 +143,11 @@ WRONG = {
     "another tenant": ("tenant = 'rival'",),
     "an act that never was": ("selection_id = 'sel_0000000000000000'",),
     "a scope that there is not": ("source_scope = 'planet'",),
+    "a scope that is not the artifact's": ("source_scope = 'team'",),
+    "an owner who is not the artifact's": ("owner_id = 'bob'",),
+    "an artifact that never was": ("artifact_id = 'never'",),
+    "a revision that never was": ("representation_revision_id = 'rev_0000000000000000'",),
+    "an assertion that never was": ("semantic_assertion_id = 'asr_0000000000000000'",),
 }
 _ROW = (
     "tenant, org_id, selection_id, position + 7 AS position, parent_run_id, parent_package_name, slot_id, artifact_id,"
@@ -161,10 +166,51 @@ def forged(table: str, change: str) -> str:
 @pytest.mark.requirement("SLOT-COHERENT")
 @pytest.mark.parametrize("change", [change for (change,) in WRONG.values()], ids=WRONG)
 def test_not_even_a_bare_insert_lands_a_mixed_triple(file: sqlite3.Connection, served: Database, change: str) -> None:
-    with pytest.raises(sqlite3.IntegrityError):
-        file.execute(forged("run_context_selections", change))
+    for foreign_keys in ("ON", "OFF"):
+        file.execute(f"PRAGMA foreign_keys = {foreign_keys}")
+        with pytest.raises(sqlite3.IntegrityError):
+            file.execute(forged("run_context_selections", change))
     with pytest.raises(asyncpg.IntegrityConstraintViolationError):
         served.execute(forged("contextos.run_context_selections", change))
+
+
+ENDINGS = {
+    "archive": "UPDATE {0}semantic_assertions SET eligibility = 'archived', archived_at_us = 9",
+    "tombstone": "UPDATE {0}artifacts SET deleted_at_us = 9 WHERE artifact_id = 'a'",
+}
+
+
+@pytest.mark.requirement("SLOT-COHERENT")
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_not_even_a_bare_insert_lands_what_has_ended(file: sqlite3.Connection, served: Database, ending: str) -> None:
+    again = "position = position + 7"
+    file.execute(forged("run_context_selections", again))
+    served.execute(forged("contextos.run_context_selections", again))
+    file.execute(ENDINGS[ending].format(""))
+    served.execute(ENDINGS[ending].format("contextos."))
+    with pytest.raises(sqlite3.IntegrityError, match="not coherent"):
+        file.execute(forged("run_context_selections", again).replace("+ 7", "+ 9"))
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match="not coherent"):
+        served.execute(forged("contextos.run_context_selections", again).replace("+ 7", "+ 9"))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_bare_insert_too_waits_for_an_end_that_is_under_way(served: Database, ending: str) -> None:
+    async def history() -> Any:
+        other, mine = await asyncpg.connect(served.owner), await asyncpg.connect(served.app)
+        await mine.execute("SELECT set_config('contextos.tenant', 'acme', false)")
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(ENDINGS[ending].format("contextos."))
+        landing = asyncio.ensure_future(mine.execute(forged("contextos.run_context_selections", "tenant = tenant")))
+        await until_blocked(other)
+        await transaction.commit()
+        outcome = (await asyncio.gather(landing, return_exceptions=True))[0]
+        await other.close()
+        await mine.close()
+        return outcome
+
+    assert isinstance(awaited(history()), asyncpg.IntegrityConstraintViolationError)
 
 
 def test_an_archived_assertion_is_not_resurrected_and_a_draft_never_made_eligible(
@@ -238,15 +284,10 @@ def test_a_file_of_the_schema_before_slots_is_brought_up_and_keeps_what_it_holds
     stores.close()
 
 
-@pytest.mark.parametrize("ending", ["archive", "tombstone"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(
     database: Database, ending: str
 ) -> None:
-    statements = {
-        "archive": "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = 9",
-        "tombstone": "UPDATE contextos.artifacts SET deleted_at_us = 9 WHERE artifact_id = 'a'",
-    }
-
     async def history() -> tuple[bool, Any, int]:
         stores = PostgresStores(database.app)
         shelf: Any = stores.artifacts("acme")
@@ -254,7 +295,7 @@ def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(
         other = await asyncpg.connect(database.owner)
         transaction = other.transaction()
         await transaction.start()
-        await other.execute(statements[ending])
+        await other.execute(ENDINGS[ending].format("contextos."))
         act = made.act.model_copy(update={"selection_id": "sel_00000000000000ff"})
         landing = asyncio.ensure_future(shelf.insert_selection(act))
         await until_blocked(other)

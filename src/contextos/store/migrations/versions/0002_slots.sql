@@ -159,6 +159,31 @@ WHEN (OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
    OLD.confidence, OLD.asserted_at_us, OLD.visibility, OLD.source_scope, OLD.own_user))
 EXECUTE FUNCTION contextos.append_only();
 
+-- Whoever writes: what is not coherent now does not land. It waits for an end that is under way, as the writer does.
+CREATE FUNCTION contextos.coherent_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM contextos.artifacts AS a, contextos.representations AS r, contextos.semantic_assertions AS s
+  WHERE a.tenant = NEW.tenant AND a.org_id = NEW.org_id AND a.artifact_id = NEW.artifact_id
+    AND a.type = 'artifact' AND a.deleted_at_us IS NULL AND a.owner_id = NEW.owner_id
+    AND NEW.source_scope = CASE WHEN a.visibility LIKE 'project:%' THEN 'project'
+      WHEN a.visibility LIKE 'team:%' THEN 'team' WHEN a.visibility = 'org' THEN 'organization'
+      WHEN a.visibility = 'workspace' THEN 'workspace' ELSE a.owner_level END
+    AND r.tenant = NEW.tenant AND r.org_id = NEW.org_id AND r.artifact_id = NEW.artifact_id
+    AND r.revision_id = NEW.representation_revision_id
+    AND s.tenant = NEW.tenant AND s.org_id = NEW.org_id AND s.artifact_id = NEW.artifact_id
+    AND s.extension = NEW.extension AND s.assertion_id = NEW.semantic_assertion_id AND s.eligibility = 'eligible'
+  FOR SHARE OF a, s;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'a ref that is not coherent is not recorded' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION contextos.coherent_only FROM PUBLIC;
+
+CREATE TRIGGER coherent_only BEFORE INSERT ON contextos.run_context_selections FOR EACH ROW
+EXECUTE FUNCTION contextos.coherent_only();
+
 GRANT SELECT, INSERT, UPDATE (satisfies) ON contextos.extensions TO contextos_app;
 
 GRANT SELECT, INSERT, UPDATE (deleted_at_us) ON contextos.artifacts TO contextos_app;

@@ -25,6 +25,16 @@ TABLES: Final = (
     "nodes", "representations", "run_context_selections", "runs", "semantic_assertions",
 )  # fmt: skip
 """What holds tenants' rows and must be there. What is there beside it is looked at too."""
+TRIGGERS: Final = {
+    "keeps": ("artifacts", "context_selection_acts", "edges", "heads", "journal", "nodes", "representations",
+              "run_context_selections", "semantic_assertions"),
+    "stands": ("context_selection_acts", "heads", "nodes", "representations", "run_context_selections"),
+    "ends_only": ("artifacts", "edges", "semantic_assertions"),
+    "erases_only": ("journal",),
+    "coherent_only": ("run_context_selections",),
+}  # fmt: skip
+"""What lets nobody change what is only appended, by its name, and on which tables it must be."""
+_WANTED: Final = ", ".join(f"('{trigger}', '{table}')" for trigger, tables in TRIGGERS.items() for table in tables)
 UNGUARDED: Final = f"""
 WITH held AS (
   SELECT oid AS id, relname::text AS name, relrowsecurity AND relforcerowsecurity AS forced, relowner AS owner
@@ -54,9 +64,7 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
     JOIN pg_namespace AS space ON space.oid = made.pronamespace AND space.nspname = 'contextos'
     WHERE made.proowner <> (SELECT owner FROM swept) OR made.prosecdef <> (made.proname = 'due')
       OR (made.prosecdef AND NOT coalesce(made.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false))
-  UNION ALL SELECT format('trigger `%s` of `%s`', wanted, name) FROM (VALUES
-    ('keeps', 'journal'), ('keeps', 'heads'), ('keeps', 'nodes'), ('keeps', 'edges'), ('stands', 'heads'),
-    ('stands', 'nodes'), ('erases_only', 'journal'), ('ends_only', 'edges')) AS kept (wanted, name)
+  UNION ALL SELECT format('trigger `%s` of `%s`', wanted, name) FROM (VALUES {_WANTED}) AS kept (wanted, name)
     JOIN held USING (name)
     WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = held.id AND tgname = wanted AND tgenabled IN ('O', 'A'))
   UNION ALL SELECT format('right to %s `%s`', surplus, name) FROM held

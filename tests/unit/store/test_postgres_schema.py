@@ -14,7 +14,7 @@ from contextos.cli import run
 from contextos.errors import ContextOSError, InvalidSettings, Unavailable
 from contextos.store import postgres_schema
 from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_isolation import TABLES
+from contextos.store.postgres_isolation import TABLES, TRIGGERS
 from contextos.store.postgres_refusals import shown
 from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate
 from tests.postgres import LOGIN, PASSWORD, Database, Server, awaited
@@ -163,6 +163,22 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     assert isinstance(refused, InvalidSettings)
     said, mend = " and its journal whole is not as `contextos migrate` made it: ", "; let its owner put that back"
     assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("table", "trigger"), [(table, trigger) for trigger, tables in TRIGGERS.items() for table in tables]
+)
+def test_no_table_is_without_what_keeps_its_rows(database: Database, table: str, trigger: str) -> None:
+    database.execute(f"ALTER TABLE contextos.{table} DISABLE TRIGGER {trigger}")
+    assert f"trigger `{trigger}` of `{table}`" in str(refusal(database.app))
+    database.execute(f"ALTER TABLE contextos.{table} ENABLE TRIGGER {trigger}")
+    awaited(check_schema(database.app))
+
+
+def test_each_trigger_of_the_schema_is_looked_at(database: Database) -> None:
+    made = database.execute("SELECT tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal")
+    listed = {(trigger, f"contextos.{table}") for trigger, tables in TRIGGERS.items() for table in tables}
+    assert {tuple(row) for row in made} == listed
 
 
 @pytest.mark.parametrize("table", TABLES)

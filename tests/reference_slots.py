@@ -66,6 +66,9 @@ class NaiveArtifacts:
         if row is None:
             return "missing"
         row["dead"] = True
+        for one in self.assertions:
+            if (one["org"], one["artifact"]) == (org, artifact):
+                one["eligibility"] = "archived"
         return "done"
 
     def resolve(self, actor: Any, slot: Any, project: str | None, *, broader: bool) -> list[tuple[str, ...]]:

@@ -230,7 +230,7 @@ class Curation(Protocol):
         ...
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        """Hide an artifact from every later resolution; what is pinned stays readable."""
+        """Hide an artifact from every later resolution, and end its assertions; what is pinned stays readable."""
         ...
 
 

@@ -91,7 +91,11 @@ class MemoryArtifacts:
         raise no_assertion(extension)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        self._dead[self._live(org_id, artifact_id)] = at_us
+        place = self._live(org_id, artifact_id)
+        self._dead[place] = at_us
+        there = self._assertions.get(place, [])
+        for active in [one for one in there if one.eligibility != "archived"]:
+            self._end(there, active, at_us)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         found = [

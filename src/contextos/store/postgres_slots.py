@@ -53,32 +53,23 @@ _REGISTER: Final = (
 )
 _EXTENSIONS: Final = "SELECT extension, satisfies FROM contextos.extensions WHERE tenant = $1 ORDER BY extension"
 _INSTALLED: Final = "SELECT true FROM contextos.extensions WHERE tenant = $1 AND extension = $2"
-_LIVE: Final = (
-    "SELECT true FROM contextos.artifacts"
-    " WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3 AND deleted_at_us IS NULL"
-)
+_OF_ARTIFACT: Final = "WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
+_LIVE: Final = f"SELECT true FROM contextos.artifacts {_OF_ARTIFACT} AND deleted_at_us IS NULL"  # noqa: S608
 # Revisions and assertions of an artifact are numbered one after the other.
 _ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _ADD: Final = rows.insert("contextos.artifacts", rows.ARTIFACT, "${}") + " ON CONFLICT DO NOTHING"
-_TOMBSTONE: Final = (
-    "UPDATE contextos.artifacts SET deleted_at_us = $4"
-    " WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3 AND deleted_at_us IS NULL"
-)
-_NEWEST: Final = (
-    "SELECT coalesce(max(revision), 0) FROM contextos.representations"
-    " WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
-)
+_TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_OF_ARTIFACT}"  # noqa: S608
+_NEWEST: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_OF_ARTIFACT}"  # noqa: S608
 _REVISE: Final = rows.insert("contextos.representations", rows.REVISION, "${}")
-_OF_EXTENSION: Final = (
-    "FROM contextos.semantic_assertions WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3 AND extension = $4"
-)
+_OF_EXTENSION: Final = f"FROM contextos.semantic_assertions {_OF_ARTIFACT} AND extension = $4"
 _ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
 _COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
 _ASSERT: Final = rows.insert_assertion("contextos.", "${}")
-_ARCHIVE: Final = (
-    "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = $5"
-    " WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3 AND extension = $4 AND eligibility <> 'archived'"
+_ARCHIVE_ALL: Final = (
+    "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = $4"  # noqa: S608
+    f" {_OF_ARTIFACT} AND eligibility <> 'archived'"
 )
+_ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = $5"
 # A plan made without the values does not know how few there are behind them, and is some times slower.
 _FOR_THESE_VALUES: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
 _FOUND: Final = f"""
@@ -111,8 +102,7 @@ SELECT * FROM visible_objects
 ORDER BY {rows.WEIGHT.format("source_scope")}, artifact_id, assertion_id, revision_id LIMIT $9
 """  # noqa: S608
 _RECORDED: Final = (
-    "SELECT fingerprint FROM contextos.context_selection_acts"
-    " WHERE tenant = $1 AND org_id = $2 AND selection_id = $3"
+    "SELECT fingerprint FROM contextos.context_selection_acts WHERE tenant = $1 AND org_id = $2 AND selection_id = $3"
 )
 _HEAD: Final = rows.insert("contextos.context_selection_acts", rows.ACT, "${}", first=10) + " ON CONFLICT DO NOTHING"
 _PICKS: Final = (
@@ -213,7 +203,7 @@ class PostgresArtifacts:
                 active = rows.assertion(row)
                 if not gives_way(active, new):
                     return Outranked(by=active)
-                await connection.execute(_ARCHIVE, *place, new.extension, new.asserted_at_us)
+                await connection.execute(_ARCHIVE, *place, new.asserted_at_us, new.extension)
             made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *place, new.extension) + 1)
             await connection.execute(_ASSERT, self._tenant, *rows.fields(made, rows.ASSERTION[1:]))
         return made
@@ -221,14 +211,16 @@ class PostgresArtifacts:
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
         async with self._connections().transaction(self._tenant) as connection:
             await _one_at_a_time(connection, self._tenant, org_id, artifact_id)
-            done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, extension, at_us)
+            done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
             if done != "UPDATE 1":
                 raise no_assertion(extension)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
+        place = (self._tenant, org_id, artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
-            if await connection.execute(_TOMBSTONE, self._tenant, org_id, artifact_id, at_us) != "UPDATE 1":
-                raise no_artifact(org_id, artifact_id)
+            await _one_at_a_time(connection, *place)
+            for statement in (_TOMBSTONE, _ARCHIVE_ALL):
+                await connection.execute(statement, *place, at_us)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         org_id, seen = organisation_of(query), audience(query)

@@ -60,10 +60,7 @@ _INSTALLED: Final = "SELECT 1 FROM extensions WHERE tenant = ? AND extension = ?
 _THERE: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 _LIVE: Final = f"{_THERE} AND deleted_at_us IS NULL"
 _ADD: Final = rows.insert("artifacts", rows.ARTIFACT, "?")
-_TOMBSTONE: Final = (
-    "UPDATE artifacts SET deleted_at_us = ?"
-    " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND deleted_at_us IS NULL"
-)
+_TOMBSTONE: Final = "UPDATE artifacts SET deleted_at_us = ? WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 _NEWEST: Final = (
     "SELECT coalesce(max(revision), 0) FROM representations WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 )
@@ -72,10 +69,11 @@ _OF_EXTENSION: Final = "FROM semantic_assertions WHERE tenant = ? AND org_id = ?
 _ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
 _COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
 _ASSERT: Final = rows.insert_assertion("", "?{}")
-_ARCHIVE: Final = (
+_ARCHIVE_ALL: Final = (
     "UPDATE semantic_assertions SET eligibility = 'archived', archived_at_us = ?"
-    " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND extension = ? AND eligibility <> 'archived'"
+    " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND eligibility <> 'archived'"
 )
+_ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = ?"
 # The guide's query for one extension and one way to see it, in order: a slot takes so many from each as it may hold.
 _CANDIDATES: Final = {
     index: f"""
@@ -183,9 +181,12 @@ class SqliteArtifacts:
         await self._writer.run(act)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
+        place = (self._tenant, org_id, artifact_id)
+
         def act(connection: sqlite3.Connection) -> None:
-            if connection.execute(_TOMBSTONE, (at_us, self._tenant, org_id, artifact_id)).rowcount == 0:
-                raise no_artifact(org_id, artifact_id)
+            _refuse_dead(connection, place)
+            for statement in (_TOMBSTONE, _ARCHIVE_ALL):
+                connection.execute(statement, (at_us, *place))
 
         await self._writer.run(act)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from contextos.slots.select import select_autonomously
 from contextos.store.postgres import PostgresStores
 from contextos.store.sqlite import SqliteStores
 from tests.postgres import LOGIN, Database, awaited
-from tests.slots import ICP, VOICE, Shelf, actor, add, complete, install, origin, revise, slot
+from tests.slots import ICP, VOICE, Shelf, actor, add, classify, complete, install, origin, revise, slot
 
 FROZEN = {
     "representations": ("content", "digest", "revision", "artifact_id", "org_id", "tenant"),
@@ -282,6 +283,65 @@ def test_a_file_of_the_schema_before_slots_is_brought_up_and_keeps_what_it_holds
     assert asyncio.run(stores.graph("acme").head()) == 1
     assert len(asyncio.run(fill(stores.artifacts("acme"))).act.refs) == 2
     stores.close()
+
+
+ACTIVE = "SELECT count(*) FROM {0}semantic_assertions WHERE eligibility <> 'archived' AND artifact_id = '{1}'"
+
+
+def test_a_tombstone_takes_the_assertions_with_it_and_out_of_the_way_of_a_resolution(
+    tmp_path: Path, database: Database
+) -> None:
+    async def history(shelf: Any) -> None:
+        await fill(shelf)
+        await classify(shelf, "a", VOICE, "matcher")
+        await shelf.archive("acme", "a", ICP, 7)
+        await classify(shelf, "a")
+        await shelf.tombstone("acme", "a", 9)
+
+    async def served() -> None:
+        stores = PostgresStores(database.app)
+        await history(stores.artifacts("acme"))
+        await stores.aclose()
+
+    stores = SqliteStores(tmp_path / "slots.db")
+    asyncio.run(history(stores.artifacts("acme")))
+    stores.close()
+    awaited(served())
+    ended = "SELECT archived_at_us FROM {0}semantic_assertions WHERE artifact_id = 'a' ORDER BY 1"
+    with closing(sqlite3.connect(tmp_path / "slots.db")) as file:
+        assert file.execute(ended.format("")).fetchall() == [(7,), (9,), (9,)]
+        assert file.execute(ACTIVE.format("", "b")).fetchall() == [(1,)]
+    assert [row[0] for row in database.execute(ended.format("contextos."))] == [7, 9, 9]
+    assert database.execute(ACTIVE.format("contextos.", "b"))[0][0] == 1
+
+
+def test_a_tombstone_waits_for_a_classification_that_is_under_way_and_ends_it_too(served: Database) -> None:
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended('artifact acme acme a', 0))"
+    columns = (
+        "tenant, org_id, artifact_id, asserted_by, principal_id, confidence, visibility, source_scope, own_user,"
+        " eligibility, asserted_at_us"
+    )
+    classified = (
+        f"INSERT INTO contextos.semantic_assertions (extension, assertion_id, {columns}) SELECT '{VOICE}',"
+        f" 'asr_00000000000000ff', {columns} FROM contextos.semantic_assertions WHERE artifact_id = 'a'"
+    )
+
+    async def history() -> None:
+        stores = PostgresStores(served.app)
+        shelf = stores.artifacts("acme")
+        await shelf.extensions()
+        other = await asyncpg.connect(served.owner)
+        async with other.transaction():
+            await other.execute(lock)
+            ending = asyncio.ensure_future(shelf.tombstone("acme", "a", 9))
+            await until_blocked(other)
+            await other.execute(classified)
+        await ending
+        await other.close()
+        await stores.aclose()
+
+    awaited(history())
+    assert served.execute(ACTIVE.format("contextos.", "a"))[0][0] == 0
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

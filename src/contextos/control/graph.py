@@ -48,9 +48,13 @@ class Edges:
 
     def lacks_capability(self, name: str) -> bool:
         """Whether it is certain that a rule on it meets nothing: it is neither registered nor a slot that is filled."""
-        if name in self.registered:
-            return False
-        return not name.startswith(CAPABILITY_PREFIX) or (self.slots is not None and name not in self.slots)
+        if self.is_slot(name):
+            return self.slots is not None and name not in self.slots
+        return name not in self.registered
+
+    def is_slot(self, name: str) -> bool:
+        """Whether policy means the selection for a slot by this name, and no capability of an adapter."""
+        return name.startswith(CAPABILITY_PREFIX) and name not in self.registered
 
     def capability(self, name: str) -> CapabilityDefinition | None:
         """A capability as its adapter declares it; None where that is not known."""

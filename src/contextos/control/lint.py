@@ -17,7 +17,7 @@ import re2  # type: ignore[import-untyped]
 
 from contextos.contracts.codec import pointer
 from contextos.contracts.pack import ContextPack, Permission
-from contextos.contracts.policy import ArgConstraint
+from contextos.contracts.policy import ArgConstraint, Then
 from contextos.contracts.run import BUCKETS
 from contextos.contracts.tool import AdapterDefinition
 from contextos.control.artifacts import Merged, merge
@@ -160,12 +160,17 @@ def _registry(pack: ContextPack, edges: Edges) -> Iterator[Problem]:
     twice = [name for name, count in Counter(p.permission_id for p in layer.permissions).items() if count > 1]
     for name in twice:
         yield Problem("/tooling_layer/permissions", "duplicate", f"`{name}` stands twice", "give each an id of its own")
+    for index, name in enumerate(layer.prohibitions):
+        if edges.is_slot(name):
+            at: Path = ("tooling_layer", "prohibitions", index)
+            said = f"a prohibition does not reach the slot `{name}`"
+            yield Problem(pointer(at), "not_enforced", said, "deny it by a policy rule")
     if edges.declared is None:
         return
     for place, entry in enumerate(layer.adapter_registry):
         for index, name in enumerate(entry.capabilities):
             if f"{entry.adapter_id}.{name}" not in edges.declared:
-                at: Path = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                at = ("tooling_layer", "adapter_registry", place, "capabilities", index)
                 yield _unknown(at, "capability", f"{entry.adapter_id}.{name}", "name one that the adapter declares")
     for index, name in enumerate(layer.prohibitions):
         if name not in edges.declared and name.rpartition(".")[0] in edges.adapters:
@@ -229,6 +234,8 @@ def _rules(pack: ContextPack, edges: Edges) -> Iterator[Problem]:
             if named is not None and edges.lacks_capability(named):
                 mend = "add it to `adapter_registry`, or declare the slot in a task template"
                 yield _unknown((*at, "applies_to", "capability"), "registered capability", named, mend)
+            if named is not None and edges.is_slot(named):
+                yield from _slot_rule(then, (*at, "then"))
             if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
                 mend = "name a `decision_key`"
                 yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, mend)
@@ -242,6 +249,14 @@ def _rules(pack: ContextPack, edges: Edges) -> Iterator[Problem]:
                     yield _unknown((*at, "then", "prohibits", number), "registered capability", name, mend)
             name = applies.capability or ""
             yield from _arguments(then.arg_constraints, edges.properties(name), (*at, "then", "arg_constraints"), name)
+
+
+def _slot_rule(then: Then, at: Path) -> Iterator[Problem]:
+    """A slot is filled or not, before there is evidence, an argument or anybody to ask for an approval."""
+    for name in ("requires", "requires_approval_gate", "arg_constraints"):
+        if getattr(then, name):
+            said = f"`{name}` is not looked at where a slot is filled"
+            yield Problem(pointer((*at, name)), "not_enforced", said, "allow or deny the slot")
 
 
 def _needs(names: Sequence[str], edges: Edges, at: Path) -> Iterator[Problem]:

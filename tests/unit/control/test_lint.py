@@ -55,7 +55,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
         {f"{IDV}/applies_to/capability": "adp_none.act"}, f"{IDV}/applies_to/capability", "unknown_edge",
     ),
     "rule of a slot that no template declares": (
-        {**DECLARED, f"{IDV}/applies_to/capability": "slots.vioce"}, f"{IDV}/applies_to/capability", "unknown_edge",
+        {**DECLARED, f"{IDV}/applies_to/capability": "slots.vioce", f"{IDV}/then": {"allow": False}},
+        f"{IDV}/applies_to/capability", "unknown_edge",
+    ),
+    **{
+        f"rule of a slot that says `{name}`": (
+            {**DECLARED, f"{IDV}/applies_to/capability": "slots.voice", f"{IDV}/then": {"allow": True, name: value}},
+            f"{IDV}/then/{name}", "not_enforced",
+        )
+        for name, value in (
+            ("requires_approval_gate", "GATE_FINANCE_APPROVAL"), ("requires", ["order_lookup"]),
+            ("arg_constraints", {"amount": {"max": 1}}),
+        )
+    },
+    "a prohibition of a slot": (
+        {**DECLARED, "/tooling_layer/prohibitions/-": "slots.voice"}, "/tooling_layer/prohibitions/0", "not_enforced",
     ),
     "rule bound to no spec": ({f"{IDV}/decision_binding": "support.none"}, f"{IDV}/decision_binding", "unknown_edge"),
     "rule requires unknown evidence": ({f"{IDV}/then/requires": ["proof"]}, f"{IDV}/then/requires/0", "unknown_edge"),
@@ -318,7 +332,9 @@ def test_a_pack_without_intents_and_specs_takes_them_from_catalogs() -> None:
 def test_a_rule_of_a_slot_waits_for_the_catalog_that_may_declare_it() -> None:
     _, intents, specs = catalogs()
     place = f"{IDV}/applies_to/capability"
-    bare = pack({"/decision_layer": {"decision_specs": []}, place: "slots.voice"})
+    bare = pack({
+        "/decision_layer": {"decision_specs": []}, place: "slots.voice", f"{IDV}/then": {"allow": False},
+    })  # fmt: skip
     assert lint_pack(bare, adapters()) == ()
     found = {(one.pointer, one.code) for one in lint_merged(merge(bare, [intents, specs]), adapters())}
     assert found == {(place, "unknown_edge")}
@@ -336,7 +352,9 @@ def test_at_the_end_nothing_is_left_for_later() -> None:
 SOUND = {
     "a bound by a pattern": {f"{PAY}/arg_constraints/order_id": {"pattern": "ord_[0-9]+"}},
     "a step that requires a gate": {f"{TEMPLATE}/steps/2/requires": ["GATE_FINANCE_APPROVAL"]},
-    "a rule of a slot that a template declares": {**DECLARED, f"{IDV}/applies_to/capability": "slots.voice"},
+    "a rule of a slot that a template declares": {
+        **DECLARED, f"{IDV}/applies_to/capability": "slots.voice", f"{IDV}/then": {"allow": False},
+    },
     "a pack without a budget": {"/pack_meta/run_budget": ...},
     "a rule that prohibits": {f"{RULES_AT}/0/then/prohibits": ["adp_payments.issue_refund"]},
     "agreement with any place of a request": {

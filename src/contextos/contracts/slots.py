@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from contextos.contracts.ids import Digest, Form
-from contextos.contracts.model import MAX_NAME_CHARS, Count, Model, Name, NonEmpty, Positive, Seq, Share, Text
+from contextos.contracts.model import MAX_NAME_CHARS, Count, ListOnly, Model, Name, NonEmpty, Positive, Seq, Share, Text
 from contextos.contracts.refs import EvidenceRef
 
 SelectionMode = Literal["interactive", "autonomous"]
@@ -39,6 +39,8 @@ CAPABILITY_PREFIX: Final = "slots."
 """Policy names the selection for a slot of a run `slots.<slot id>`."""
 MAX_CANDIDATES: Final = 1000
 """As many candidates as one resolution holds; there may be more, and then it says so."""
+MAX_SLOT_EXTENSIONS: Final = 100
+"""As many extensions as one slot accepts: a store looks for each of them in every way that an actor may see."""
 MAX_CONTENT_CHARS: Final = 1_048_576
 MAX_SLOT_REFS: Final = 256
 """As many artifacts as one selection pins."""
@@ -76,6 +78,9 @@ Title = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS, pattern=r"
 """What a person reads of an artifact. It is text of others and is never shown as it stands."""
 Mime = Annotated[str, Field(max_length=200, pattern=r"^[ -~]+$")]
 Content = Annotated[str, Field(max_length=MAX_CONTENT_CHARS, pattern=r"^[^\x00]*$")]
+Accepted = Annotated[
+    tuple[Extension, ...], Strict(False), Field(max_length=MAX_SLOT_EXTENSIONS), ListOnly(at_least=1)
+]  # fmt: skip
 
 
 class AgentContextSlot(Model):
@@ -85,7 +90,7 @@ class AgentContextSlot(Model):
     """
 
     slot_id: SlotId = Field(alias="slotId")
-    accepted_artifact_extensions: NonEmpty[Extension] = Field(alias="acceptedArtifactExtensions")
+    accepted_artifact_extensions: Accepted = Field(alias="acceptedArtifactExtensions")
     selection_mode: SelectionMode = Field(alias="selectionMode")
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
     min_items: int = Field(default=0, alias="minItems", ge=0, le=MAX_SLOT_REFS)

@@ -30,12 +30,18 @@ def test_a_slot_that_contradicts_itself_is_read_but_never_sealed(change: dict[st
     assert [error["loc"] for error in refused.value.errors()] == [(place,)]
 
 
+def test_a_slot_accepts_a_hundred_extensions() -> None:
+    most = {"acceptedArtifactExtensions": [f"@a/e{number}" for number in range(100)]}
+    assert len(parse(AgentContextSlot, example("context_slot") | most).sealed().accepted_artifact_extensions) == 100
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"slotId": "offering context"}, {"slotId": "1st"}, {"slotId": "a-b"}, {"slot_id": "x"}, {"minItems": -1},
         {"maxItems": 0}, {"acceptedArtifactExtensions": []}, {"acceptedArtifactExtensions": ["@A/B"]},
         {"acceptedArtifactExtensions": ["@a/b/c"]}, {"selectionMode": "auto"}, {"resolutionMode": None},
+        {"acceptedArtifactExtensions": [f"@a/e{number}" for number in range(101)]},
     ],
 )  # fmt: skip
 def test_a_slot_of_another_shape_is_refused(change: dict[str, object]) -> None:

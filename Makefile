@@ -15,7 +15,7 @@ demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 2 --dist loadfile
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked

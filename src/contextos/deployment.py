@@ -6,7 +6,7 @@ operators do stands in `desk`, what auditors do in `audit`.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFoun
 from contextos.heartbeats import Heart, is_held
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.latest import keep
+from contextos.latest import Lately, keep
 from contextos.outside import Ports
 from contextos.resting import Drive, Resting, RestingLoops
 from contextos.runtime import invoke_agent
@@ -43,10 +43,6 @@ from contextos.views import RunView, view_of
 MAX_CONFLICTS: Final = 32
 MAX_CATALOGS: Final = 1_024
 """Of so many tenants what was read is kept; any caller may name another."""
-MAX_TENANTS: Final = 65_536
-"""Of so many the witness is told: far more than begin a run between two times that it is."""
-TELLS: Final = 10
-"""So often the witness is told of a tenant after it had nothing more to do with this process."""
 SOON_US: Final = 2_000_000
 """A run that parks for less than this is driven on by who invoked it."""
 
@@ -67,7 +63,7 @@ class Deployment:
     breakers: Breakers | None = None
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
-    _tenants: deque[OrderedDict[str, None]] = field(default_factory=lambda: deque([OrderedDict()], maxlen=TELLS))
+    _lately: Lately = field(default_factory=Lately)
     _driving: dict[tuple[str, str], object] = field(default_factory=dict)
     _resting: RestingLoops = field(default_factory=RestingLoops)
     _heart: Heart = field(init=False)
@@ -147,19 +143,16 @@ class Deployment:
             self.ports.stores.tenant(tenant_id), tenant_id=tenant_id, runtime_version=self.runtime_version,
             open_envelope=self._open, allow_unsigned=self.allow_unsigned, judge=self._judge,
         )  # fmt: skip
-        self._note(tenant_id)
+        self._lately.note(tenant_id)
         return keep(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that this deployment has had to do with of late: since the witness was told `TELLS` times."""
-        return tuple(sorted(set().union(*self._tenants)))
+        """The tenants that this deployment has had to do with of late."""
+        return self._lately.names()
 
     def told(self) -> None:
-        """The witness was told of all `tenants`; those that come to rest are named so often and then no more."""
-        self._tenants.appendleft(OrderedDict())
-
-    def _note(self, tenant_id: str) -> None:
-        keep(self._tenants[0], tenant_id, None, MAX_TENANTS)
+        """The witness was told of all `tenants`."""
+        self._lately.told()
 
     def _judge(self, loaded: Loaded) -> None:
         """Whether the rules of what was just pinned compile together. Raises `InvalidArtifact`: the run is refused."""
@@ -220,7 +213,7 @@ class Deployment:
             finally:
                 del self._driving[tenant_id, run_id]
                 # Once more: what was driven for long moved its heads only now.
-                self._note(tenant_id)
+                self._lately.note(tenant_id)
             if view is not None:
                 return view
             await self.ports.pause(20_000)

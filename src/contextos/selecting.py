@@ -190,7 +190,8 @@ def _denied(step: SlotStep, admitted: Admitted, key: str, world: World) -> Failu
         decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
     )  # fmt: skip
     world.journal.note("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
-    if decision.allowed:
+    # What a rule asks for beside its consent, a person or evidence, nobody asks for here, so it does not consent.
+    if decision.allowed and not (decision.gates or decision.requires or decision.arg_constraints):
         return None
     return Failure(code="policy_denied", detail=f"policy does not let this run fill slot `{step.slot.slot_id}`")
 

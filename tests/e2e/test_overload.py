@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from contextos import audit, deployment
+from contextos import audit, deployment, latest
 from contextos.app import _tell
 from contextos.contracts.codec import canonical
 from contextos.contracts.journal import INDEX
@@ -175,7 +175,7 @@ def test_runs_of_invented_tenants_take_no_memory_and_no_tenant_that_works_is_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment, "MAX_CATALOGS", 8)
-    monkeypatch.setattr(deployment, "MAX_TENANTS", 16)
+    monkeypatch.setattr(latest, "MAX_TENANTS", 16)
 
     async def act() -> None:
         world, _ = await opened(tmp_path, "memory")
@@ -209,14 +209,14 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
         telling = Noted(world.stores, witness, world.keys, world.clock)
         for number in range(20):
             assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
-        for number in range(deployment.TELLS + 1):
+        for number in range(latest.TELLS + 1):
             assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
             await _tell(telling, world.deployment)
-        assert told[deployment.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
-        assert told[deployment.TELLS] == (TENANT,)
+        assert told[latest.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
+        assert told[latest.TELLS] == (TENANT,)
         assert (await world.invoke(asked("invented_7", 2))).state == "refused"
         monkeypatch.setattr(witness, "path", tmp_path)
-        for _ in range(2 * deployment.TELLS):
+        for _ in range(2 * latest.TELLS):
             with pytest.raises(Unavailable):
                 await _tell(telling, world.deployment)
         monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")

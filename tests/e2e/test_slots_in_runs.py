@@ -61,6 +61,17 @@ def prohibiting(pack: dict[str, Any]) -> None:
     pack["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].append(rule)
 
 
+def asking(**more: Any) -> Change:
+    """A rule on whatever is read, which consents and asks for more than a selection can give."""
+
+    def change(pack: dict[str, Any]) -> None:
+        declaring()(pack)
+        rule = {"rule_id": "R_ALL", "if": True, "then": {"allow": True, **more}, "rationale": "with care"}
+        pack["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].append(rule)
+
+    return change
+
+
 async def opened(
     path: Path, pack: Change | None = None, *, member: bool = True, stores: str = "memory"
 ) -> TestWorld:
@@ -227,6 +238,8 @@ async def everything_changes(shelf: Any) -> None:
     ("pack", "member", "code"),
     [
         (prohibiting, True, "policy_denied"),
+        (asking(requires_approval_gate="GATE_FINANCE_APPROVAL"), True, "policy_denied"),
+        (asking(requires=["identity_verified"]), True, "policy_denied"),
         (declaring(minItems=3), True, "missing_evidence"),
         (declaring(), False, "missing_evidence"),
         (declaring(selectionMode="interactive"), False, "missing_evidence"),

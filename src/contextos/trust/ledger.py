@@ -221,11 +221,9 @@ class RunJournal:
         return True
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
-        request = {"deadline_us": wake_at_us}
         self._go_live(on_timeout.kind)
-        self._append(
-            on_timeout.kind, key, "runtime", {"request_digest": content_address(request), "answer": {"expired": True}}
-        )
+        body = {"request_digest": content_address({"deadline_us": wake_at_us}), "answer": {"expired": True}}
+        self._append(on_timeout.kind, key, "runtime", body)
         self.stage(*on_timeout.writes)
         await self.commit()
         return on_timeout.kind, self._log[-1].body

@@ -267,7 +267,9 @@ def test_a_remark_that_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.Mo
     os.close(read)
     with open(write, "w", encoding="utf-8", buffering=1) as broken:
         monkeypatch.setattr(sys, "stderr", broken)
-        remark("the heartbeat: it is away")
-        remark("once more")
+        for said in ("the heartbeat: it is away", "once more"):
+            assert remark(said) is None, "it came back"
+        with pytest.raises(BrokenPipeError):
+            os.write(write, b"so a remark really met a broken pipe")
         monkeypatch.undo()
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)

@@ -231,6 +231,9 @@ def test_an_address_that_others_can_reach_or_that_is_none_is_refused(address: st
 def test_who_comes_before_the_server_runs_waits_and_is_not_turned_away() -> None:
     with bind("127.0.0.1:0") as bound, socket.create_connection(bound.getsockname()) as early:
         early.sendall(b"x")
+        served, _ = bound.accept()
+        with served:
+            assert served.recv(1) == b"x"
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -72,7 +72,12 @@ def open_file(path: Path, connector: Connect) -> None:
 def writer_connection(path: Path, connector: Connect) -> sqlite3.Connection:
     """A connection for the one writer: durable at every commit, and what is erased is overwritten."""
     connection = connector(path)
-    for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", "trusted_schema = OFF"):
+    # The first of these that reads the file meets the process that closes it as the last, and waits for it; what
+    # comes after takes the lock by `begin_immediate`, which waits by itself.
+    for pragma in (
+        f"busy_timeout = {BUSY_TIMEOUT_MS}", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON",
+        "trusted_schema = OFF", "busy_timeout = 0",
+    ):  # fmt: skip
         connection.execute(f"PRAGMA {pragma}")
     return connection
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -63,6 +65,25 @@ def commit_and_end(path: str, name: str, clients: str, rounds: str) -> None:
     stores.close()
 
 
+def open_and_close(path: str, name: str) -> None:
+    """A command a time: each opens the file, commits, reads and is often the last one that closes it."""
+    for number in range(60):
+        stores = SqliteStores(path)
+        try:
+            store = stores.tenant("acme")
+            asyncio.run(store.commit(Batch(f"run_{name}", writes=(Write("keys", f"{name}{number}", 0, b"v"),))))
+            assert len(asyncio.run(store.scan("keys", key=f"{name}{number}"))) == 1
+        finally:
+            stores.close()
+
+
+def ends(processes: list[subprocess.Popen[bytes]]) -> list[int]:
+    """What each ended with; all have ended, whatever the first did."""
+    for process in processes:
+        process.communicate()
+    return [process.returncode for process in processes]
+
+
 @pytest.mark.requirement("J-DURABLE")
 def test_whatever_was_acknowledged_survives_a_kill_and_the_chains_verify(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
@@ -94,9 +115,7 @@ def test_whatever_was_acknowledged_survives_a_kill_and_the_chains_verify(tmp_pat
 def test_processes_that_share_a_file_leave_no_gap(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     processes = [spawn("commit_and_end", path, name, 20, 5) for name in "abc"]
-    for process in processes:
-        process.communicate()
-        assert process.returncode == 0
+    assert ends(processes) == [0, 0, 0]
     stores = SqliteStores(path)
     store = stores.tenant("acme")
     index = list(asyncio.run(store.read(INDEX)))
@@ -107,4 +126,22 @@ def test_processes_that_share_a_file_leave_no_gap(tmp_path: Path) -> None:
             stream = list(asyncio.run(store.read(f"run_{name}_{number}")))
             verify("acme", f"run_{name}_{number}", stream)
             assert len(stream) == 10
+    stores.close()
+
+
+def test_a_command_waits_for_the_one_that_closes_the_file_as_the_last(tmp_path: Path) -> None:
+    assert ends([spawn("open_and_close", tmp_path / "store.db", name) for name in "abc"]) == [0, 0, 0]
+
+
+def test_the_first_commit_waits_for_whoever_has_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    stores = SqliteStores(path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    # Nothing of this process has the file open yet: the writer opens it for its first commit.
+    release = threading.Timer(0.2, other.close)
+    release.start()
+    asyncio.run(stores.tenant("acme").commit(Batch("run_first", writes=(Write("keys", "k", 0, b"v"),))))
+    release.join()
     stores.close()

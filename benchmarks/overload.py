@@ -9,6 +9,7 @@ the defaults of `[pressure]`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import time
@@ -112,6 +113,9 @@ def p99(taken: Iterable[float]) -> float:
 async def measure(path: Path, limits: Pressure, rounds: int, runs: int) -> None:
     deployment, shop = await open_for_two(path, limits)
     await quiet_runs(deployment, 10)
+    # As `contextos worker` does, and docs/operating.md tells who embeds the runtime.
+    gc.collect()
+    gc.freeze()
     callers = LOAD * limits.max_callers_per_tenant
     idle: list[Taken] = []
     loaded: list[Taken] = []

@@ -272,6 +272,7 @@ class Deployment:
             store=self.ports.stores.tenant(tenant_id), clock=self.ports.clock, entropy=self.ports.entropy,
             keys=self.ports.keys, owner=self.ports.owner, lease_ttl_us=self.lease_ttl_us, lease_version=lease_version,
             takes_rests=True, signed=heads[-1] if heads else None, silence_us=self._silence_us if beats else None,
+            make_way=partial(self.ports.admission.make_way, tenant_id, run_id),
         )  # fmt: skip
         journal = RunJournal(tenant_id, run_id, entries, transition, machine.START, live)
         loop = invoke_agent(request, mark, self.world(tenant_id, journal))

@@ -35,6 +35,8 @@ class Open:
     def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[Aside]:
         return nullcontext(Aside())
 
+    async def make_way(self, _tenant_id: str, _run_id: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:

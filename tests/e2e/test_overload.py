@@ -27,6 +27,7 @@ from contextos.contracts.pressure import Pressure
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.gate import Gate
 from contextos.errors import Overloaded, Unavailable
+from contextos.outside import Open
 from contextos.store.clock import SystemClock
 from contextos.store.witness import FileWitness
 from contextos.trust.seal import seal
@@ -291,4 +292,25 @@ def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, f
         assert again.record_hash == view.record["record_hash"]
         world.close()
 
+    run(act())
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_others_may_go_first_after_each_commit_and_never_when_a_run_has_ended(tmp_path: Path) -> None:
+    durable = list[int]()
+
+    class Looking(Open):
+        async def make_way(self, tenant_id: str, run_id: str) -> None:
+            durable.append(len(await world.stores.tenant(tenant_id).read(run_id)))
+
+    async def act() -> None:
+        view = await world.invoke(asked(TENANT, 900))
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        # Before the effect and after it; what was durable then is what one sees.
+        assert [entries[at - 1].kind for at in durable] == ["tool.dispatching", "tool.returned"]
+        assert (view.state, entries[-1].kind) == ("completed", "run.ended")
+        world.close()
+
+    world = run(open_world(tmp_path))
+    world.deployment.ports = replace(world.deployment.ports, admission=Looking())
     run(act())

@@ -62,6 +62,7 @@ def retry(
 
 async def _work(session: Session) -> None:
     import asyncio
+    import gc
     import signal
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -69,6 +70,9 @@ async def _work(session: Session) -> None:
         loop.add_signal_handler(number, stop.set)
     engine = session.app.worker(_tell)
     await engine.start()
+    # What stands now stands to the end. A full collection that walked through it again would stop every run meanwhile.
+    gc.collect()
+    gc.freeze()
     try:
         shared = "shares the queue" if session.app.settings.queue else "has no queue to share"
         remark(f"worker {session.app.owner.id} drives what comes due and {shared}; interrupt to stop")

@@ -135,6 +135,10 @@ class Admission(Protocol):
         """
         ...
 
+    async def make_way(self, tenant_id: str, run_id: str) -> None:
+        """Return when this run may take its next step in its turn: others may go first, never for long."""
+        ...
+
 
 class Witness(Protocol):
     """Keeps heads where the owner of the store cannot rewrite them. What was put is never changed or taken back."""

@@ -19,6 +19,10 @@ class FairQueue:
     def __len__(self) -> int:
         return self._length
 
+    def waits(self, tenant: str) -> bool:
+        """Whether a run of `tenant` waits."""
+        return tenant in self._waiting
+
     def put(self, run: Run) -> None:
         self._put(run, 1)
 

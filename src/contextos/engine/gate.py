@@ -4,6 +4,9 @@ Callers past their bound are refused at once, before anything is stored. Those w
 turn, so that one of them cannot starve another; a tenant's run that stood aside and has its answer goes before those
 that have not begun. A tenant that is alone has all turns; where another was there lately
 it keeps to its share, so that the other finds one free and works beside few. New runs are counted against a quota.
+
+A turn is many steps, from one commit or answer to the next, and all of them are taken on one event loop. Before each
+the run of a tenant that asks for more than it gets lets those go first that ask for no more and had fewer steps lately.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +35,10 @@ ALL: Final = ""
 """All tenants together; none has this name."""
 LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
+HELD_S: Final = 0.05
+"""For no longer a step waits for those that go first, and one that takes longer itself goes first no more: it hangs."""
+LATELY_STEPS: Final = 512
+"""Of so many steps of all tenants together one remembers whose they were, and of older ones half as many each time."""
 MANY_TENANTS: Final = 1_024
 """From so many on, tenants of whom nothing is ahead are forgotten; of refused ones no more are remembered."""
 
@@ -41,6 +48,11 @@ class _Waiter:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
     granted: bool = False
+    since_s: float = 0
+
+    def wake(self) -> None:
+        """Raises `RuntimeError` where its loop is closed."""
+        self.loop.call_soon_threadsafe(_resolve, self.future)
 
 
 class Gate:
@@ -58,6 +70,8 @@ class Gate:
         self._shared_until_us = 0
         self._stay_us: dict[str, int] = {}
         self._told_until_us: dict[str, int] = {}
+        self._steps: Counter[str] = Counter()
+        self._held: list[_Waiter] = []
 
     @property
     def callers(self) -> int:
@@ -147,8 +161,24 @@ class Gate:
             if goes_on:
                 aside.waited_us = await self._take(run, self._queue.put_back)
 
+    async def make_way(self, tenant_id: str, run_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + HELD_S
+        while True:
+            with self._lock:
+                left_s = min(self._goes_first_s(tenant_id), until_s) - loop.time()
+                if left_s <= 0:
+                    self._count((tenant_id, run_id), loop.time())
+                    return
+                self._held.append(held := _Waiter(loop, loop.create_future()))
+            try:
+                await asyncio.wait([held.future], timeout=left_s)
+            finally:
+                with self._lock:
+                    self._held = [one for one in self._held if one is not held]
+
     async def _take(self, run: Run, put: Callable[[Run], None]) -> int:
-        """Wait for a turn; how long that took, in microseconds."""
+        """Wait for a turn and its first step; how long that took, in microseconds."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
@@ -157,11 +187,29 @@ class Gate:
             put(run)
             self._share(run[0])
             self._pump()
-        if waiter.granted:
-            return 0
         since_us = self._clock.now_us()
-        await waiter.future
-        return max(0, self._clock.now_us() - since_us)
+        if waited := not waiter.granted:
+            await waiter.future
+        await self.make_way(*run)
+        return max(0, self._clock.now_us() - since_us) if waited else 0
+
+    def _goes_first_s(self, tenant: str) -> float:
+        """Until when a step in progress goes before one of `tenant`; 0 if none does. The caller holds the lock."""
+        if not self._queue.waits(tenant):
+            return 0
+        first = (
+            waiter.since_s + HELD_S
+            for (other, _), waiter in self._waiters.items()
+            if waiter.since_s and not self._queue.waits(other) and self._steps[other] < self._steps[tenant]
+        )
+        return max(first, default=0)
+
+    def _count(self, run: Run, now_s: float) -> None:
+        if (waiter := self._waiters.get(run)) is not None:
+            waiter.since_s = now_s
+        self._steps[run[0]] += 1
+        if self._steps.total() > LATELY_STEPS:
+            self._steps = Counter({tenant: steps // 2 for tenant, steps in self._steps.items() if steps > 1})
 
     def _share(self, tenant_id: str) -> None:
         now_us = self._clock.now_us()
@@ -176,6 +224,9 @@ class Gate:
         with self._lock:
             waiter = self._waiters.pop(run, None)
             if waiter is not None and waiter.granted:
+                for held in self._held:
+                    with suppress(RuntimeError):
+                        held.wake()
                 self._driving -= 1
                 self._queue.done(run)
                 self._pump()
@@ -188,7 +239,7 @@ class Gate:
         while self._driving < self._limits.max_turns and (run := self._queue.take()) is not None:
             waiter = self._waiters[run]
             try:
-                waiter.loop.call_soon_threadsafe(_grant, waiter.future)
+                waiter.wake()
             except RuntimeError:
                 # Its loop is closed, and nobody is there to take the turn or to leave.
                 del self._waiters[run]
@@ -205,6 +256,6 @@ def _current(until_us: dict[str, int], now_us: int) -> dict[str, int]:
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
 
 
-def _grant(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -8,7 +8,7 @@ Source: shared/design/journal.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,7 +48,8 @@ class Live:
     `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
     `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
     other a loop that waits ends with `Parked`. `silence_us` is how long this driver may be silent before it
-    is taken for dead, lease or not; without one its lease alone counts.
+    is taken for dead, lease or not; without one its lease alone counts. `make_way` is awaited after each commit, unless
+    the run ends with it or rests: others may go first there.
     """
 
     store: Store
@@ -62,6 +63,7 @@ class Live:
     takes_rests: bool = False
     signed: SignedHead | None = None
     silence_us: Callable[[], int] | None = None
+    make_way: Callable[[], Awaitable[None]] | None = None
 
 
 class RunJournal:
@@ -160,18 +162,16 @@ class RunJournal:
         lease = Write("leases", self.run_id, live.lease_version, orjson.dumps(held))
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
-            run=self.run_id,
-            entries=tuple(self._pending),
-            writes=(lease, *self._staged),
-            shared=self._index(live),
-            wake_at_us=wake_at_us if letting_go else until,
-            signature=(kid, signature.hex()),
-        )
+            run=self.run_id, entries=tuple(self._pending), writes=(lease, *self._staged), shared=self._index(live),
+            wake_at_us=wake_at_us if letting_go else until, signature=(kid, signature.hex()),
+        )  # fmt: skip
         await live.store.commit(batch)
         self._signed = (self._seq, self._head, kid, signature.hex())
         live.lease_version += 1
         self._pending.clear()
         self._staged.clear()
+        if live.make_way and not letting_go:
+            await live.make_way()
 
     def _index(self, live: Live) -> tuple[tuple[str, Draft], ...]:
         """The lines of the tenant's index that this commit brings: a run began, a run ended at this head."""

@@ -1,0 +1,234 @@
+"""Who goes first, step by step: a tenant that asks for more than it gets lets one go that does not, never for long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+
+import pytest
+
+from contextos.contracts.pressure import Pressure
+from contextos.engine import gate as gates
+from contextos.engine.gate import Gate
+from contextos.store.clock import SystemClock
+from tests.world import run
+
+LIMITS = Pressure(max_turns=3, max_turns_per_tenant=1)
+TURNS = 20
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is let past because this machine was slow."""
+    monkeypatch.setattr(gates, "HELD_S", 60.0)
+
+
+async def a_moment() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class Two:
+    """A noisy tenant with a run in its turn and `waiting` that wait for one, and a quiet tenant's run in its turn."""
+
+    def __init__(self, *, waiting: int = 1) -> None:
+        self.gate, self.waiting = Gate(LIMITS, SystemClock()), waiting
+        self.noisy, self.quiet = AsyncExitStack(), AsyncExitStack()
+        self._queued: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Two:
+        # Both are known, so that a tenant keeps to its share of the turns.
+        await self.quiet.enter_async_context(self.gate.turn("quiet", "run_before"))
+        await self.noisy.enter_async_context(self.gate.turn("noisy", "run_noisy"))
+        await self.quiet.aclose()
+        for number in range(self.waiting):
+            self._queued.append(asyncio.ensure_future(self._wait(f"run_{number}")))
+        for _ in range(8):
+            await self.gate.make_way("noisy", "run_noisy")
+        await self.quiet.enter_async_context(self.gate.turn("quiet", "run_quiet"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.quiet.aclose()
+        await self.noisy.aclose()
+        await asyncio.gather(*self._queued)
+        assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._held) == (0, 0, {}, [])
+
+    async def _wait(self, name: str) -> None:
+        async with self.gate.turn("noisy", name):
+            pass
+
+    def steps(self, tenant: str) -> asyncio.Task[None]:
+        return asyncio.ensure_future(self.gate.make_way(tenant, f"run_{tenant}"))
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_before_each_step_a_tenant_with_runs_that_wait_lets_the_run_of_a_quiet_one_go_first() -> None:
+    async def act() -> None:
+        async with Two() as two:
+            noisy = two.steps("noisy")
+            await a_moment()
+            for _ in range(3):
+                await asyncio.wait_for(two.steps("quiet"), 5)
+            assert not noisy.done()
+            await two.quiet.aclose()
+            await asyncio.wait_for(noisy, 5)
+
+    run(act())
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_a_run_that_stands_aside_keeps_nobody_waiting() -> None:
+    async def act() -> None:
+        async with Two() as two:
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert not noisy.done()
+            async with two.gate.aside("quiet", "run_quiet"):
+                await asyncio.wait_for(noisy, 5)
+
+    run(act())
+
+
+def test_a_tenant_that_has_all_it_asks_for_waits_for_nobody() -> None:
+    async def act() -> None:
+        async with Two(waiting=0) as two:
+            await asyncio.wait_for(two.steps("noisy"), 5)
+
+    run(act())
+
+
+def test_of_two_tenants_that_both_ask_for_more_neither_waits_for_the_other() -> None:
+    async def act() -> None:
+        async with Two() as two:
+            waiting = asyncio.ensure_future(another(two.gate))
+            await a_moment()
+            assert two.gate._queue.waits("quiet")
+            await asyncio.wait_for(two.steps("noisy"), 5)
+            await two.quiet.aclose()
+            await waiting
+
+    async def another(made: Gate) -> None:
+        async with made.turn("quiet", "run_more"):
+            pass
+
+    run(act())
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
+    async def act() -> None:
+        async with Two() as two:
+            for _ in range(8):
+                await two.gate.make_way("quiet", "run_quiet")
+            await asyncio.wait_for(two.steps("noisy"), 5)
+
+    run(act())
+
+
+def test_what_was_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "LATELY_STEPS", 64)
+
+    async def act() -> None:
+        async with Two() as two:
+            for _ in range(200):
+                await two.gate.make_way("quiet", "run_quiet")
+            # It had far more, and then the noisy one had all for a while: the quiet one goes first again.
+            await two.quiet.aclose()
+            for _ in range(200):
+                await two.gate.make_way("noisy", "run_noisy")
+            await two.quiet.enter_async_context(two.gate.turn("quiet", "run_again"))
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert not noisy.done()
+            assert two.gate._steps.total() <= 64
+
+    run(act())
+
+
+def test_a_run_that_hangs_in_its_turn_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        async with Two() as two:
+            monkeypatch.setattr(gates, "HELD_S", 0.01)
+            await asyncio.wait_for(two.steps("noisy"), 5)
+            await asyncio.sleep(0.02)
+            # From now on it is not waited for at all.
+            for _ in range(3):
+                with pytest.raises(StopIteration):
+                    two.gate.make_way("noisy", "run_noisy").send(None)
+
+    run(act())
+
+
+def test_no_step_waits_for_long_however_busy_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        async with Two() as two:
+            monkeypatch.setattr(gates, "HELD_S", 0.05)
+            monkeypatch.setattr(gates, "LATELY_STEPS", 10**12)
+            two.gate._steps["noisy"] = 10**9
+            noisy = two.steps("noisy")
+            async with asyncio.timeout(30):
+                while not noisy.done():
+                    await two.gate.make_way("quiet", "run_quiet")
+                    await asyncio.sleep(0.001)
+            # It is still there, and still goes first of the next step.
+            assert two.gate._waiters["quiet", "run_quiet"].granted
+
+    run(act())
+
+
+def test_who_is_cancelled_while_others_go_first_leaves_nothing_behind() -> None:
+    async def act() -> None:
+        async with Two() as two:
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert len(two.gate._held) == 1
+            noisy.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await noisy
+            assert two.gate._held == []
+
+    run(act())
+
+
+def test_a_step_goes_on_in_its_own_thread_when_the_run_that_went_first_leaves_in_another() -> None:
+    made = Gate(LIMITS, SystemClock())
+    held, over = threading.Event(), list[str]()
+
+    async def noisy() -> None:
+        async with made.turn("noisy", "run_noisy"):
+            waiting = asyncio.ensure_future(queued())
+            await a_moment()
+            for _ in range(8):
+                await made.make_way("noisy", "run_noisy")
+            ready.set()
+            await asyncio.to_thread(taken.wait, 30)
+            step = asyncio.ensure_future(made.make_way("noisy", "run_noisy"))
+            await a_moment()
+            assert not step.done()
+            held.set()
+            await asyncio.wait_for(step, 30)
+            over.append("noisy")
+        await waiting
+
+    async def queued() -> None:
+        async with made.turn("noisy", "run_queued"):
+            pass
+
+    async def quiet() -> None:
+        async with made.turn("quiet", "run_before"):
+            known.set()
+        await asyncio.to_thread(ready.wait, 30)
+        async with made.turn("quiet", "run_quiet"):
+            taken.set()
+            await asyncio.to_thread(held.wait, 30)
+            over.append("quiet")
+
+    ready, taken, known = threading.Event(), threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: run(quiet()))
+    other.start()
+    known.wait(30)
+    run(noisy())
+    other.join()
+    assert over == ["quiet", "noisy"]

@@ -87,14 +87,16 @@ async def load(deployment: Deployment, callers: int, told: Counter[str]) -> Asyn
     async def call(place: int) -> None:
         await asyncio.sleep(place / callers / 2)
         while not stopped.is_set():
-            body = asked(NOISY)
+            retry_after_ms = 0
             try:
-                await deployment.invoke(body)
+                await deployment.invoke(asked(NOISY))
                 told["taken"] += 1
             except Overloaded as refusal:
                 told["refused"] += 1
-                # No two come at the same moment: clients that retry add a part of their own.
-                await asyncio.sleep(refusal.retry_after_ms / 1e3 * (1 + place / callers / 2))
+                retry_after_ms = refusal.retry_after_ms
+            # No two come at the same moment: clients that retry add a part of their own. One waits where it is, and
+            # not in this process: what it was refused with is let go.
+            await asyncio.sleep(retry_after_ms / 1e3 * (1 + place / callers / 2))
 
     noisy = [asyncio.ensure_future(call(place)) for place in range(callers)]
     await asyncio.sleep(0.6)

@@ -11,14 +11,16 @@ from typing import Any
 
 
 class Threads:
-    """At most `count` functions run at once, and of one tenant half of them; `queue_limit` more of each tenant wait.
+    """At most `count` functions run at once; `queue_limit` more of each tenant wait.
 
-    A tenant's functions start in the order in which they came, tenants in turn. May be used from any thread.
+    A tenant has at most half of the threads that the others leave it, and one at least: a few whose functions are slow
+    do not take them all. A tenant's functions start in the order in which they came, tenants in turn. May be used from
+    any thread.
     """
 
     def __init__(self, count: int, *, queue_limit: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._share, self._queue_limit = max(1, count // 2), queue_limit
+        self._count, self._queue_limit = count, queue_limit
         self._lock = threading.Lock()
         self._waiting: dict[str, dict[Future[Any], Callable[[], Any]]] = {}
         self._running: Counter[str] = Counter()
@@ -33,11 +35,11 @@ class Threads:
         with self._lock:
             if self._closed:
                 return None
-            if self._running[tenant_id] >= self._share and len(self._waiting.get(tenant_id, ())) >= self._queue_limit:
+            if not self._has_room(tenant_id) and len(self._waiting.get(tenant_id, ())) >= self._queue_limit:
                 return None
             self._waiting.setdefault(tenant_id, {})[future] = function
         future.add_done_callback(partial(self._forget, tenant_id))
-        self._pump(tenant_id)
+        self._pump()
         return future
 
     def close(self) -> None:
@@ -49,21 +51,31 @@ class Threads:
             future.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _pump(self, tenant_id: str) -> None:
-        # A tenant has no more than its share in the pool's own queue, so that the others come between.
-        while (started := self._start_next(tenant_id)) is not None:
-            future, running = started
+    def _pump(self) -> None:
+        # Nobody has more than their share in the pool's own queue, so that the others come between.
+        while (started := self._start_next()) is not None:
+            tenant_id, future, running = started
             running.add_done_callback(partial(self._done, tenant_id, future))
 
-    def _start_next(self, tenant_id: str) -> tuple[Future[Any], Future[Any]] | None:
+    def _start_next(self) -> tuple[str, Future[Any], Future[Any]] | None:
         with self._lock:
-            line = self._waiting.get(tenant_id)
-            if self._closed or not line or self._running[tenant_id] >= self._share:
+            tenant_id = next((tenant_id for tenant_id in self._waiting if self._has_room(tenant_id)), None)
+            if self._closed or tenant_id is None:
                 return None
             self._running[tenant_id] += 1
+            line = self._waiting.pop(tenant_id)
             future = next(iter(line))
             # Under the lock, for a pool that was closed in between takes nothing and says so.
-            return future, self._pool.submit(_run, future, line.pop(future))
+            running = self._pool.submit(_run, future, line.pop(future))
+            if line:
+                # Behind the others: tenants take turns.
+                self._waiting[tenant_id] = line
+            return tenant_id, future, running
+
+    def _has_room(self, tenant_id: str) -> bool:
+        """Whether one more of this tenant may start; the caller holds the lock."""
+        own = self._running[tenant_id]
+        return own < max(1, (self._count - self._running.total() + own) // 2)
 
     def _done(self, tenant_id: str, future: Future[Any], ran: Future[Any]) -> None:
         with self._lock:
@@ -76,7 +88,7 @@ class Threads:
             future.set_exception(fault)
         elif not future.cancelled():
             future.set_result(ran.result())
-        self._pump(tenant_id)
+        self._pump()
 
     def _forget(self, tenant_id: str, future: Future[Any]) -> None:
         with self._lock:

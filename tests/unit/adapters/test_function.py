@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -280,6 +281,42 @@ def test_a_tenant_whose_functions_are_slow_takes_neither_the_threads_nor_the_que
     assert [number for tenant, number in sent if tenant == "noisy"] == [0, 1, 2, 3]
 
 
+@pytest.mark.requirement("R-FAIR")
+def test_a_few_tenants_whose_functions_are_slow_leave_a_thread_to_the_next_and_it_comes_back_to_all() -> None:
+    over, rest, running = threading.Event(), threading.Event(), Counter[str]()
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        running[context.tenant_id] += 1
+        if context.tenant_id != "quick":
+            (over if context.tenant_id == "a" else rest).wait(30)
+        running[context.tenant_id] -= 1
+        return {}
+
+    made = adapter(look=slow, threads=16)
+
+    async def crowd() -> None:
+        calls = {}
+        for name in ("a", "b", "c", "d"):
+            calls[name] = [ask(name) for _ in range(30)]
+            await asyncio.sleep(0)
+        assert (await ask("quick")).output == {}
+        assert [running[name] for name in calls] == [8, 4, 2, 1]
+        over.set()
+        await asyncio.gather(*calls.pop("a"))
+        # Each of the others gets a part of what one gave back, and a thread is still left for the next.
+        async with asyncio.timeout(30):
+            while running["d"] == 1:  # noqa: ASYNC110 - the functions run in threads
+                await asyncio.sleep(0.01)
+        assert (await ask("quick")).output == {}
+        rest.set()
+        await asyncio.gather(*(call for line in calls.values() for call in line))
+
+    def ask(tenant: str) -> Awaitable[AdapterReply]:
+        return asyncio.ensure_future(made.call("look", {"n": 1}, replace(CONTEXT, tenant_id=tenant)))
+
+    asyncio.run(crowd())
+
+
 def test_tenants_that_wait_for_a_thread_take_turns() -> None:
     go, sent = threading.Event(), []
 
@@ -432,9 +469,9 @@ def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypa
     made = adapter(act=lambda args, context: sent.append(1) or {})
     pump = Threads._pump
 
-    def late(threads: Threads, tenant_id: str) -> None:
+    def late(threads: Threads) -> None:
         threads.close()
-        pump(threads, tenant_id)
+        pump(threads)
 
     monkeypatch.setattr(Threads, "_pump", late)
     with pytest.raises(Overloaded):

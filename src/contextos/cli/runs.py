@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contextos.cli.indexed import newest_first
 from contextos.cli.opening import (
     WORKSPACE,
     JsonOption,
@@ -22,7 +23,7 @@ from contextos.cli.terminal import Heading, give, safe
 def runs(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
     after: Annotated[
-        int, typer.Option("--after", min=0, help="Go on after this number; runs are listed newest first.")
+        int, typer.Option("--after", min=0, max=2**62, help="Go on after this number; runs are listed newest first.")
     ] = 0,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for a person.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
@@ -63,18 +64,22 @@ def show(
 
 
 async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tuple[list[dict[str, Any]], int | None]:
-    """A page of the tenant's index, and the number after which the next one begins."""
-    from contextos.contracts.journal import INDEX
+    """A page of the tenant's runs, and the number after which the next one begins.
+
+    The number of a run is that of its line in the index, where also stands what has ended.
+    """
     from contextos.views import view_of
 
-    index = await session.store.read(INDEX)
-    began = [line for line in index if line.kind == "run.indexed"]
-    closed = {line.key for line in index if line.kind == "run.closed"}
-    numbered = [(number, line) for number, line in enumerate(began, start=1) if not after or number < after]
     listed: list[dict[str, Any]] = []
-    for number, line in reversed(numbered):
-        if waiting and line.key in closed:
+    closed: set[str] = set()
+    async for line in newest_first(session.store, after):
+        if line.kind != "run.indexed":
+            closed.add(line.key)
             continue
+        if line.key in closed:
+            closed.discard(line.key)
+            if waiting:
+                continue
         if len(listed) == limit:
             return listed, listed[-1]["number"]
         entries = await session.store.read(line.key)
@@ -84,7 +89,7 @@ async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tu
         asked = _asked(entries)
         listed.append(
             {
-                "number": number,
+                "number": line.seq,
                 "run_id": line.key,
                 "state": view.state,
                 "status": view.record["status"] if view.record else None,

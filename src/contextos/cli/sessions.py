@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from contextos.cli.indexed import newest_first
 from contextos.cli.opening import WORKSPACE, JsonOption, Session, TenantOption, WorkspaceOption, within
 from contextos.cli.terminal import Heading, give, safe
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from contextos.contracts.journal import Entry
-    from contextos.contracts.ports import Store
-
-PAGE: Final = 500
-"""Lines of the index that are read at once."""
 MAX_LOOKED: Final = 1000
 """Runs that one call looks at, for most of them may be of other modes."""
 
@@ -55,7 +48,7 @@ async def _listed(session: Session, limit: int, after: int, live: bool) -> tuple
     listed: list[dict[str, Any]] = []
     closed: set[str] = set()
     looked, last = 0, 0
-    async for line in _newest_first(session.store, after):
+    async for line in newest_first(session.store, after):
         if line.kind != "run.indexed":
             closed.add(line.key)
             continue
@@ -69,35 +62,6 @@ async def _listed(session: Session, limit: int, after: int, live: bool) -> tuple
             one = await _told(session, line.key, received["answer"])
             listed += [one] if not (live and one["ended"]) else []
     return listed, None
-
-
-async def _newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
-    """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
-    from contextos.contracts.journal import INDEX
-
-    there = await _length(store)
-    end = min(after - 1, there) if after else there
-    while end > 0:
-        begin = max(0, end - PAGE)
-        for line in reversed(await store.read(INDEX, after=begin, limit=end - begin)):
-            yield line
-        end = begin
-
-
-async def _length(store: Store) -> int:
-    """How many lines the tenant's index has: doubled until past its end, then halved."""
-    from contextos.contracts.journal import INDEX
-
-    there, past = 0, 1
-    while await store.read(INDEX, after=past - 1, limit=1):
-        there, past = past, past * 2
-    while past - there > 1:
-        middle = (there + past) // 2
-        if await store.read(INDEX, after=middle - 1, limit=1):
-            there = middle
-        else:
-            past = middle
-    return there
 
 
 async def _told(session: Session, run_id: str, received: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from contextos.cli import indexed
 from contextos.cli.timeline import PARTS
 from contextos.cli.workspace import OPERATOR
 from contextos.store.sqlite import SqliteStore, SqliteStores
@@ -184,6 +185,25 @@ def test_runs_are_listed_newest_first_in_pages(shop) -> None:
         after = page["next_after"]
     assert after is None
     assert paged == whole["runs"]
+
+
+def test_a_page_of_runs_is_read_from_the_end_of_the_index_and_never_the_whole_of_it(shop, monkeypatch) -> None:
+    shop.say("invoke", shop.request("next"))
+    read = []
+    real = SqliteStore.read
+
+    async def noted(self, stream, *, after=0, limit=None):
+        read.append((stream, after, limit))
+        return await real(self, stream, after=after, limit=limit)
+
+    monkeypatch.setattr(SqliteStore, "read", noted)
+    monkeypatch.setattr(indexed, "PAGE", 2)
+    (newest,) = shop.say("runs", "--limit", "1", "--json").json["runs"]
+    assert newest["request_id"] == "req_next"
+    pages = [(after, limit) for stream, after, limit in read if stream == "index" and limit != 1]
+    assert pages == [(3, 2), (1, 2)], "five lines: what the last run and the one before it left there"
+    refused = shop.say("runs", "--after", str(10**27))
+    assert (refused.code, "--after" in refused.err) == (2, True)
 
 
 def test_what_the_index_says_has_ended_is_not_read_to_find_who_waits(shop, monkeypatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import sessions
+from contextos.cli import indexed, sessions
 from contextos.cli.opening import within
 from contextos.cli.resuming import resume_due
 from contextos.contracts.journal import INDEX, Batch
@@ -87,7 +87,7 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
         return await real(self, stream, after=after, limit=limit)
 
     monkeypatch.setattr(SqliteStore, "read", noted)
-    monkeypatch.setattr(sessions, "PAGE", 2)
+    monkeypatch.setattr(indexed, "PAGE", 2)
     monkeypatch.setattr(sessions, "MAX_LOOKED", 2)
     found: list[Any] = []
     after, pages = 0, 0
@@ -106,12 +106,12 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
 
 @pytest.mark.parametrize("lines", range(9))
 def test_the_end_of_an_index_is_found_whatever_its_length(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "PAGE", 3)
+    monkeypatch.setattr(indexed, "PAGE", 3)
     store = MemoryStores().tenant("acme")
     at_once(store.commit(Batch("run_a", shared=((INDEX, draft()),) * lines, wake_at_us=0)))
 
     async def seen(after: int) -> list[int]:
-        return [line.seq async for line in sessions._newest_first(store, after)]
+        return [line.seq async for line in indexed.newest_first(store, after)]
 
     assert at_once(seen(0)) == list(range(lines, 0, -1))
     assert at_once(seen(5)) == [number for number in range(4, 0, -1) if number <= lines]

@@ -1,0 +1,43 @@
+"""The tenant's index of runs, read from its end: a command that lists runs reads as much of it as it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports import Store
+
+PAGE: Final = 500
+"""Lines of the index that are read at once."""
+
+
+async def newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
+    """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
+    from contextos.contracts.journal import INDEX
+
+    there = await _length(store)
+    end = min(after - 1, there) if after else there
+    while end > 0:
+        begin = max(0, end - PAGE)
+        for line in reversed(await store.read(INDEX, after=begin, limit=end - begin)):
+            yield line
+        end = begin
+
+
+async def _length(store: Store) -> int:
+    """How many lines the tenant's index has: doubled until past its end, then halved."""
+    from contextos.contracts.journal import INDEX
+
+    there, past = 0, 1
+    while await store.read(INDEX, after=past - 1, limit=1):
+        there, past = past, past * 2
+    while past - there > 1:
+        middle = (there + past) // 2
+        if await store.read(INDEX, after=middle - 1, limit=1):
+            there = middle
+        else:
+            past = middle
+    return there

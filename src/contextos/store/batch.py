@@ -22,9 +22,16 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
     Raises: `InvalidInput`, with every problem.
     """
-    problems = [*_entry_problems(tenant, batch), *_write_problems(batch), *_shared_problems(batch)]
-    names = (("/tenant", tenant), ("/run", batch.run), ("/signature", batch.signature[0] if batch.signature else ""))
-    problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
+    problems = _entry_problems(tenant, batch)
+    if batch.writes:
+        problems += _write_problems(batch)
+    if batch.shared:
+        problems += _shared_problems(batch)
+    signer = batch.signature[0] if batch.signature is not None else ""
+    # No character takes more than four bytes in UTF-8: most names need not be encoded to be judged.
+    if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
+        names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
+        problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
     if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_INT:
         problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
     if not batch.run:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from contextos.contracts.ports import Clock, Graph, Store
 
 PAGE_ENTRIES: Final = 1000
-MAX_BATCH_BYTES: Final = 256 << 20
 # Each is locked by its name, and the server has room for some thousand locks.
 MAX_BATCH_WRITES: Final = 1000
 # Of so many tenants it is kept that they are here; any caller may name another.
@@ -72,7 +71,7 @@ class PostgresStores:
 
     `clock` is what deadlines of writes are judged by; None is the server's own, the one clock that all machines share.
     At most `readers` connections and one for writing are open per event loop. `name` tells the store from every other
-    one, once it is opened.
+    one, once it is opened. `here` are tenants whose store was found to stand where it did.
     """
 
     name = ""
@@ -85,7 +84,7 @@ class PostgresStores:
         self._gate = threading.Lock()
         self._closed = False
         self._place: str | None = None
-        self._here: set[str] = set()
+        self.here: set[str] = set()
 
     @classmethod
     async def open(cls, url: str, **bounds: Any) -> PostgresStores:
@@ -140,9 +139,10 @@ class PostgresStores:
         return link
 
     async def must_be_here(self, tenant: str, batch: Batch) -> None:
-        """Refuses what would act on a store that was restored unsaid. Raises `StoreRestored`."""
-        if tenant in self._here:
-            return
+        """Refuses what would act on a store that was restored unsaid; asked of tenants that are not yet in `here`.
+
+        Raises: `StoreRestored`.
+        """
         looks = self.link().looks
         if tenant not in looks:
             looks[tenant] = asyncio.ensure_future(self._look(tenant))
@@ -164,7 +164,7 @@ class PostgresStores:
 
     async def note_epoch(self, tenant: str) -> None:
         """Note at once where the new epoch began, or the next restore of it elsewhere would pass for this one."""
-        self._here.discard(tenant)
+        self.here.discard(tenant)
         await self._look(tenant)
 
     async def _look(self, tenant: str) -> bool:
@@ -176,9 +176,9 @@ class PostgresStores:
         async with connections.transaction(tenant) as connection:
             here = await is_here(connection, tenant, place)
         if here and place == self._place:
-            if len(self._here) >= MAX_HERE:
-                self._here.clear()
-            self._here.add(tenant)
+            if len(self.here) >= MAX_HERE:
+                self.here.clear()
+            self.here.add(tenant)
         return here
 
     async def _connect(self) -> Connection:
@@ -191,7 +191,7 @@ class PostgresStores:
                 terminate(connection)
         if self._place not in (None, place):
             self._place = place
-            self._here.clear()
+            self.here.clear()
             raise Unavailable("store", "another server or database answers than before")
         return connection
 
@@ -233,7 +233,8 @@ class PostgresStore:
         refuse_misfit(self._tenant, batch)
         _refuse_unstorable(self._tenant, batch)
         _refuse_broken_chain(self._tenant, batch)
-        await self._stores.must_be_here(self._tenant, batch)
+        if self._tenant not in self._stores.here:
+            await self._stores.must_be_here(self._tenant, batch)
         await self._stores.link().writer.commit(self._tenant, batch)
         if begins_epoch(batch):
             await self._stores.note_epoch(self._tenant)
@@ -278,7 +279,7 @@ def _whole(number: int) -> int:
 
 
 def _refuse_unstorable(tenant: str, batch: Batch) -> None:
-    """Refuses texts that PostgreSQL cannot hold and more bytes than one message may have. Raises `InvalidInput`."""
+    """Refuses texts that PostgreSQL cannot hold and more writes than it can lock. Raises `InvalidInput`."""
     texts = [tenant, batch.run, *(batch.signature or ())]
     for entry in batch.entries:
         texts += (entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
@@ -290,10 +291,6 @@ def _refuse_unstorable(tenant: str, batch: Batch) -> None:
         raise InvalidInput(Problem("", "not_storable", "a name holds a null character or half a surrogate pair"))
     if len(batch.writes) > MAX_BATCH_WRITES:
         raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))
-    bodies = [entry.body for entry in batch.entries] + [write.body for write in batch.writes]
-    size = sum(len(body) for body in bodies if body) + sum(len(draft.body) for _, draft in batch.shared)
-    if size > MAX_BATCH_BYTES:
-        raise InvalidInput(Problem("", "too_large", f"a batch has at most {MAX_BATCH_BYTES} bytes", "split it"))
 
 
 def _refuse_broken_chain(tenant: str, batch: Batch) -> None:
@@ -301,10 +298,10 @@ def _refuse_broken_chain(tenant: str, batch: Batch) -> None:
 
     That the first of them follows what is stored is checked by the insert itself.
     """
-    entries = batch.entries
-    fits = all(one.seq + 1 == two.seq and one.hash == two.prev_hash for one, two in pairwise(entries))
-    if fits and entries:
-        first = entries[0]
-        fits = first.seq > 1 or (first.seq == 1 and first.prev_hash == genesis(tenant, batch.run))
-    if not fits:
-        raise Conflict(batch.run)
+    for one, two in pairwise(batch.entries):
+        if one.seq + 1 != two.seq or one.hash != two.prev_hash:
+            raise Conflict(batch.run)
+    if batch.entries:
+        first = batch.entries[0]
+        if first.seq < 1 or (first.seq == 1 and first.prev_hash != genesis(tenant, batch.run)):
+            raise Conflict(batch.run)

@@ -6,38 +6,62 @@ asyncpg looks at each element of an array to see whether it is an array itself, 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from contextos.contracts.journal import ENTRY_FORMAT, Batch, Draft, body_digest, genesis, open_header
 
-Job = tuple[str, Batch]
-"""A batch and its tenant."""
-
 COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
+PLACES: Final = 4096
+"""Of so many names the place is kept: a run's and its lease's recur in each of its commits, a tenant's index in all."""
 
-def parted(group: Iterable[Job]) -> list[list[int]]:
-    """The places of the batches that may share a call, in order: those of one tenant, a run at most once."""
-    calls: list[list[int]] = []
-    growing: dict[str, tuple[list[int], set[str]]] = {}
-    for number, (tenant, batch) in enumerate(group):
-        numbers, runs = growing.get(tenant, ([], set()))
-        if not numbers or batch.run in runs:
-            numbers, runs = growing[tenant] = ([], set())
-            calls.append(numbers)
-        numbers.append(number)
-        runs.add(batch.run)
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A batch that waits to be committed, the bytes in it, and who waits for it."""
+
+    tenant: str
+    batch: Batch
+    size: int
+    future: asyncio.Future[None]
+
+
+def size_of(batch: Batch) -> int:
+    """The bytes of all bodies of a batch."""
+    size = 0
+    for entry in batch.entries:
+        size += len(entry.body or b"")
+    for write in batch.writes:
+        size += len(write.body or b"")
+    for _, draft in batch.shared:
+        size += len(draft.body)
+    return size
+
+
+def parted(group: Iterable[Job]) -> list[list[Job]]:
+    """What may share a call, in order: the jobs of one tenant, a run at most once."""
+    calls: list[list[Job]] = []
+    growing: dict[str, tuple[list[Job], set[str]]] = {}
+    for job in group:
+        jobs, runs = growing.get(job.tenant, ([], set()))
+        if not jobs or job.batch.run in runs:
+            jobs, runs = growing[job.tenant] = ([], set())
+            calls.append(jobs)
+        jobs.append(job)
+        runs.add(job.batch.run)
     return calls
 
 
-def arguments(
-    tenant: str, batches: Sequence[Batch], now_us: int | None, patience: str, locks: dict[int, bool]
-) -> tuple[Any, ...]:
+def arguments(jobs: Sequence[Job], now_us: int | None, patience: str, locks: Sequence[int]) -> tuple[Any, ...]:
     """The arguments of `contextos.commit_batches`, in its order."""
+    tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
-        tenant, now_us, patience, list(locks.items()),
+        tenant, now_us, patience, locks,
         [(place == 0, *entry[1:]) for batch in batches for place, entry in enumerate(batch.entries)],
         [
             (one.collection, one.key, one.expect, one.body, one.not_after_us, one.not_before_us)
@@ -57,20 +81,21 @@ def _drafted(tenant: str, stream: str, draft: Draft) -> tuple[Any, ...]:
     return (stream, genesis(tenant, stream), kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
 
 
-def locked(group: Iterable[Job]) -> dict[int, bool]:
-    """What the transaction of a group locks, in order: alone (True) what it writes, shared what it only looks at."""
-    locks: dict[int, bool] = {}
-    for tenant, batch in group:
-        locks[_place(tenant, "run", batch.run)] = True
+def locked(group: Iterable[Job]) -> list[int]:
+    """What the transaction of a group locks, in order: alone what it writes (odd), shared what it only looks at (even)."""
+    alone, looked = set[int](), set[int]()
+    for job in group:
+        tenant, batch = job.tenant, job.batch
+        alone.add(_place(tenant, "run", batch.run))
         for stream, _ in batch.shared:
-            locks[_place(tenant, "run", stream)] = True
+            alone.add(_place(tenant, "run", stream))
         for write in batch.writes:
-            place = _place(tenant, write.collection, write.key)
-            locks[place] = write.body is not None or locks.get(place, False)
-    return dict(sorted(locks.items()))
+            (looked if write.body is None else alone).add(_place(tenant, write.collection, write.key))
+    return sorted([place + 1 for place in alone] + list(looked - alone))
 
 
+@lru_cache(maxsize=PLACES)
 def _place(tenant: str, collection: str, key: str) -> int:
-    """The number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
+    """Twice the number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
     digest = hashlib.blake2b(f"{tenant}\0{collection}\0{key}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return int.from_bytes(digest, "big", signed=True) & ~1

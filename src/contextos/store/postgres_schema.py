@@ -48,7 +48,7 @@ _LACKING: Final = (
     "   ('semantic_assertions', 'archived_at_us')) AS column_right (name, changed)"
     "   WHERE NOT has_column_privilege('contextos.' || name, changed, 'UPDATE')"
     "  UNION ALL SELECT format('EXECUTE on `%s`', name) FROM (VALUES"
-    "   ('commit_batches', 'text, bigint, text, contextos.lock[], contextos.entry[], contextos.write[],"
+    "   ('commit_batches', 'text, bigint, text, bigint[], contextos.entry[], contextos.write[],"
     " contextos.wake[], contextos.signature[], contextos.draft[]'),"
     "   ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'), ('graph_hop', 'text, bigint, bigint, text[]'),"
     "   ('read_document', 'text, text, text'), ('read_stream', 'text, text, bigint, bigint'),"

@@ -16,13 +16,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Batch
-from contextos.errors import Conflict, ContextOSError, Unavailable
+from contextos.errors import Conflict, ContextOSError, InvalidInput, Problem, Unavailable
 from contextos.store.batch import nothing_signed
-from contextos.store.postgres_calls import COMMIT, arguments, locked, parted
+from contextos.store.postgres_calls import COMMIT, Job, arguments, locked, parted, size_of
 from contextos.store.postgres_connections import (
     CONNECT_TIMEOUT_S,
     FAULTS,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from contextos.contracts.ports import Clock
 
 QUEUE_LIMIT: Final = 4096
+MAX_BATCH_BYTES: Final = 256 << 20
 # Alone, each is a savepoint, and more than 64 in a transaction make every snapshot of the server slower.
 GROUP_LIMIT: Final = 64
 GROUP_BYTES: Final = 16 << 20
@@ -59,14 +59,6 @@ Outcome = str | None
 _BUGS: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, MemoryError)
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    tenant: str
-    batch: Batch
-    size: int
-    future: asyncio.Future[None]
-
-
 class GroupWriter:
     """Commits batches, those of one run in order of arrival; `commit` returns when its batch is durable.
 
@@ -79,25 +71,28 @@ class GroupWriter:
         self, connect: Callable[[], Awaitable[Connection]], clock: Clock | None, *, queue_limit: int = QUEUE_LIMIT
     ) -> None:
         self._connect, self._clock, self._queue_limit = connect, clock, queue_limit
-        self._queue: deque[_Job] = deque()
+        self._queue: deque[Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._aside: dict[asyncio.Task[None], Connection | None] = {}
         self._turns = asyncio.Semaphore(ASIDE_LIMIT)
         self._closed = self._abandoned = False
 
-    async def commit(self, tenant: str, batch: Batch) -> None:
-        """Commit one batch. Raises: `Conflict`, `InvalidInput`, `Unavailable`, `Integrity`."""
+    def commit(self, tenant: str, batch: Batch) -> asyncio.Future[None]:
+        """Commit one batch. What is awaited raises `Conflict`, `InvalidInput`, `Unavailable` or `Integrity`."""
         if self._closed:
             raise Unavailable("store", "it is closed")
         if len(self._queue) + len(self._aside) >= self._queue_limit:
             detail = f"more than {self._queue_limit} commits are waiting"
             raise Unavailable("store", detail, retry_after_ms=SOON_MS)
+        size = size_of(batch)
+        if size > MAX_BATCH_BYTES:
+            raise InvalidInput(Problem("", "too_large", f"a batch has at most {MAX_BATCH_BYTES} bytes", "split it"))
         future = asyncio.get_running_loop().create_future()
-        self._queue.append(_Job(tenant, batch, _size(batch), future))
+        self._queue.append(Job(tenant, batch, size, future))
         if self._task is None:
             self._task = asyncio.ensure_future(self._drain())
-        await future
+        return future
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the connection."""
@@ -119,13 +114,12 @@ class GroupWriter:
                 terminate(connection)
 
     async def _drain(self) -> None:
-        group: list[_Job] = []
+        group: list[Job] = []
         done = False
         try:
             while self._queue:
                 group = self._gather()
-                calls = parted([(job.tenant, job.batch) for job in group])
-                await self._settle([[group[number] for number in call] for call in calls])
+                await self._settle(parted(group))
             done = True
         finally:
             # Also the way out if the loop ends or of a bug: nobody is left waiting, and no lock is left behind.
@@ -136,7 +130,7 @@ class GroupWriter:
                 _fail(job, Unavailable("store", "its writer has stopped"))
             self._queue.clear()
 
-    def _gather(self) -> list[_Job]:
+    def _gather(self) -> list[Job]:
         group = [self._queue.popleft()]
         size, writes = group[0].size, len(group[0].batch.writes)
         while self._queue and len(group) < GROUP_LIMIT:
@@ -146,7 +140,7 @@ class GroupWriter:
             group.append(self._queue.popleft())
         return group
 
-    async def _settle(self, calls: Sequence[Sequence[_Job]], *, attempts: int = ATTEMPTS) -> None:
+    async def _settle(self, calls: Sequence[Sequence[Job]], *, attempts: int = ATTEMPTS) -> None:
         """Commit calls and tell each job what came of it. What cannot stand together, or makes a fault, goes alone."""
         try:
             outcomes = await self._call(await self._open(), calls)
@@ -154,7 +148,7 @@ class GroupWriter:
             self._drop()
             await self._settle_fault([job for jobs in calls for job in jobs], fault, attempts)
             return
-        alone: list[_Job] = []
+        alone: list[Job] = []
         for jobs, outcome in zip(calls, outcomes, strict=True):
             if outcome is not None and len(jobs) > 1:
                 alone += jobs
@@ -164,7 +158,7 @@ class GroupWriter:
         if alone:
             await self._settle([[job] for job in alone])
 
-    async def _settle_fault(self, jobs: Sequence[_Job], fault: BaseException, attempts: int) -> None:
+    async def _settle_fault(self, jobs: Sequence[Job], fault: BaseException, attempts: int) -> None:
         """What follows a transaction of `jobs` that did not happen. A fault that one of them caused is its own."""
         if self._abandoned or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
             for job in jobs:
@@ -180,26 +174,23 @@ class GroupWriter:
             _fail(jobs[0], _told(fault))
 
     async def _call(
-        self, connection: Connection, calls: Sequence[Sequence[_Job]], *, patience: str = PATIENCE
+        self, connection: Connection, calls: Sequence[Sequence[Job]], *, patience: str = PATIENCE
     ) -> list[Outcome]:
         """One transaction in one round trip, a savepoint for each call."""
         now_us = self._clock.now_us() if self._clock is not None else None
-        locks = locked((job.tenant, job.batch) for jobs in calls for job in jobs)
-        given = [
-            arguments(jobs[0].tenant, [job.batch for job in jobs], now_us, patience, locks if number == 0 else {})
-            for number, jobs in enumerate(calls)
-        ]
+        locks = locked(job for jobs in calls for job in jobs)
+        given = [arguments(jobs, now_us, patience, locks if jobs is calls[0] else []) for jobs in calls]
         if len(given) == 1:
             return [await connection.fetchval(COMMIT, *given[0])]
         return [row[0] for row in await connection.fetchmany(COMMIT, given)]
 
-    def _set_aside(self, job: _Job) -> None:
+    def _set_aside(self, job: Job) -> None:
         """Let this job wait for its lock on a connection of its own, so that the next group goes on."""
         task = asyncio.ensure_future(self._wait_aside(job))
         self._aside[task] = None
         task.add_done_callback(lambda task: self._aside.pop(task, None))
 
-    async def _wait_aside(self, job: _Job) -> None:
+    async def _wait_aside(self, job: Job) -> None:
         task, connection = asyncio.current_task(), None
         assert task is not None
         try:
@@ -214,7 +205,7 @@ class GroupWriter:
                 terminate(connection)
             _fail(job, Unavailable("store", "its writer has stopped"))
 
-    async def _call_aside(self, connection: Connection, job: _Job) -> list[Outcome]:
+    async def _call_aside(self, connection: Connection, job: Job) -> list[Outcome]:
         for _ in range(ASIDE_ATTEMPTS - 1):
             try:
                 return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
@@ -249,7 +240,7 @@ def _told(fault: BaseException) -> BaseException:
     return fault_of(fault) if isinstance(fault, FAULTS) else fault
 
 
-def _tell(job: _Job, outcome: Outcome) -> None:
+def _tell(job: Job, outcome: Outcome) -> None:
     if job.future.done():
         return
     if outcome is None:
@@ -258,11 +249,6 @@ def _tell(job: _Job, outcome: Outcome) -> None:
         job.future.set_exception(Conflict(outcome) if outcome else nothing_signed(job.batch.run))
 
 
-def _fail(job: _Job, error: BaseException) -> None:
+def _fail(job: Job, error: BaseException) -> None:
     if not job.future.done():
         job.future.set_exception(error)
-
-
-def _size(batch: Batch) -> int:
-    bodies = [entry.body for entry in batch.entries] + [write.body for write in batch.writes]
-    return sum(len(body) for body in bodies if body is not None)

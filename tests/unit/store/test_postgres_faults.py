@@ -14,7 +14,7 @@ from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.store import postgres, postgres_connections, postgres_writer
 from contextos.store.postgres import MAX_BATCH_WRITES, PostgresStores
-from contextos.store.postgres_calls import locked
+from contextos.store.postgres_calls import Job, locked
 from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
 from contextos.store.postgres_writer import GroupWriter
 from tests.postgres import Database, Server, awaited, own_server
@@ -414,6 +414,39 @@ def test_batches_that_lock_much_stand_in_groups_that_the_server_has_room_for(dat
     awaited(history())
 
 
+def test_who_writes_a_document_waits_for_who_looks_at_it_and_who_looks_does_not(database: Database) -> None:
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        store = stores.tenant("acme")
+        looks = Batch("run_a", writes=(Write("keys", "k", 0, None),))
+        (looked,) = (place for place in locked([Job("acme", looks, 0, asyncio.Future())]) if place % 2 == 0)
+        held = await connect(database.app)
+        await held.execute("BEGIN")
+        await held.execute("SELECT pg_advisory_xact_lock_shared($1)", looked >> 1)
+        writes = asyncio.ensure_future(store.commit(Batch("run_b", writes=(Write("keys", "k", 0, b"v"),))))
+        await store.commit(looks)
+        assert not writes.done(), "what the other session looked for stays absent until that session has ended"
+        await held.execute("ROLLBACK")
+        await writes
+        await held.close()
+        await stores.aclose()
+
+    awaited(history())
+
+
+def test_a_batch_larger_than_one_message_is_refused_alone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_writer, "MAX_BATCH_BYTES", 1000)
+
+    async def history() -> None:
+        stores = PostgresStores(database.app)
+        parts = tuple(Write("keys", f"k{number}", 0, b"v" * 600) for number in range(2))
+        done = await gathered(stores, [batch("run_a"), Batch("run_b", writes=parts), Batch("run_c", writes=parts[:1])])
+        assert done == ["ok", "InvalidInput", "ok"]
+        await stores.aclose()
+
+    awaited(history())
+
+
 def test_who_waits_for_a_lock_when_the_store_is_let_go_is_told(database: Database) -> None:
     async def history() -> None:
         stores = PostgresStores(database.app)
@@ -421,7 +454,8 @@ def test_who_waits_for_a_lock_when_the_store_is_let_go_is_told(database: Databas
         await store.commit(batch("run_a"))
         held = await connect(database.app)
         await held.execute("BEGIN")
-        await held.execute("SELECT pg_advisory_xact_lock($1)", next(iter(locked([("acme", Batch("run_a"))]))))
+        (place,) = locked([Job("acme", Batch("run_a"), 0, asyncio.Future())])
+        await held.execute("SELECT pg_advisory_xact_lock($1)", place >> 1)
         waits = asyncio.ensure_future(store.commit(Batch("run_a", wake_at_us=1)))
         await store.commit(batch("run_b"))
         stores.close()

@@ -84,7 +84,7 @@ def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_a
         stores = PostgresStores(database.app)
         for number in range(9):
             await stores.tenant(f"t{number}").commit(line("before"))
-            assert len(stores._here) <= 4
+            assert len(stores.here) <= 4
         await stores.tenant("t0").commit(line("again"))
         await stores.aclose()
         moves("elsewhere")

@@ -163,16 +163,15 @@ CREATE TYPE contextos.draft AS (
   header_3 text, body bytea, salt bytea, v integer
 );
 
-CREATE TYPE contextos.lock AS (place bigint, alone boolean);
-
 -- Batches of one tenant, all of them or none: the inner block is a savepoint. Returns what stood in the way
 -- (`collection/key`, or a run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it
 -- happened. A run stands in one call at most once.
 -- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
 -- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
--- which no row can. Who waits longer than `p_patience` for any lock fails.
+-- which no row can. Each is twice its place, and one more where it is taken alone and not shared. Who waits longer than
+-- `p_patience` for any lock fails.
 CREATE FUNCTION contextos.commit_batches(
-  p_tenant text, p_now_us bigint, p_patience text, p_locks contextos.lock[], p_entries contextos.entry[],
+  p_tenant text, p_now_us bigint, p_patience text, p_locks bigint[], p_entries contextos.entry[],
   p_writes contextos.write[], p_wakes contextos.wake[], p_signatures contextos.signature[], p_drafts contextos.draft[]
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -188,8 +187,8 @@ DECLARE
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true), set_config('lock_timeout', p_patience, true);
   IF cardinality(p_locks) > 0 THEN
-    PERFORM CASE WHEN alone THEN pg_advisory_xact_lock(place) ELSE pg_advisory_xact_lock_shared(place) END
-    FROM unnest(p_locks);
+    PERFORM CASE WHEN l & 1 = 1 THEN pg_advisory_xact_lock(l >> 1) ELSE pg_advisory_xact_lock_shared(l >> 1) END
+    FROM unnest(p_locks) AS l;
   END IF;
   now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   BEGIN

@@ -82,7 +82,7 @@ def _drafted(tenant: str, stream: str, draft: Draft) -> tuple[Any, ...]:
 
 
 def locked(group: Iterable[Job]) -> list[int]:
-    """What the transaction of a group locks, in order: alone what it writes (odd), shared what it only looks at (even)."""
+    """What the transaction of a group locks, in order: alone (odd) what it writes, shared (even) what it looks at."""
     alone, looked = set[int](), set[int]()
     for job in group:
         tenant, batch = job.tenant, job.batch

@@ -13,9 +13,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Write, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
 from contextos.store.postgres import PAGE_ENTRIES, PostgresStores
+from contextos.store.postgres_calls import COMMIT, Job, arguments, locked
 from contextos.store.postgres_connections import connect
 from tests.postgres import Database, Server
 from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, verify
@@ -171,6 +172,26 @@ def test_every_session_syncs_its_commits_and_gives_up_locks_when_it_hangs(databa
         return found
 
     assert asyncio.run(settings()) == ["on", "10s", "2s", "read committed"]
+
+
+def test_a_commit_finds_its_rows_by_index_also_when_the_tables_were_small(database: Database) -> None:
+    """A plan that was made for a table of one page is kept, and would read the whole of what that grows to."""
+
+    async def history() -> None:
+        connection, before = await connect(database.app), list[Entry]()
+        for number in range(9):
+            made = entries_after("acme", "run_a", before, 1)
+            before += made
+            writes = (Write("keys", "k", number, b"v"), Write("keys", "absent", 0, None))
+            one = Job("acme", Batch("run_a", made, writes, ((INDEX, draft()),), 5, ("kid", "aa")), 0, asyncio.Future())
+            async with connection.transaction():
+                assert await connection.fetchval(COMMIT, *arguments([one], None, "1s", locked([one]))) is None
+                scanned = "SELECT relname FROM pg_stat_xact_user_tables WHERE schemaname = 'contextos' AND seq_scan > 0"
+                assert [row[0] for row in await connection.fetch(scanned)] == []
+            await database.fetch("ANALYZE")
+        await connection.close()
+
+    asyncio.run(history())
 
 
 def test_without_a_clock_of_ours_the_servers_clock_judges_deadlines(database: Database) -> None:

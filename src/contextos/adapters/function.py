@@ -5,11 +5,11 @@ the declared cost is charged). It says no by `BusinessError`, "nothing happened"
 `LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that, an answer that is no reply
 and a timeout alike: of a write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
 
-Sync functions run in a bounded pool of threads, of which a tenant has at most half of what the others leave and for
-which at most `queue_limit` of its calls wait, async ones on the loop, both within `timeout_ms`. A call whose time is
-over when it gets its thread is not made. A thread cannot be stopped: after a timeout it goes on, and the call may still
-happen. Functions named in `inline` run on the caller's thread without a hand-over and without a timeout, for reads of
-microseconds.
+Sync functions run in a bounded pool of threads, of which a tenant has at most half of what the others leave, and one
+at least, and for which at most `queue_limit` of its calls wait; async ones run on the loop; both within `timeout_ms`.
+A call whose time is over when it gets its thread is not made. A thread cannot be stopped: after a timeout it goes on,
+and the call may still happen. Functions named in `inline` run on the caller's thread without a hand-over and without a
+timeout, for reads of microseconds.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Threads:
         with self._lock:
             if self._closed:
                 return None
-            if not self._has_room(tenant_id) and len(self._waiting.get(tenant_id, ())) >= self._queue_limit:
+            waiting = len(self._waiting.get(tenant_id, ()))
+            if waiting >= self._queue_limit and not self._has_room(tenant_id, self._free()):
                 return None
             self._waiting.setdefault(tenant_id, {})[future] = function
         future.add_done_callback(partial(self._forget, tenant_id))
@@ -59,23 +60,29 @@ class Threads:
 
     def _start_next(self) -> tuple[str, Future[Any], Future[Any]] | None:
         with self._lock:
-            tenant_id = next((tenant_id for tenant_id in self._waiting if self._has_room(tenant_id)), None)
+            free = self._free()
+            tenant_id = next((tenant_id for tenant_id in self._waiting if self._has_room(tenant_id, free)), None)
             if self._closed or tenant_id is None:
                 return None
-            self._running[tenant_id] += 1
-            line = self._waiting.pop(tenant_id)
+            line = self._waiting[tenant_id]
             future = next(iter(line))
             # Under the lock, for a pool that was closed in between takes nothing and says so.
-            running = self._pool.submit(_run, future, line.pop(future))
-            if line:
-                # Behind the others: tenants take turns.
+            running = self._pool.submit(_run, future, line[future])
+            self._running[tenant_id] += 1
+            del line[future]
+            # Behind the others: tenants take turns.
+            if self._waiting.pop(tenant_id):
                 self._waiting[tenant_id] = line
             return tenant_id, future, running
 
-    def _has_room(self, tenant_id: str) -> bool:
+    def _free(self) -> int:
+        """Threads that nobody has; the caller holds the lock."""
+        return self._count - self._running.total()
+
+    def _has_room(self, tenant_id: str, free: int) -> bool:
         """Whether one more of this tenant may start; the caller holds the lock."""
         own = self._running[tenant_id]
-        return own < max(1, (self._count - self._running.total() + own) // 2)
+        return own < max(1, (free + own) // 2)
 
     def _done(self, tenant_id: str, future: Future[Any], ran: Future[Any]) -> None:
         with self._lock:

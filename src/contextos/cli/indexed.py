@@ -1,4 +1,4 @@
-"""The tenant's index of runs, read from its end: a command that lists runs reads as much of it as it shows."""
+"""The tenant's index of runs, read in pages from its end: a command that lists runs stops when it has enough."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ async def _listed(session: Session, limit: int, after: int, live: bool) -> tuple
         if line.kind != "run.indexed":
             closed.add(line.key)
             continue
-        if live and line.key in closed:
+        ended = line.key in closed
+        closed.discard(line.key)
+        if live and ended:
             continue
         if len(listed) == limit or looked == MAX_LOOKED:
             return listed, last

@@ -70,7 +70,7 @@ async def _work(session: Session) -> None:
         loop.add_signal_handler(number, stop.set)
     engine = session.app.worker(_tell)
     await engine.start()
-    # What stands now stands to the end. A full collection that walked through it again would stop every run meanwhile.
+    # What stands now mostly stands to the end; a full collection that walked through it would stop every run meanwhile.
     gc.collect()
     gc.freeze()
     try:

@@ -5,8 +5,8 @@ turn, so that one of them cannot starve another; a tenant's run that stood aside
 that have not begun. A tenant that is alone has all turns; where another was there lately
 it keeps to its share, so that the other finds one free and works beside few. New runs are counted against a quota.
 
-A turn is many steps, from one commit or answer to the next, and all of them are taken on one event loop. Before each
-the run of a tenant that asks for more than it gets lets those go first that ask for no more and had fewer steps lately.
+A turn is many steps, from one commit or answer to the next, and all of them are taken on one event loop or a few.
+Before each a run lets those go first whose tenant has no run waiting and had fewer steps lately, if its own has one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ ALL: Final = ""
 """All tenants together; none has this name."""
 LATELY_US: Final = 60_000_000
 PERIOD_US: Final = 60_000_000
-HELD_S: Final = 0.05
-"""For no longer a step waits for those that go first, and one that takes longer itself goes first no more: it hangs."""
+HELD_S: Final = 0.01
+"""For no longer a step waits for those that go first, and one that takes longer itself goes first no more.
+
+A step computes for a few milliseconds; what takes longer waits for something, and others may work meanwhile.
+"""
 LATELY_STEPS: Final = 512
 """Of so many steps of all tenants together one remembers whose they were, and of older ones half as many each time."""
 MANY_TENANTS: Final = 1_024
@@ -200,7 +203,7 @@ class Gate:
         first = (
             waiter.since_s + HELD_S
             for (other, _), waiter in self._waiters.items()
-            if waiter.since_s and not self._queue.waits(other) and self._steps[other] < self._steps[tenant]
+            if not self._queue.waits(other) and self._steps[other] < self._steps[tenant]
         )
         return max(first, default=0)
 

@@ -48,8 +48,8 @@ class Live:
     `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
     `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
     other a loop that waits ends with `Parked`. `silence_us` is how long this driver may be silent before it
-    is taken for dead, lease or not; without one its lease alone counts. `make_way` is awaited after each commit, unless
-    the run ends with it or rests: others may go first there.
+    is taken for dead, lease or not; without one its lease alone counts. `make_way` is awaited after a commit, unless
+    the run ends with it, rests or is about to send: others may go first there.
     """
 
     store: Store
@@ -170,7 +170,8 @@ class RunJournal:
         live.lease_version += 1
         self._pending.clear()
         self._staged.clear()
-        if live.make_way and not letting_go:
+        # What is recorded as on its way is sent at once: a kill in between would leave its outcome unknown.
+        if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
             await live.make_way()
 
     def _index(self, live: Live) -> tuple[tuple[str, Draft], ...]:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -462,6 +463,31 @@ def test_a_closed_adapter_takes_no_calls_and_says_that_none_was_made() -> None:
         with pytest.raises(Overloaded):
             call(made, "act")
     assert not sent
+
+
+def test_a_thread_that_cannot_be_started_takes_no_other_call_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, made = threading.Event(), adapter(act=lambda args, context: go.wait(10) and {}, threads=2)
+    submit = ThreadPoolExecutor.submit
+
+    async def crowd() -> list[Any]:
+        other = replace(CONTEXT, tenant_id="tenant_b")
+        first = asyncio.ensure_future(made.call("act", {"n": 0}, other))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", fails)
+        calls = [asyncio.ensure_future(made.call("act", {"n": n}, CONTEXT)) for n in range(3)]
+        await asyncio.wait(calls, timeout=0.01)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+        go.set()
+        return await asyncio.gather(first, *calls, return_exceptions=True)
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    heard = [type(one) for one in asyncio.run(crowd())]
+    assert heard == [AdapterReply, *[LostReply] * 3], "it may still be made: it stands in line"
+    # Nothing of it keeps a thread, and the line is worked off.
+    assert asyncio.run(made.call("act", {"n": 4}, CONTEXT)).output is not None
+    assert not made._threads._waiting
 
 
 def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

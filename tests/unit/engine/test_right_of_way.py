@@ -120,8 +120,15 @@ def test_of_two_tenants_that_both_ask_for_more_neither_waits_for_the_other() -> 
 def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
     async def act() -> None:
         async with Two() as two:
-            for _ in range(8):
+            steps = two.gate._steps
+            for _ in range(steps["noisy"] - steps["quiet"] - 1):
                 await two.gate.make_way("quiet", "run_quiet")
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert not noisy.done()
+            noisy.cancel()
+            await two.gate.make_way("quiet", "run_quiet")
+            assert steps["noisy"] == steps["quiet"]
             await asyncio.wait_for(two.steps("noisy"), 5)
 
     run(act())
@@ -157,6 +164,36 @@ def test_a_run_that_hangs_in_its_turn_holds_nobody_up(monkeypatch: pytest.Monkey
             for _ in range(3):
                 with pytest.raises(StopIteration):
                     two.gate.make_way("noisy", "run_noisy").send(None)
+
+    run(act())
+
+
+def test_a_turn_of_many_short_steps_keeps_its_right_of_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        async with Two() as two:
+            monkeypatch.setattr(gates, "HELD_S", 0.3)
+            await asyncio.sleep(0.4)
+            await two.gate.make_way("quiet", "run_quiet")
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert not noisy.done(), "the step is new, though the turn is old"
+            await two.quiet.aclose()
+            await noisy
+
+    run(act())
+
+
+def test_of_several_that_go_first_the_last_to_begin_its_step_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        async with Two() as two, two.gate.turn("other", "run_other"):
+            monkeypatch.setattr(gates, "HELD_S", 0.3)
+            await asyncio.sleep(0.4)
+            await two.gate.make_way("quiet", "run_quiet")
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert not noisy.done(), "one hangs, and the other does not"
+            await two.quiet.aclose()
+            await noisy
 
     run(act())
 

@@ -154,11 +154,11 @@ def surface(
             for argument, bound in permission.arg_constraints.items():
                 constraints[argument] = (*constraints.get(argument, ()), bound)
         shown.append(
-            SurfaceCapability(
-                capability_id=name, kind=definition.kind, risk_level=definition.risk_level,
-                approval_mode=definition.approval_mode, description=definition.description, lifecycle="active",
-                granted=withheld is None, withheld=withheld, constraints=constraints,
-                definition_digest=capability.definition_digest,
-            )
+            SurfaceCapability.unasked({
+                "capability_id": name, "kind": definition.kind, "risk_level": definition.risk_level,
+                "approval_mode": definition.approval_mode, "description": definition.description,
+                "lifecycle": "active", "granted": withheld is None, "withheld": withheld, "constraints": constraints,
+                "definition_digest": capability.definition_digest,
+            })
         )  # fmt: skip
     return tuple(shown)

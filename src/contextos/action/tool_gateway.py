@@ -70,17 +70,18 @@ class Gateway:
         definition = governed.capability.definition
         refs = [fact.evidence_ref for fact in governed.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
-        return ToolCallEnvelope(
-            envelope_version="contextos.tool_call.v1", tool_call_id=governed.tool_call_id, run_id=scope.run.run_id,
-            trace_id=scope.run.trace_id, session_id=scope.run.session_id,
-            capability_id=governed.capability.capability_id,
-            args=dict(governed.args), principal_chain=scope.chain,
-            approval_mode_requested=governed.call.step.approval_mode,
-            approval_mode_effective=decision.effective_approval_mode, approval_mode_highest=definition.approval_mode,
-            policy_decision_id=decision.policy_decision_id, evidence_refs=tuple(refs),
-            idempotency_key=governed.idempotency_key, auth_ref=f"claim_hash:{scope.claim.claim_hash}",
-            metadata={"definition_digest": governed.capability.definition_digest, "gates": list(decision.gates)},
-        )  # fmt: skip
+        return ToolCallEnvelope.unasked({
+            "envelope_version": "contextos.tool_call.v1", "tool_call_id": governed.tool_call_id,
+            "run_id": scope.run.run_id, "trace_id": scope.run.trace_id, "session_id": scope.run.session_id,
+            "capability_id": governed.capability.capability_id,
+            "args": dict(governed.args), "principal_chain": scope.chain,
+            "approval_mode_requested": governed.call.step.approval_mode,
+            "approval_mode_effective": decision.effective_approval_mode,
+            "approval_mode_highest": definition.approval_mode,
+            "policy_decision_id": decision.policy_decision_id, "evidence_refs": tuple(refs),
+            "idempotency_key": governed.idempotency_key, "auth_ref": f"claim_hash:{scope.claim.claim_hash}",
+            "metadata": {"definition_digest": governed.capability.definition_digest, "gates": list(decision.gates)},
+        })  # fmt: skip
 
     def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
         home = {

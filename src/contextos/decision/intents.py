@@ -71,18 +71,19 @@ def materialise(
     hints, meta = request.runtime, pack.pack_meta
     modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
     delegation = request.user.delegation
-    return RunContext(
-        run_id=run_id, trace_id=request.trace.trace_id, session_id=request.session_id, tenant_id=request.tenant_id,
-        user=UserClaims(user_id=known.user.user_id, role=known.user.role, delegation=delegation),
-        agent=AgentIdentity(
-            agent_id=known.agent.agent_id, agent_urn=known.agent.agent_urn, role=known.agent.role,
-            workload_identity=known.agent.workload_identity, lifecycle=known.agent.lifecycle,
-            principal_chain=claim.principal_chain, identity_claim=claim,
-        ),
-        intent=intent.intent_id, locale=request.input.locale,
-        safety_mode=ceiling([*modes, hints.safety_mode] if hints.safety_mode else modes),
-        run_budget=_budget(hints, meta.run_budget, known, limits), metadata={},
-    )  # fmt: skip
+    agent = AgentIdentity.unasked({
+        "agent_id": known.agent.agent_id, "agent_urn": known.agent.agent_urn, "role": known.agent.role,
+        "workload_identity": known.agent.workload_identity, "lifecycle": known.agent.lifecycle,
+        "principal_chain": claim.principal_chain, "identity_claim": claim,
+    }, unset="token_ref")  # fmt: skip
+    return RunContext.unasked({
+        "run_id": run_id, "trace_id": request.trace.trace_id, "session_id": request.session_id,
+        "tenant_id": request.tenant_id,
+        "user": UserClaims(user_id=known.user.user_id, role=known.user.role, delegation=delegation), "agent": agent,
+        "intent": intent.intent_id, "locale": request.input.locale,
+        "safety_mode": ceiling([*modes, hints.safety_mode] if hints.safety_mode else modes),
+        "run_budget": _budget(hints, meta.run_budget, known, limits), "metadata": {},
+    })  # fmt: skip
 
 
 def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: Ceilings) -> RunBudget:

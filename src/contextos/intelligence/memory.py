@@ -193,13 +193,13 @@ def _proposal(
 ) -> MemoryProposal:  # fmt: skip
     template = bound.template
     consent = "passed" if consent_given else "missing" if layer.consent_required else "not_required"
-    return MemoryProposal.model_validate({
+    return MemoryProposal.unasked({
         "proposal_id": derive("mwp_", run_id, "memory_proposal", ordinal),
         "run_id": run_id,
-        "candidate": MemoryCandidate(
-            entity_ceid=bound.entity_ceid, predicate=template.predicate, value=bound.value,
-            evidence_refs=bound.evidence_refs, confidence=bound.confidence,
-        ),
+        "candidate": MemoryCandidate.unasked({
+            "entity_ceid": bound.entity_ceid, "predicate": template.predicate, "value": bound.value,
+            "evidence_refs": bound.evidence_refs, "confidence": bound.confidence,
+        }),
         "write_class": template.write_class,
         "tier_target": template.tier_target,
         "classification": classification,
@@ -216,9 +216,7 @@ def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> Con
     same = [item for item in recalled if (item.subject, item.predicate) == about]
     digest = fact_digest(*about, bound.value)
     verdict = "no_conflict" if not same else "duplicate" if all(i.digest == digest for i in same) else "conflict"
-    return ContradictionCheck.model_validate(
-        {"existing": tuple(item.evidence_ref for item in same), "verdict": verdict}
-    )
+    return ContradictionCheck.unasked({"existing": tuple(item.evidence_ref for item in same), "verdict": verdict})
 
 
 async def _settled(store: Store, proposal: MemoryProposal) -> bool:

@@ -97,14 +97,14 @@ def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket
     Of a run that was never compiled, `compiled_context_hash` is the address of null.
     """
     assert record.replay is not None and record.lineage is not None, "sealed records have both"
-    return ReplayPacket(
-        replay_packet_id=record.replay.replay_id, trace_id=record.trace_id, session_id=request.session_id,
-        source_kind="decision_record", source_ref=record.record_id, run_context_ref=record.replay.run_id,
-        context_pack_ref=record.lineage.pack_version, knowledge_snapshot_ref=record.lineage.snapshot_version,
-        compiled_context_hash=record.replay.compiled_context_hash or content_address(None),
-        tool_transcript_chain_hash=record.replay.tool_transcript_chain_hash, side_effect_policy="transcript_only",
-        expected=ReplayExpectation(status=record.status, decision_record_hash=record.record_hash),
-    )  # fmt: skip
+    return ReplayPacket.unasked({
+        "replay_packet_id": record.replay.replay_id, "trace_id": record.trace_id, "session_id": request.session_id,
+        "source_kind": "decision_record", "source_ref": record.record_id, "run_context_ref": record.replay.run_id,
+        "context_pack_ref": record.lineage.pack_version, "knowledge_snapshot_ref": record.lineage.snapshot_version,
+        "compiled_context_hash": record.replay.compiled_context_hash or content_address(None),
+        "tool_transcript_chain_hash": record.replay.tool_transcript_chain_hash, "side_effect_policy": "transcript_only",
+        "expected": ReplayExpectation.unasked({"status": record.status, "decision_record_hash": record.record_hash}),
+    })  # fmt: skip
 
 
 def _spec(scope: RunScope | None, log: Sequence[Logged]) -> tuple[str, str, tuple[str, ...]]:

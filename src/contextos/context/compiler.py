@@ -117,7 +117,7 @@ def compile_context(
         if isinstance(product, Failure):
             return product
         made[name] = product
-        plain = plain and is_plain(product.get("constraints"))
+        plain = plain and ("constraints" not in product or is_plain(product["constraints"]))
         digests[name] = address(product, plain=plain)
     return compiled_context(
         made["manifests_and_controls"], digests,

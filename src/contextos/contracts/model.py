@@ -203,6 +203,11 @@ def _given(model: type[Model], unset: str | None) -> set[str]:
 
 
 @cache
+def _wire_names(model: type[Model]) -> dict[str, str]:
+    return {name: field.alias or name for name, field in model.model_fields.items()}
+
+
+@cache
 def _sealed_validator(model: type[Model]) -> SchemaValidator:
     # The last argument: a class that validates already is built anew, or its loose validator would be taken.
     return SchemaValidator(sealing(model.__pydantic_core_schema__), None, False)
@@ -216,16 +221,16 @@ def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetail
             if type(child) not in _LEAVES:
                 yield from _faults(child, (*path, at))
     elif isinstance(value, Model):
+        wire = _wire_names(type(value))
         for name in value.required_when_sealed:
             if getattr(value, name) is None:
-                yield InitErrorDetails(type="missing", loc=(*path, kind.model_fields[name].alias or name), input=None)
+                yield InitErrorDetails(type="missing", loc=(*path, wire[name]), input=None)
         for name, why in value.sealing_faults():
             broken = PydanticCustomError("sealing", "{why}", {"why": why})
-            at = kind.model_fields[name].alias or name
-            yield InitErrorDetails(type=broken, loc=(*path, at), input=getattr(value, name))
+            yield InitErrorDetails(type=broken, loc=(*path, wire[name]), input=getattr(value, name))
         for name, child in value.__dict__.items():
             if type(child) not in _LEAVES:
-                yield from _faults(child, (*path, kind.model_fields[name].alias or name))
+                yield from _faults(child, (*path, wire[name]))
 
 
 def _again(item: Any) -> InitErrorDetails:

@@ -25,7 +25,7 @@ class Missing(Enum):
 
 MISSING: Final = Missing.MISSING
 
-_POINTER: Final = re.compile(r"(?:/(?:[^/~]|~[01])*)*", re.DOTALL)
+_STRAY: Final = re.compile(r"~(?![01])")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -48,10 +48,13 @@ def resolve(value: Any, pointer: str) -> Any | Missing:
     >>> resolve({"a": [1]}, "/a/1")
     MISSING
     """
-    if not _POINTER.fullmatch(pointer):
+    before, *steps = pointer.split("/")
+    escaped = "~" in pointer
+    if before or (escaped and _STRAY.search(pointer)):
         return MISSING
-    for raw in pointer.split("/")[1:]:
-        step = raw.replace("~1", "/").replace("~0", "~")
+    for step in steps:
+        if escaped:
+            step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict):
             value = value.get(step, MISSING)
         elif isinstance(value, list | tuple) and _INDEX.fullmatch(step) and int(step) < len(value):

@@ -7,7 +7,6 @@ Source: shared/design/contracts.md, "Identifiers"; seeds, DecisionRecord `eviden
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
 from contextos.contracts import ids
@@ -56,8 +55,7 @@ EVIDENCE: Final = ids.Form(
 EvidenceRef = Annotated[str, EVIDENCE]
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """A reference in its parts; `str()` gives the text again.
 
     `version` is what pins it: snapshot id, tool call id, rule id, revision id or digest; empty for a session or memory.

@@ -35,17 +35,16 @@ class Index:
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self._parts = _parts(rules)
-        self._shapes = sorted({tuple(value is not None for value in selector) for selector in self._parts})
+        # By the places that a selector names, and there by what it names: a value that is unknown finds nothing.
+        self._named: dict[tuple[int, ...], dict[tuple[str | None, ...], tuple[Part, ...]]] = defaultdict(dict)
+        for selector, parts in self._parts.items():
+            places = tuple(place for place in range(4) if selector[place] is not None)
+            self._named[places][tuple(selector[place] for place in places)] = parts
 
     def parts(self, wanted: Selector) -> Iterator[Part]:
         """The parts for a question whose intent, capability, environment and point are given."""
-        for named in self._shapes:
-            key: Selector = (
-                wanted[0] if named[0] else None, wanted[1] if named[1] else None,
-                wanted[2] if named[2] else None, wanted[3] if named[3] else None,
-            )  # fmt: skip
-            if tuple(value is not None for value in key) == named:
-                yield from self._parts.get(key, ())
+        for places, parts in self._named.items():
+            yield from parts.get(tuple([wanted[place] for place in places]), ())
 
     def undecidable(self, wanted: Selector, unknown: frozenset[int]) -> Iterator[tuple[Part, tuple[str, ...]]]:
         """Parts of which nobody can say whether they apply, because a fact that selects them is unknown."""

@@ -259,8 +259,10 @@ class RunJournal:
         return self._tape[self._at]
 
     def _past_resumed(self) -> int:
-        ahead = range(self._at, len(self._tape))
-        return next((at for at in ahead if self._tape[at].kind != "run.resumed"), len(self._tape))
+        at = self._at
+        while at < len(self._tape) and self._tape[at].kind == "run.resumed":
+            at += 1
+        return at
 
     def _skip_resumed(self) -> None:
         for entry in self._tape[self._at : self._past_resumed()]:

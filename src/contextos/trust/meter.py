@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from contextos.contracts.journal import Logged
@@ -41,22 +42,24 @@ def units(cents: float | int) -> int:
 
 
 def usage(log: Sequence[Logged]) -> Usage:
-    """Fold the entries of a run. A dispatch counts what it reserved until its outcome says what it cost."""
+    """Fold the entries of a run, of which the first is its request.
+
+    A dispatch counts what it reserved until its outcome says what it cost.
+    """
     tokens = calls = waited = 0
     cost: dict[str, int] = {}
-    last_us = log[0].at_us if log else 0
-    for entry in log:
-        gap_us, last_us = entry.at_us - last_us, entry.at_us
-        if entry.kind in _WAKING:
-            waited += gap_us
-        if entry.kind == "context.compiled":
+    for before, entry in pairwise(log):
+        kind = entry.kind
+        if kind in _WAKING:
+            waited += entry.at_us - before.at_us
+        elif kind == "context.compiled":
             tokens += entry.body["budget_report"]["tokens_used_at_compile"]
-        elif entry.kind == "tool.dispatching":
+        elif kind == "tool.dispatching":
             calls += 1
             cost[entry.key] = units(entry.body["reservation"]["cost_cents"])
-        elif entry.kind == "tool.returned":
+        elif kind == "tool.returned":
             cost[entry.key] = units(entry.body["cost_cents"])
             # A clock may have been put forward and back meanwhile.
-            waited += min(entry.body.get("waited_us", 0), gap_us)
-    wall = last_us - log[0].at_us - waited if log else 0
+            waited += min(entry.body.get("waited_us", 0), entry.at_us - before.at_us)
+    wall = log[-1].at_us - log[0].at_us - waited if log else 0
     return Usage(tokens, calls, sum(cost.values()), wall)

@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmarks.bars import is_quick, judge, note, ratio
 from contextos.context.compiler import compile_context
-from contextos.contracts.compiled import CompiledContext
 from tests.unit.context import samples
 
 ROOM_FOR_ALL = {"evidence": 1_000_000, "tool": 100_000}
@@ -29,7 +28,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     """CPU milliseconds of each case by round."""
     taken: dict[str, list[float]] = {case: [] for case in CASES}
     for given in CASES.values():
-        assert isinstance(compile_context(**given), CompiledContext), "a refused compile measures nothing"
+        assert isinstance(compile_context(**given), dict), "a refused compile measures nothing"
     for _ in range(rounds):
         for case, given in CASES.items():
             start = time.thread_time_ns()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.action.registry import surface
-from contextos.contracts.compiled import CompiledContext, SurfaceCapability
+from contextos.contracts.compiled import SurfaceCapability
 from contextos.contracts.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.identity import IdentityClaim, Principals
 from contextos.contracts.ids import CEID
@@ -120,10 +120,10 @@ def _session(request: InvokeRequest, loaded: Loaded, world: World) -> Session | 
     return Session(lowest, world.journal.log()[0].at_us + lowest * 1_000)
 
 
-def within_tokens(scope: RunScope, compiled: CompiledContext, world: World) -> CompiledContext | Failure:
+def within_tokens(scope: RunScope, compiled: dict[str, Any], world: World) -> dict[str, Any] | Failure:
     """Each revision compiles anew, and all of them together stay within `total_tokens`."""
     total, before = scope.run.run_budget.total_tokens, usage(world.journal.log()).tokens
-    if before + compiled.budget_report.tokens_used_at_compile > total:
+    if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")
     return compiled
 

@@ -200,8 +200,8 @@ async def _attempt(
         compiled = within_tokens(admitted.scope, compiled, world)
     if isinstance(compiled, Failure):
         return await _scored(request, admitted, None, unplanned, (compiled,), revision, world)
-    journal.note("context.compiled", str(revision), compiled.to_json())
-    scope = replace(admitted.scope, surfaced=frozenset(compiled.context_ledger.tools))
+    journal.note("context.compiled", str(revision), compiled)
+    scope = replace(admitted.scope, surfaced=frozenset(compiled["context_ledger"]["tools"]))
     facts = facts_by_name(admitted.items)
     sources = {"request": scope.asked, "pack": admitted.pack_json(), "evidence": executor.view(facts)}
     plan = planner.propose(journal.run_id, template, compiled, revision)  # 9
@@ -254,7 +254,8 @@ def _deferred(request: InvokeRequest, scope: RunScope, world: World, why: str) -
     """The record of a run that waits: for an approval, or for a person to say what became of an effect."""
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
-    return record_now(world, request, scope, Outcome(None, failures)).to_json()
+    _, wire = record_now(world, request, scope, Outcome(None, failures))
+    return wire
 
 
 def _acted(execution: Execution, world: World) -> bool:
@@ -305,8 +306,8 @@ def consolidate(admitted: Admitted, attempt: Attempt, outcome: Outcome, world: W
 async def conclude(request: InvokeRequest, scope: RunScope | None, outcome: Outcome, world: World) -> DecisionRecord:
     """Step 15: the record, the replay packet and the end become durable together."""
     journal = world.journal
-    record = record_now(world, request, scope, outcome)
-    journal.note("record.revised", "final", record.to_json())
+    record, wire = record_now(world, request, scope, outcome)
+    journal.note("record.revised", "final", wire)
     journal.note("replay.packed", "", build_packet(record, request).to_json())
     journal.note("run.ended", "", {
         "end": outcome.end, "record_id": record.record_id, "record_hash": record.record_hash,

@@ -252,8 +252,10 @@ async def _standing(world: World, scope: RunScope, key: str) -> Standing:
     return Standing(failure, found["policies_version"])
 
 
-def record_now(world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome) -> DecisionRecord:
-    """The DecisionRecord as the journal stands now."""
+def record_now(
+    world: World, request: InvokeRequest, scope: RunScope | None, outcome: Outcome
+) -> tuple[DecisionRecord, dict[str, Any]]:
+    """The DecisionRecord as the journal stands now, and its wire form."""
     return build_record(
         world.journal.run_id, request, scope, world.journal.log(), outcome, runtime_version=world.runtime_version,
         unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),

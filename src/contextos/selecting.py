@@ -173,7 +173,8 @@ async def _answered(
 ) -> bool:
     """Wait until the user has picked; False where the run is cancelled first. The pick is read from the audit."""
     world.journal.note("slot.asked", key, asked.to_json())
-    world.journal.note("record.revised", f"slot/{key}", record_now(world, request, scope, Outcome(None, ())).to_json())
+    _, wire = record_now(world, request, scope, Outcome(None, ()))
+    world.journal.note("record.revised", f"slot/{key}", wire)
     await world.journal.commit(wake_at_us=0)
     kind, _ = await world.journal.wait(("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None)
     return kind == "slot.answered"

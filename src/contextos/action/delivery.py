@@ -25,7 +25,6 @@ from contextos.contracts.scope import Capability, Redeemed, RunScope
 from contextos.contracts.tool import (
     AdapterReply,
     CallContext,
-    Citation,
     Settled,
     ToolCallEnvelope,
     ToolError,
@@ -234,27 +233,28 @@ class Delivery:
         effect = capability.definition.kind == "write"
         # The answer was there, and others had the turns: that is no time of the call, nor of the run's.
         waited_us = adapter.aside.waited_us if isinstance(adapter, Reached) else 0
-        result = ToolResultEnvelope(
-            envelope_version="contextos.tool_result.v1", tool_call_id=envelope.tool_call_id, run_id=envelope.run_id,
-            trace_id=envelope.trace_id, session_id=envelope.session_id, capability_id=envelope.capability_id,
-            status=status,
-            output=output, error=error, artifacts=(),
-            citations=(Citation(evidence_ref=tool_ref(envelope.capability_id, envelope.tool_call_id)),)
-            if status in ("ok", "completed") else (),
-            mutations=reply.mutations if reply else (),
-            risk_tags=(envelope.approval_mode_effective,) if effect else (),
-            policy_decision_id=envelope.policy_decision_id,
-            latency_ms=max(0, self.outside.clock.now_us() - began_us - waited_us) / 1_000,
-            metadata={
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
+        wire = {
+            "envelope_version": "contextos.tool_result.v1", "tool_call_id": envelope.tool_call_id,
+            "run_id": envelope.run_id, "trace_id": envelope.trace_id, "session_id": envelope.session_id,
+            "capability_id": envelope.capability_id, "status": status, "output": output,
+            "error": error.to_json() if error else None, "artifacts": [],
+            "citations": [{"evidence_ref": ref} for ref in cited], "mutations": reply.mutations if reply else [],
+            "risk_tags": [envelope.approval_mode_effective] if effect else [],
+            "policy_decision_id": envelope.policy_decision_id,
+            "latency_ms": max(0, self.outside.clock.now_us() - began_us - waited_us) / 1_000,
+            "metadata": {
                 "redaction_applied": bool(redacted), "cost_cents": reply.cost_cents if reply else 0,
                 **({"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
                    if approval else {}),
             },
-        )  # fmt: skip
+        }  # fmt: skip
+        # It is read again once it is recorded; what makes no envelope is not recorded at all.
+        ToolResultEnvelope.model_validate(wire)
         cost = reply.cost_cents if reply else (capability.definition.cost_cents if outcome == "unknown" else 0)
         return {
             "outcome": outcome,
-            "envelope": result.to_json(),
+            "envelope": wire,
             "output_digest": content_address(output),
             "cost_cents": cost,
             # An output that we may not use was still an effect; only an error that the adapter states says otherwise.

@@ -2,8 +2,7 @@
 
 Owns: the eight stages of a compile (`compiler`), token budgets (`budget`), the surface (`surface`), the controls in
 force (`controls`), blocks and their delimiting (`blocks`, `sources`), the plain texts of the prompt (`prompt`), stage
-digests and the emitted model (`emission`), the
-default token estimator (`estimator`).
+digests and what is emitted (`emission`), the default token estimator (`estimator`).
 
 Does not own: retrieval and recall (Intelligence), policy decisions (Trust), registry and permissions (Action), the
 plan (Decision). Their answers are arguments here; the compiler is handed no port and no seam.

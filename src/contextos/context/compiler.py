@@ -35,7 +35,7 @@ from contextos.context.sources import (
     tool_block,
 )
 from contextos.context.surface import SURFACED, reason, tool_manifest, united_constraints
-from contextos.contracts.compiled import CompiledContext, SurfaceCapability
+from contextos.contracts.compiled import SurfaceCapability
 from contextos.contracts.evidence import EvidenceItem
 from contextos.contracts.pack import ContextPack
 from contextos.contracts.plan import Intent, TaskTemplate
@@ -94,8 +94,8 @@ def compile_context(
     decisions: Mapping[str, PolicyDecision],
     estimator: Estimator,
     bundles: Sequence[PolicyBundle] = (),
-) -> CompiledContext | Failure:
-    """What the model may see and use in this run, or why there can be no such thing.
+) -> Json | Failure:
+    """What the model may see and use in this run, a `CompiledContext` in its wire form; or why there can be none.
 
     `decisions` are by capability id, made at the point `compile`. `bundles` are those in force beside the pack's own.
     Refuses: `unknown_intent`, `unpinned_ref` (an attachment without full digest), `policy_eval_error` (a matched rule

@@ -1,30 +1,20 @@
-"""Where stages end: the address of what each made, and from the last one's JSON the `CompiledContext`.
+"""Where stages end: the address of what each made, and from the last one's JSON the `CompiledContext` in its wire form.
 
-The long lists (blocks, evidence, omissions, surface) are made of values that contracts have validated already, so
-their models are built without asking again; everything else is validated as sealed. Tests hold both ways equal.
+The long lists (blocks, evidence, omissions, surface) are made of values that contracts have validated already and are
+not asked again; everything else is validated as sealed. Tests hold the whole to it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
 from contextos.context.blocks import SORTED, Json
 from contextos.contracts.codec import canonical, content_address
-from contextos.contracts.compiled import (
-    BlockProvenance,
-    CompiledContext,
-    ContextBlock,
-    EvidenceManifestEntry,
-    Omission,
-    SurfaceEntry,
-)
-from contextos.contracts.model import Model
-
-M = TypeVar("M", bound=Model)
+from contextos.contracts.compiled import CompiledContext
 
 
 def is_plain(foreign: Any) -> bool:
@@ -45,8 +35,8 @@ def address(product: Json, *, plain: bool) -> str:
 
 def compiled_context(
     body: Json, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
-) -> CompiledContext:
-    """The model of `body` and its ledger; it equals the validated form of the same JSON.
+) -> Json:
+    """`body` and its ledger, as a sealed `CompiledContext` says it.
 
     The digest of the last stage, which made `body`, is the `compiled_context_hash`.
     """
@@ -56,25 +46,13 @@ def compiled_context(
         "stage_digests": dict(digests),
         "compiled_context_hash": digests["manifests_and_controls"],
     }  # fmt: skip
-    rest = CompiledContext.validate_sealed({
+    CompiledContext.validate_sealed({
         **body,
         "compiled_prompt": prompt | {"context_blocks": []},
         "manifests": manifests | {"evidence_manifest": [], "omissions": [], "surface_report": []},
         "context_ledger": ledger | {"evidence_refs": []},
     })
-    return rest.model_copy(update={
-        "compiled_prompt": rest.compiled_prompt.model_copy(update={
-            "context_blocks": tuple(map(_block, prompt["context_blocks"])),
-        }),
-        "manifests": rest.manifests.model_copy(update={
-            "evidence_manifest": tuple([
-                _row(EvidenceManifestEntry, row, "name") for row in manifests["evidence_manifest"]
-            ]),
-            "omissions": tuple(map(Omission.unasked, manifests["omissions"])),
-            "surface_report": tuple(map(SurfaceEntry.unasked, manifests["surface_report"])),
-        }),
-        "context_ledger": rest.context_ledger.model_copy(update={"evidence_refs": tuple(ledger["evidence_refs"])}),
-    })  # fmt: skip
+    return {**body, "context_ledger": ledger}
 
 
 def _ledger(body: Json) -> Json:
@@ -91,14 +69,3 @@ def _ledger(body: Json) -> Json:
             "truncated_buckets": list(report["bucket_truncations"]),
         },
     }
-
-
-def _block(fields: Json) -> ContextBlock:
-    own = dict(fields)
-    own["provenance_refs"] = tuple(fields["provenance_refs"])
-    own["provenance"] = _row(BlockProvenance, fields["provenance"], "observed_at_us")
-    return ContextBlock.unasked(own)
-
-
-def _row(model: type[M], fields: Json, optional: str | None = None) -> M:
-    return model.unasked(fields, unset=None if optional in fields else optional)

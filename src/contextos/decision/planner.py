@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from contextos.contracts.codec import MISSING, resolve
-from contextos.contracts.compiled import CompiledContext
 from contextos.contracts.ids import derive
 from contextos.contracts.plan import Binding, Plan, TaskTemplate
 
@@ -18,9 +17,9 @@ PLANNER: Final = "template@1"
 _SOURCES: Final = frozenset({"request", "pack", "evidence", "step"})
 
 
-def propose(run_id: str, template: TaskTemplate, compiled: CompiledContext, revision: int) -> Plan:
+def propose(run_id: str, template: TaskTemplate, compiled: Mapping[str, Any], revision: int) -> Plan:
     """The template as a plan. A step whose tool is not in the manifest stays: the Critic refuses, we do not hide it."""
-    assert compiled.context_ledger.compiled_context_hash, "a plan is made from a compiled context"
+    assert compiled["context_ledger"]["compiled_context_hash"], "a plan is made from a compiled context"
     return Plan(
         plan_id=derive("plan_", run_id, "plan", revision), intent=template.intent, steps=template.steps,
         decision_checkpoints=template.decision_checkpoints, revision=revision, planner=PLANNER,

@@ -49,8 +49,8 @@ def instant(at_us: int) -> str:
 def build_record(
     run_id: str, request: InvokeRequest, scope: RunScope | None, log: Sequence[Logged], outcome: Outcome, *,
     runtime_version: str, unsafe: Sequence[str],
-) -> DecisionRecord:  # fmt: skip
-    """The record as it stands at the end of `log`; sealed, with its hash."""
+) -> tuple[DecisionRecord, dict[str, Any]]:  # fmt: skip
+    """The record as it stands at the end of `log`, sealed, with its hash; and its wire form."""
     now_us = log[-1].at_us
     revision = sum(entry.kind == "record.revised" for entry in log)
     spec = _spec(scope, log)
@@ -88,7 +88,7 @@ def build_record(
     if outcome.scorecard:
         body["scorecard"] = dict(outcome.scorecard)
     body["record_hash"] = content_address(body)
-    return DecisionRecord.sealed_from(body)
+    return DecisionRecord.sealed_from(body), body
 
 
 def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:

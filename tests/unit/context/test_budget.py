@@ -20,9 +20,7 @@ FACT_TOKENS = math.ceil(len(
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    result = compile_context(**samples.refund(**changes))
-    assert isinstance(result, CompiledContext)
-    return result
+    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
 
 
 def ids(context: CompiledContext, bucket: str) -> list[str]:

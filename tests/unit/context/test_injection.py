@@ -36,9 +36,7 @@ JSON = st.recursive(
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    result = compile_context(**samples.refund(**changes))
-    assert isinstance(result, CompiledContext)
-    return result
+    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
 
 
 def blocks(context: CompiledContext) -> dict[str, ContextBlock]:

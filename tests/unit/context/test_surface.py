@@ -17,9 +17,7 @@ LOOKUP, REFUND = "adp_orders.lookup", "adp_payments.issue_refund"
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    result = compile_context(**samples.refund(**changes))
-    assert isinstance(result, CompiledContext)
-    return result
+    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
 
 
 def report(context: CompiledContext) -> dict[str, str]:

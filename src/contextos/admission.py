@@ -98,15 +98,17 @@ def scope_of(
     scopes = scopes_in_force(request, principals)
     shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
     user, agent = principals.user.to_json(), principals.agent.to_json()
+    asked = world.journal.log()[0].body["request"]
     about = {"run_id": run.run_id, "safety_mode": run.safety_mode, "environment": world.profile, "mode": request.mode}
     return RunScope(
-        request=request, asked=request.to_json(), run=run, principals=principals,
+        request=request, asked=asked, run=run, principals=principals,
         chain=principal_chain(request, principals), scopes=scopes, claim=claim,
         pack=loaded.pack, pack_ref=pinned["pack_ref"], pins=pinned["pins"],
         publishers=tuple(pinned["publishers"]), snapshot=pinned["snapshot"],
         capabilities=capabilities, granted=frozenset(entry.capability_id for entry in shown if entry.granted),
-        surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates, facts=facts_of(request, user, agent, about),
-        unsafe=tuple(principals.unsafe), session=_session(request, loaded, world),
+        surfaced=frozenset(), specs=loaded.specs, gates=loaded.gates,
+        facts=facts_of(request, asked, user, agent, about), unsafe=tuple(principals.unsafe),
+        session=_session(request, loaded, world),
     ), shown  # fmt: skip
 
 

@@ -7,7 +7,7 @@ policy facts, the Tool Gateway, approvals, the recheck at redemption, the record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from contextos.action.delivery import Outside
@@ -99,7 +99,7 @@ class World:
 def described(world: World) -> dict[str, Any]:
     """What of the deployment shows in a run's record: it is recorded with the request."""
     return {"runtime_version": world.runtime_version, "profile": world.profile, "unsafe": list(world.unsafe),
-            "limits": asdict(world.limits)}  # fmt: skip
+            "limits": {limit.name: getattr(world.limits, limit.name) for limit in fields(world.limits)}}  # fmt: skip
 
 
 def as_described(world: World, said: Mapping[str, Any]) -> World:
@@ -131,12 +131,12 @@ def compiled_rules(loaded: Loaded, registry: Registry) -> PolicySet:
 
 
 def facts_of(
-    request: InvokeRequest, scope_user: Mapping[str, Any], agent: Mapping[str, Any], run: Mapping[str, Any]
-) -> dict[str, Any]:
+    request: InvokeRequest, asked: Mapping[str, Any], scope_user: Mapping[str, Any], agent: Mapping[str, Any],
+    run: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """The roots that rules may read from compile on. Only what the caller stated stands under `request.context`."""
-    asked = request.input.to_json()
     return {
-        "request": {**asked, "mode": request.mode, "request_id": request.request_id},
+        "request": {**asked["input"], "mode": request.mode, "request_id": request.request_id},
         "user": dict(scope_user),
         "agent": dict(agent),
         "tenant": {"tenant_id": request.tenant_id},

@@ -17,7 +17,8 @@ ERASED: Final = "erased"
 WAITING: Final = frozenset({"waiting", "choosing"})
 """The states in which a person is asked: of an effect, or of a pick."""
 
-_TELLING: Final = {*machine.DECIDED_BY_BODY, "record.revised", "approval.asked", "tool.returned", "slot.asked"}
+_ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
+"""What a run may wait for stands in one of these: an effect that is not known in the answer of its call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +43,18 @@ class RunView:
 
 def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: int | None = 0) -> RunView:
     """The view of a run from its entries, in values of its own. Only bodies that decide something are read."""
-    states, record, waiting = {machine.START}, None, None
+    states = {machine.START}
     for entry in entries:
-        seen = _seen(entry) if entry.kind in _TELLING else None
+        seen = _seen(entry) if entry.kind in machine.DECIDED_BY_BODY else {}
         # Where a body was erased that decided the way, what came after tells which way it was.
-        decided = seen is not None or entry.kind not in machine.DECIDED_BY_BODY
-        happened = [machine.event(entry.kind, seen or {})] if decided else machine.events(entry.kind)
+        happened = machine.events(entry.kind) if seen is None else [machine.event(entry.kind, seen)]
         states = {after for state in states for one in happened if (after := machine.step(state, one))} or states
-        if seen is not None:
-            record = seen if entry.kind == "record.revised" else record
-            waiting = _waiting(entry.kind, seen, waiting)
+    revised = (entry for entry in reversed(entries) if entry.kind == "record.revised" and entry.body is not None)
+    record = next(map(_seen, revised), None)
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    if state == "received":
-        waiting = _dispatched(entries[0])
-    elif state not in WAITING:
-        waiting = None
+    waiting = _dispatched(entries[0]) if state == "received" else _asked(entries) if state in WAITING else None
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
 
@@ -76,18 +72,23 @@ def _seen(entry: Entry) -> Any:
     return body["answer"] if KINDS[entry.kind].asked else body
 
 
-def _waiting(kind: str, body: Any, before: dict[str, Any] | None) -> dict[str, Any] | None:
-    if kind == "approval.asked":
-        return {
-            "for": "approval",
-            **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
-        }
-    if kind == "slot.asked":
-        return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
-    if kind == "tool.returned" and body["outcome"] == "unknown":
-        return {
-            "for": "settlement",
-            "capability_id": body["envelope"]["capability_id"],
-            "tool_call_id": body["envelope"]["tool_call_id"],
-        }
-    return before
+def _asked(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """What a run that waits waits for: what it asked last, as far as that was not erased."""
+    for entry in reversed(entries):
+        body = _seen(entry) if entry.kind in _ASKING else None
+        if body is None:
+            continue
+        if entry.kind == "approval.asked":
+            return {
+                "for": "approval",
+                **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
+            }
+        if entry.kind == "slot.asked":
+            return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
+        if body["outcome"] == "unknown":
+            return {
+                "for": "settlement",
+                "capability_id": body["envelope"]["capability_id"],
+                "tool_call_id": body["envelope"]["tool_call_id"],
+            }
+    return None

@@ -137,6 +137,8 @@ def _answer(edges: Edges, query: RetrievalQuery, wanted: EvidencePath, cut: set[
         reached = {edges[at]["dst"] for at in last}
     if not last:
         return "untrusted" if doubtful else "missing"
+    if len(last) == 1:
+        return last[0]
     if len({_digest(edges[at], value_only=True) for at in last}) > 1:
         return "conflict"
     return min(last, key=lambda at: (-_observed_at_us(edges[at]), _digest(edges[at]), str(edges[at]["evidence_ref"])))

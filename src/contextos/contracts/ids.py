@@ -81,9 +81,16 @@ def sealing(schema: Any) -> Any:
 class _Strict(Form):
     """A form that a pattern alone does not tell."""
 
+    def fits(self, value: str, *, sealed: bool = False) -> bool:
+        return super().fits(value, sealed=sealed) and self._holds(value)
+
+    def _holds(self, value: str) -> bool:
+        """What is asked of a value that matches the pattern."""
+        raise NotImplementedError
+
     def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
         def check(value: str) -> str:
-            if not self.fits(value):
+            if not self._holds(value):
                 raise ValueError(self.title)
             return value
 
@@ -93,9 +100,7 @@ class _Strict(Form):
 class _Timestamp(_Strict):
     """A form whose digits must also be a date that exists."""
 
-    def fits(self, value: str, *, sealed: bool = False) -> bool:
-        if not super().fits(value, sealed=sealed):
-            return False
+    def _holds(self, value: str) -> bool:
         try:
             datetime.fromisoformat(value[:19])
         except ValueError:
@@ -106,8 +111,8 @@ class _Timestamp(_Strict):
 class _NotZero(_Strict):
     """Hex of which at least one digit is not 0 (W3C Trace Context)."""
 
-    def fits(self, value: str, *, sealed: bool = False) -> bool:
-        return super().fits(value, sealed=sealed) and value.strip("0") != ""
+    def _holds(self, value: str) -> bool:
+        return value.strip("0") != ""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return super().__get_pydantic_json_schema__(schema, handler) | {"not": {"pattern": "^0+$"}}

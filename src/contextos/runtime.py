@@ -254,8 +254,7 @@ def _deferred(request: InvokeRequest, scope: RunScope, world: World, why: str) -
     """The record of a run that waits: for an approval, or for a person to say what became of an effect."""
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
-    _, wire = record_now(world, request, scope, Outcome(None, failures))
-    return wire
+    return record_now(world, request, scope, Outcome(None, failures))[1]
 
 
 def _acted(execution: Execution, world: World) -> bool:

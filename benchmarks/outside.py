@@ -141,6 +141,10 @@ class Watched:
         self.calls[f"scan {collection}"] += 1
         return await self._store.scan(collection, **where)
 
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        self.calls["find"] += 1
+        return await self._store.find(places)
+
     async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
         self.calls["signed_heads"] += 1
         return await self._store.signed_heads(stream)

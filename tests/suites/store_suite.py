@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextos.contracts import journal
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Document, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound
 from contextos.store.batch import MAX_BATCH_ENTRIES, MAX_BODY_BYTES, MAX_NAME_BYTES
 from contextos.store.memory import MemoryStores
@@ -284,6 +284,16 @@ class StoreSuite:
         assert found(limit=-1) == found(limit=0) == []
         assert found(key="a") == ["a"]
         assert found(key="a/") == []
+
+    def test_find_gives_those_of_several_documents_that_are_there(self, world: World) -> None:
+        world.commit(Batch("run_a", writes=(Write("keys", "a", 0, b"1"), Write("leases", "b", 0, b"2"))))
+        world.commit(Batch("run_a", writes=(Write("keys", "a", 1, b"3"),)))
+        places = (("keys", "a"), ("leases", "a"), ("leases", "b"), ("keys", "b"))
+        assert world.run(world.store().find(places)) == {
+            ("keys", "a"): Document("keys", "a", 2, b"3"), ("leases", "b"): Document("leases", "b", 1, b"2"),
+        }  # fmt: skip
+        assert world.run(world.store().find(())) == {}
+        assert world.run(world.stores.tenant(f"{world.tenant}_other").find(places)) == {}
 
     @pytest.mark.requirement("J-TENANT")
     def test_no_tenant_sees_or_hinders_another(self, world: World) -> None:

@@ -8,7 +8,7 @@ Source: shared/design/contracts.md, "idempotency key", "A denial is final".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
@@ -64,16 +64,15 @@ async def look_up(
     deadline_us = session.deadline_us if session else None
 
     async def call() -> dict[str, Any]:
-        cancelled = await store.scan("cancels", key=journal.run_id)
-        denied = await store.scan("denials", key=denial_key(capability, key))
-        acts = await store.scan("keys", key=f"{capability.capability_id}/{key}")
-        epochs = await store.scan(EPOCH[0], key=EPOCH[1])
+        cancel, denial = ("cancels", journal.run_id), ("denials", denial_key(capability, key))
+        place = ("keys", f"{capability.capability_id}/{key}")
+        found = await store.find((cancel, denial, place, EPOCH))
         answer: dict[str, Any] = {
-            "cancelled": bool(cancelled), "denied": bool(denied), "state": "free", "version": 0, "mutations": [],
-            "epoch": _epoch(epochs),
+            "cancelled": cancel in found, "denied": denial in found, "state": "free", "version": 0, "mutations": [],
+            "epoch": _epoch(found.get(EPOCH)),
         }  # fmt: skip
-        if acts:
-            act = orjson.loads(acts[0].body)
+        if place in found:
+            act = orjson.loads(found[place].body)
             if act["fingerprint"] != mine:
                 return {**answer, "state": "other_body"}
             if act["state"] == "completed":
@@ -81,7 +80,7 @@ async def look_up(
             if act["state"] == "unusable":
                 return {**answer, "state": "unusable"}
             if act["state"] == "released":
-                return {**answer, "version": acts[0].version}
+                return {**answer, "version": found[place].version}
             now_us = clock.now_us()
             if when == "redeem" or (deadline_us is not None and now_us >= deadline_us):
                 # What was rechecked a moment ago would be old by the time the other run is done.
@@ -121,19 +120,19 @@ async def still_in_epoch(run_id: str, store: Store, act: Mapping[str, Any]) -> N
 
     Raises: `Integrity`; the run rests until somebody looked at the other side's books.
     """
-    if "epoch" in act and _epoch(await store.scan(EPOCH[0], key=EPOCH[1]))["id"] != act["epoch"]["id"]:
+    if "epoch" in act and _epoch((await store.find((EPOCH,))).get(EPOCH))["id"] != act["epoch"]["id"]:
         raise Integrity(
             f"`{run_id}` stands between two attempts of a call, and the store was restored since; nothing more is sent:"
             " compare with the other side's books, then send a new request"
         )
 
 
-def _epoch(found: Sequence[Document]) -> dict[str, Any]:
+def _epoch(found: Document | None) -> dict[str, Any]:
     """The epoch of the store as a look-up records it; old journals hold none."""
-    if not found:
+    if found is None:
         return {"id": "", "version": 0, "since_us": 0}
-    said = orjson.loads(found[0].body)
-    return {"id": said["id"], "version": found[0].version, "since_us": said["at_us"]}
+    said = orjson.loads(found.body)
+    return {"id": said["id"], "version": found.version, "since_us": said["at_us"]}
 
 
 def in_one_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

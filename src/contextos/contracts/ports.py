@@ -87,6 +87,10 @@ class Store(Protocol):
         """Documents of a collection: the one with `key`, or those that begin with `prefix`, by key, after `after`."""
         ...
 
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        """Of a few documents, named by collection and key, those that are there; one way to the store and back."""
+        ...
+
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
         ...

@@ -248,9 +248,9 @@ async def canceller(world: World) -> None:
 
 async def _brink(world: World) -> None:
     """The moment at which some run looks up its act, just before it would be sent."""
-    looked_up = world.moments["store.scan.keys"]
+    looked_up = world.moments["store.find"]
     for _ in range(1_000):
-        if world.moments["store.scan.keys"] > looked_up:
+        if world.moments["store.find"] > looked_up:
             return
         await pause(world.chance.randint(500, 5_000))
 

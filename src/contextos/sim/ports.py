@@ -128,6 +128,10 @@ class SimulatedStore:
         await _read(self.host, f"store.scan.{collection}")
         return await self.kept.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
 
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        await _read(self.host, "store.find")
+        return await self.kept.find(places)
+
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")
         return await self.kept.signed_heads(stream)

@@ -6,7 +6,7 @@ Its coroutines never suspend, so a simulator drives it without an event loop. No
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,9 @@ class MemoryStore:
             name for of, name in self._kept.documents if of == collection and name.startswith(prefix) and name > after
         )
         return [self._kept.documents[collection, name] for name in found[: max(limit, 0)]]
+
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        return {place: self._kept.documents[place] for place in places if place in self._kept.documents}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""

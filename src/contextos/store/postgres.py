@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -51,6 +51,11 @@ _READ: Final = (
     " FROM contextos.read_stream($1, $2, $3, $4)"
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
+_FIND: Final = (
+    "SELECT found.collection, found.key, found.version, found.body"
+    " FROM unnest($2::text[], $3::text[]) AS place (collection, key)"
+    " CROSS JOIN LATERAL contextos.read_document($1, place.collection, place.key) AS found"
+)
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
@@ -260,6 +265,11 @@ class PostgresStore:
         else:
             rows = await self._fetch(_SCAN, collection, prefix, after, past(prefix), _whole(max(limit, 0)))
         return [Document(*row) for row in rows]
+
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        known = [place for place in places if is_text(*place)]
+        rows = await self._fetch(_FIND, [collection for collection, _ in known], [key for _, key in known])
+        return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""

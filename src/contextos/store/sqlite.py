@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -169,6 +169,13 @@ class SqliteStore:
                 bounds = (self._tenant, collection, start, past(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 rows = connection.execute(_SCAN, bounds).fetchall()
         return [Document(*row) for row in rows]
+
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        statement = " UNION ALL ".join([_ONE] * len(places))
+        arguments = [part for place in places for part in (self._tenant, *place)]
+        with self._readers.connection() as connection:
+            rows = connection.execute(statement, arguments).fetchall()
+        return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""

@@ -12,6 +12,8 @@ import pytest
 
 from contextos.errors import InvalidSettings
 from contextos.sim import PLANTS, Outcome, run, simulate
+from contextos.sim.end import judge_quiet
+from contextos.sim.faults import PLACES
 from contextos.sim.play import play
 from contextos.sim.scenario import HOSTILE_PLANS, Asked, Scenario, draw
 from contextos.sim.world import World
@@ -19,7 +21,7 @@ from contextos.sim.world import World
 SRC = Path(__file__).resolve().parents[2] / "src"
 ENOUGH = 250
 """Every planted bug is found within this many seeds."""
-FROM = {"blind_recheck": 400}
+FROM = {"blind_recheck": 200}
 """Where the search begins: this one takes an approval, a change of its evidence and a payment in that order."""
 
 
@@ -55,6 +57,17 @@ def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
     for name in named:
         assert report.exercised[name] > 0, name
     assert len(report.faults) > 12
+
+
+def test_faults_strike_at_every_place_where_a_run_may_stand():
+    missed = set(PLACES)
+    for seed in range(50, 50 + ENOUGH):
+        outcome = simulate(seed)
+        assert not outcome.violations, "\n".join(map(str, outcome.violations))
+        missed -= {struck.partition(" ")[2].partition(" ")[2] for struck in outcome.faults}
+        if not missed:
+            return
+    pytest.fail(f"in {ENOUGH} seeds nothing struck at {sorted(missed)}")
 
 
 def test_progress_is_told_of_every_seed_in_order():
@@ -136,6 +149,17 @@ def test_a_crash_at_any_port_call_leaves_no_doubt_what_was_paid(strategy, amount
         assert world.judge.violations == [], f"port call {number}"
         assert len(world.shop.effects) == ends(world).count("completed")
     assert crashes > 10
+
+
+def test_an_effect_of_unknown_outcome_excuses_only_a_run_that_waits_for_its_settlement():
+    world = played(calm("none", 2900))
+    (seen,) = world.judge.runs.values()
+    seen.state, seen.unsettled = "waiting", "0/s3/1"
+    judge_quiet(world)
+    assert world.judge.violations == []
+    seen.state = "executing"
+    judge_quiet(world)
+    assert [one.invariant for one in world.judge.violations] == ["nobody_is_lost"]
 
 
 def test_one_act_that_several_runs_ask_for_is_paid_once():

@@ -27,7 +27,7 @@ def judge_quiet(world: World) -> None:
     store = world.stores.tenant(example.TENANT)
     later = {run for _, run in immediately(_due(world))}
     for seen in world.judge.runs.values():
-        if seen.ended or seen.unsettled or seen.run_id in later:
+        if seen.ended or (seen.unsettled and seen.state == "waiting") or seen.run_id in later:
             continue
         world.judge.violated("nobody_is_lost", f"`{seen.run_id}` is `{seen.state}`, and nothing will ever wake it")
     for seen in world.judge.runs.values():

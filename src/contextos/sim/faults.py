@@ -9,7 +9,7 @@ from typing import Final
 KINDS: Final = (
     "store_unavailable", "store_unknown", "store_conflict", "store_read", "disk_full", "directory", "graph",
     "adapter_unavailable", "reply_lost", "request_lost", "late_delivery", "duplicate", "slow", "garbled",
-    "crash", "crash_before_commit", "crash_after_commit", "zombie", "stall", "clock_back", "clock_ahead",
+    "crash", "zombie", "stall", "clock_back", "clock_ahead",
 )  # fmt: skip
 """Faults by name: of store, directory and graph, then on the way to the shop, last those of a process."""
 
@@ -26,12 +26,23 @@ PAYMENT_RATES: Final = (0.1, 0.2, 0.4)
 CHANCE_OF_KIND: Final = 0.35
 CHANCE_OF_PAYMENT_KIND: Final = 0.5
 
+PLACES: Final = {
+    "run.received": 0.04, "session.checkpointed": 0.05, "tool.dispatching read": 0.07, "tool.dispatching send": 0.06,
+    "payments.call": 0.1, "payments.call keyed": 0.7, "payments.reply": 0.15, "tool.returned returned": 0.1,
+    "tool.returned not_sent": 0.35, "tool.dispatching send again": 0.6, "tool.returned unknown": 0.12,
+    "tool.dispatching reconcile again": 0.2, "payments.lookup": 0.4, "payments.looked_up": 0.4, "effect.settled": 0.2,
+    "record.revised": 0.04, "approval.answered": 0.06, "approval.expired": 0.25, "run.cancelled": 0.25,
+    "run.resumed": 0.08, "run.ended": 0.02,
+}  # fmt: skip
+"""Where a run may stand, and how likely it is struck there: the fewer runs come there, the likelier."""
+
 
 class Faults:
     """Decides by the seed. `on` ends the bad weather; `struck` counts what happened."""
 
     def __init__(self, chance: Random, *, calm: bool = False) -> None:
-        self._chance = chance
+        self._chance, self._calm = chance, calm
+        self._seen: set[str] = set()
         self.on = True
         self.struck: Counter[str] = Counter()
         self.rates: dict[str, float] = {}
@@ -46,6 +57,20 @@ class Faults:
         if not self.on or not self.rates[kind] or self._chance.random() >= self.rates[kind] * weight:
             return False
         self.struck[kind] += 1
+        return True
+
+    def strikes_at(self, kind: str, place: str) -> bool:
+        """Whether this fault happens here for where a run stands; only the first time that the world comes here.
+
+        So a place to which few runs come, as between two attempts of a call, is not left to what strikes everywhere.
+        """
+        here = f"{kind} {place}"
+        if self._calm or not self.on or place not in PLACES or here in self._seen:
+            return False
+        self._seen.add(here)
+        if self._chance.random() >= PLACES[place]:
+            return False
+        self.struck[here] += 1
         return True
 
     def between(self, low: int, high: int) -> int:

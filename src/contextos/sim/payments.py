@@ -165,7 +165,8 @@ class PaymentsAdapter:
     async def _call(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         await self.line.enter("payments.call")
         strikes = self.faults.strikes
-        if strikes("adapter_unavailable"):
+        # Of what was certainly not sent only a keyed effect is sent again.
+        if strikes("adapter_unavailable") or self.faults.strikes_at("away at", f"payments.call {self.shop.strategy}"):
             raise Unavailable("payments", "the simulated service is away")
         if strikes("request_lost"):
             raise LostReply("the simulated request was lost on the way; look it up")

@@ -14,6 +14,7 @@ from contextos.contracts.journal import Batch
 from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
 from contextos.trust.approvals import Approvals
+from contextos.trust.ledger import RunJournal
 
 Plant = Callable[[ExitStack], None]
 
@@ -95,6 +96,16 @@ def _forget_to_wake(stack: ExitStack) -> None:
     stack.enter_context(patch.object(desk, "Batch", batch))
 
 
+def _look_moves_time(stack: ExitStack) -> None:
+    """To look whether a tape goes on takes in that the run was resumed, and so a later time than live."""
+
+    def on_tape(self: Any) -> Any:
+        self._skip_resumed()
+        return self._at < len(self._tape)
+
+    stack.enter_context(patch.object(RunJournal, "on_tape", property(on_tape)))
+
+
 PLANTS: Final[dict[str, Plant]] = {
     "skip_verify": _skip_verify,
     "retry_uncertain": _retry_uncertain,
@@ -105,6 +116,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "take_any_answer": _take_any_answer,
     "forget_the_key": _forget_the_key,
     "forget_to_wake": _forget_to_wake,
+    "look_moves_time": _look_moves_time,
 }
 
 

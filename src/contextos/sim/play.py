@@ -111,7 +111,7 @@ def _drive_what_is_due(world: World) -> bool:
 def _settle(world: World) -> bool:
     """Nothing is due: each run has an end or waits legally. Then whatever waits for an operator is settled."""
     judge_quiet(world)
-    waiting = [seen.run_id for seen in world.judge.runs.values() if seen.unsettled and not seen.ended]
+    waiting = [seen.run_id for seen in world.judge.runs.values() if seen.unsettled and seen.state == "waiting"]
     for run_id in waiting:
         world.scheduler.spawn("operator", actors.settle(world, run_id))
     return bool(waiting)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+import orjson
+
 from contextos.contracts.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead
 from contextos.contracts.ports import Graph, Store
@@ -62,7 +64,7 @@ class Host:
             self.lag_us = -faults.between(0, MAX_AHEAD_US)
         # Around an effect is where a death, a pause or a wrong belief costs money.
         weight = 12 if port.startswith("payments") else 1
-        if faults.strikes("crash", weight) or world.dies_at("port"):
+        if faults.strikes("crash", weight) or world.dies_at("port") or faults.strikes_at("crash at", port):
             await die()
         if not self.believed_dead and faults.strikes("zombie", weight):
             world.give_up(self)
@@ -103,9 +105,10 @@ class SimulatedStore:
     kept: Store
 
     async def commit(self, batch: Batch) -> None:
-        world, strikes = self.host.world, self.host.world.faults.strikes
+        world, faults = self.host.world, self.host.world.faults
+        strikes, place = faults.strikes, place_of(batch)
         await self.host.enter("store.commit")
-        if strikes("crash_before_commit") or world.dies_at("before_commit"):
+        if world.dies_at("before_commit") or faults.strikes_at("crash before", place):
             await die()
         if world.disk_is_full() or strikes("store_unavailable"):
             raise Unavailable("store", "the simulated disk is full or away")
@@ -113,7 +116,7 @@ class SimulatedStore:
             raise Conflict(batch.run)
         await self.kept.commit(batch)
         world.committed(self.host.owner, batch)
-        if strikes("crash_after_commit") or world.dies_at("after_commit"):
+        if world.dies_at("after_commit") or faults.strikes_at("crash after", place):
             await die()
         if strikes("store_unknown"):
             raise Unavailable("store", "the simulated store did not say whether it happened")
@@ -135,6 +138,21 @@ class SimulatedStore:
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")
         return await self.kept.signed_heads(stream)
+
+
+def place_of(batch: Batch) -> str:
+    """Where a run stands with this batch, as `PLACES` names it: by the last entry, or line of the index, it brings."""
+    if not batch.entries:
+        return batch.shared[-1][1].kind if batch.shared else ""
+    last = batch.entries[-1]
+    if last.kind not in ("tool.dispatching", "tool.returned"):
+        return last.kind
+    body = orjson.loads(last.body or b"")
+    if last.kind == "tool.returned":
+        return f"{last.kind} {body['answer']['outcome']}"
+    if body["envelope"]["idempotency_key"] is None:
+        return f"{last.kind} read"
+    return f"{last.kind} {body['mode']}" + ("" if last.key.endswith("/1") else " again")
 
 
 async def _read(host: Host, port: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from contextos.sim import example
 
-STRATEGIES: Final = ("keyed", "lookup", "none", "lookup_weak")
+STRATEGIES: Final = ("keyed", "keyed", "lookup", "none", "lookup_weak")
 AMOUNTS: Final = (500, 1500, 2900, 3000, 3001, 3001, 4200, 4200, 4800, 9900, 150_000)
 ORDERS: Final = (*("ord_881",) * 6, *("ord_895",) * 8, "ord_882", "ord_883", "ord_890", "ord_896", "ord_missing")
 MODES: Final = ("stream", "stream", "batch", "long_running")

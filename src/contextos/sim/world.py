@@ -71,7 +71,7 @@ class World:
         self.contested: set[str] = set()
         self.ended_as: dict[str, str] = {}
         self.moments: Counter[str] = Counter()
-        self._die_at = die_at if fixed else self._some_moment()
+        self._die_at = die_at
         self._full_until_us = 0
         self._named = 0
         self.hosts: dict[str, Host] = {}
@@ -114,7 +114,7 @@ class World:
         return any(task.host and self.hosts[task.host].believed_dead for task in self.scheduler.tasks)
 
     def dies_at(self, moment: str) -> bool:
-        """Whether this very port call or commit is the one at which the seed lets its process die."""
+        """Whether this very port call or commit is the one at which the process is to die."""
         self.moments[moment] += 1
         if self.faults.on and self._die_at == (moment, self.moments[moment]):
             self.faults.struck[f"crash at a chosen {moment}"] += 1
@@ -148,13 +148,6 @@ class World:
 
     async def _restart(self, slot: int) -> None:
         self.start(slot)
-
-    def _some_moment(self) -> tuple[str, int] | None:
-        """The port call or commit at which a process dies, in half of all worlds."""
-        if self.chance.random() < 0.5:
-            return None
-        moment = self.chance.choice(("port", "before_commit", "after_commit"))
-        return moment, self.chance.randint(1, 200 if moment == "port" else 30)
 
     def _furnish(self) -> None:
         """What operators did before the day began: the pack is published, the graph is filled."""

@@ -37,8 +37,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     return taken
 
 
-def main() -> None:
-    rounds = 20 if is_quick() else 100
+def report(rounds: int) -> None:
     taken = measure(rounds)
     for case, times in taken.items():
         times_sorted = sorted(times)
@@ -51,6 +50,10 @@ def main() -> None:
         big, small = (taken[f"100 capabilities, {facts:,} facts, all kept"] for facts in (more, fewer))
         middle, best = ratio(big, small)
         judge(f"compile, {fewer:,} -> {more:,} facts, growth", middle, BAR_DOUBLING, best=best)
+
+
+def main() -> None:
+    report(20 if is_quick() else 100)
 
 
 if __name__ == "__main__":

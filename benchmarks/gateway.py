@@ -115,9 +115,9 @@ async def measure(path: Path, runs: int) -> dict[str, list[float]]:
     return {name: taken[warm:] for name, taken in lists.items()}
 
 
-def main() -> None:
+def report(runs: int) -> None:
     with folder() as name:
-        taken = asyncio.run(measure(Path(name), 60 if is_quick() else 300))
+        taken = asyncio.run(measure(Path(name), runs))
     p50 = {name: median(values) for name, values in taken.items()}
     best = min(taken["wall"]) / min(taken["plain"])
     judge(
@@ -132,6 +132,10 @@ def main() -> None:
     spent = f"in its two commits {p50['commits']:.0f} us, CPU of its thread {p50['cpu']:.0f} us"
     note("governed write, p50", f"{p50['wall']:9.0f} us; {spent}")
     note("two raw commits, p50", f"{p50['plain']:9.0f} us; as rows {p50['rows']:.0f} us")
+
+
+def main() -> None:
+    report(60 if is_quick() else 300)
 
 
 if __name__ == "__main__":

@@ -92,8 +92,7 @@ def measure(rounds: int, **calls: Callable[[], object]) -> dict[str, list[float]
     return taken
 
 
-def main() -> None:
-    rounds = ROUNDS // 4 if is_quick() else ROUNDS
+def report(rounds: int) -> None:
     sizes = measure(rounds, **{f"{count:,} rules": ask(ours(count)) for count in (1, 10, 100, 1000)})
     for name, taken in sizes.items():
         note(f"policy decision, {name}, p50", f"{median(taken):9.2f} us")
@@ -109,6 +108,10 @@ def main() -> None:
     idle = measure(rounds, crowd=ask(ours(10, idle=1000)), alone=ask(ours(10)))
     middle, best = ratio(idle["crowd"], idle["alone"])
     judge("policy decision, 1,000 rules that do not apply / none", middle, BAR_IDLE, best=best)
+
+
+def main() -> None:
+    report(ROUNDS // 4 if is_quick() else ROUNDS)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ class SystemEntropy:
 class Tools:
     """The benchmark's outside world as adapters. Each run is an act of its own: the key's scope is the run."""
 
-    def __init__(self, outside: Any, orders: str, *, keyed: bool) -> None:
-        self.outside, self.keyed = outside, keyed
+    def __init__(self, outside: Any, orders: str, *, keyed: bool, timeout_s: int = 10) -> None:
+        self.outside, self.keyed, self.timeout_s = outside, keyed, timeout_s
         self.requests: dict[str, str] = {}
 
     def adapters(self) -> tuple[FunctionAdapter, ...]:
@@ -48,6 +48,7 @@ class Tools:
         namespace = _load(sys_path)
         payments = json.loads(json.dumps(namespace["payments_adapter"]("keyed" if self.keyed else "none").to_json()))
         capability = payments["capabilities"][0]
+        capability["timeout_s"] = self.timeout_s
         capability["idempotency"] |= {"scope": "run"}
         capability["idempotency"].pop("identity_args", None)
         properties = capability["input_schema"]["properties"]

@@ -27,8 +27,7 @@ def once(command: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    rounds = 5 if is_quick() else 15
+def report(rounds: int) -> None:
     taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():
         once(command)
@@ -38,6 +37,10 @@ def main() -> None:
     judge("`import contextos` in a new process, p50", median(taken["import"]), 0.3, " s", best=min(taken["import"]))
     judge("`contextos --help`, p50", median(taken["help"]), 0.5, " s", best=min(taken["help"]))
     note("a new interpreter that does nothing, p50", f"{median(taken['nothing']):9.3f} s")
+
+
+def main() -> None:
+    report(5 if is_quick() else 15)
 
 
 if __name__ == "__main__":

@@ -28,19 +28,20 @@ ANSWERED = 25
 ORDERS = 4 * ANSWERED
 AT_ONCE = 32
 BAR_MS = 100.0
+SETTLE_S, IDLE_S = 2, 5
 TRANSACTIONS = "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{0}'"
 CONNECTIONS = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = '{0}' AND application_name = 'contextos'"
 
 
-async def idle(database: Database, *, for_s: float) -> str:
+async def idle(database: Database) -> str:
     """What the server counts while nothing happens. Its counters are late, so they settle first."""
-    await asyncio.sleep(2)
+    await asyncio.sleep(SETTLE_S)
     before = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
-    await asyncio.sleep(for_s)
+    await asyncio.sleep(IDLE_S)
     after = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
     held = (await database.fetch(CONNECTIONS.format(database.name)))[0]["n"]
     tasks = len(asyncio.all_tasks())
-    said = f"{(after - before) / for_s:.1f} transactions/s, {held} connections, {tasks} tasks"
+    said = f"{(after - before) / IDLE_S:.1f} transactions/s, {held} connections, {tasks} tasks"
     return f"{said}, {threading.active_count()} threads"
 
 
@@ -96,14 +97,14 @@ async def measure(path: Path, database: Database, count: int) -> None:
     engine = LocalEngine(world.deployment.advance, world.stores, world.clock)
     await engine.start()
     await ask(world, range(AT_ONCE))
-    note("idle, a few runs wait", await idle(database, for_s=5))
+    note("idle, a few runs wait", await idle(database))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     runs = await ask(world, range(AT_ONCE, count + AT_ONCE))
     note(f"{count} runs asked and waiting", f"{count / (time.perf_counter() - start):.0f} runs/s")
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown
     note("memory that the process grew by", f"{grown / 1024:.0f} MiB")
-    note(f"idle, {count} runs wait", await idle(database, for_s=5))
+    note(f"idle, {count} runs wait", await idle(database))
     await engine.stop()
     kept = await answered(world, runs[-1 : -ANSWERED - 1 : -1])
     derived = await answered(world, runs[:ANSWERED])

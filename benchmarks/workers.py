@@ -50,6 +50,8 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 def rate(workers: list[Worker], runs: int) -> float:

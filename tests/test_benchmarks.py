@@ -1,0 +1,165 @@
+"""Every benchmark still measures: at a tiny size each prints every line that it promises, with a number.
+
+How large a number is says nothing here. The peers are not installed where tests run; what they would do is left out by
+the benchmark itself, with a line that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import (
+    append,
+    durable,
+    floor,
+    gateway,
+    growth,
+    kill,
+    overload,
+    peers,
+    replay,
+    run,
+    slots,
+    startup,
+    store,
+    waiting,
+    workers,
+)
+from benchmarks import compile as compile_
+from benchmarks import policy as policy_
+from benchmarks import postgres as postgres_
+from contextos.contracts.pressure import Pressure
+from tests.postgres import Database, Server
+
+
+@pytest.fixture(autouse=True)
+def no_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a machine happens to have is measured."""
+    monkeypatch.setenv("BENCH_PEERS", str(tmp_path / "no peers"))
+    monkeypatch.setattr("sys.argv", ["benchmark", "--quick"])
+
+
+def says(capsys: pytest.CaptureFixture[str], *promised: str, skipped: str = "") -> None:
+    """Each promised label is a line with a number behind it; nothing is left out but what is named."""
+    lines = capsys.readouterr().out.splitlines()
+    for label in promised:
+        told = [line.partition(label)[2] for line in lines if label in line and not line.startswith("SKIP")]
+        assert told, f"nothing is said of `{label}` in {lines}"
+        assert all(re.search(r"\d", one) for one in told), told
+    left_out = [line for line in lines if line.startswith("SKIP")]
+    assert [line for line in left_out if not skipped or skipped not in line] == []
+    assert bool(left_out) == bool(skipped)
+
+
+def test_every_benchmark_of_the_table_is_played_here():
+    played = {
+        "policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload", "postgres",
+        "waiting", "slots",
+    }  # fmt: skip
+    assert set(run.BENCHMARKS) == played
+
+
+def test_policy(capsys, monkeypatch):
+    monkeypatch.setattr(policy_, "CALLS", 2)
+    policy_.report(1)
+    says(capsys, "policy decision, 1,000 rules, p50", "cedar, 100 rules", "policy decision, 100 rules, p50",
+         "ours / cedar", "10 -> 100 rules, growth", "1,000 rules that do not apply / none")  # fmt: skip
+
+
+def test_gateway(capsys):
+    gateway.report(3)
+    says(capsys, "governed write / two raw commits of the same bytes, p50", "median of the ratios",
+         "governed write / the same rows", "governed write, p50", "two raw commits, p50")  # fmt: skip
+
+
+def test_floor(tmp_path, capsys):
+    asyncio.run(floor.measure(tmp_path, 2))
+    says(capsys, "refund run / own floor, no gate, p50", "refund run / own floor, approval, p50", "(approval), CPU p50")
+
+
+def test_compile(capsys):
+    compile_.report(1)
+    says(capsys, *compile_.CASES, "compile, 100 capabilities, 1,000 facts", "1,000 -> 2,000 facts, growth")
+
+
+def test_replay(tmp_path, capsys):
+    asyncio.run(replay.measure(tmp_path, 2))
+    says(capsys, "replay / live run, CPU, no gate", "replay, live run (approval), p50", "reads of the journal",
+         "anything else that a replay asks of the outside")  # fmt: skip
+
+
+def test_startup(capsys):
+    startup.report(1)
+    says(capsys, "`import contextos` in a new process", "`contextos --help`", "a new interpreter that does nothing")
+
+
+def test_store(capsys, monkeypatch):
+    monkeypatch.setattr(store, "ALONE", 4)
+    monkeypatch.setattr(store, "COMMITS_PER_CLIENT", 1)
+    store.main()
+    says(capsys, "raw: one INSERT, committed", "raw: 10 INSERTs and 2 UPDATEs", "store: 10 entries and 2 writes",
+         "store: read one document", "over one raw INSERT", "clients: ", "raw one by one: ", "ratio ")  # fmt: skip
+
+
+def test_overload(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(overload, "LOAD", 3)
+    limits = Pressure(max_callers_per_tenant=1, max_new_runs_per_minute_per_tenant=60_000)
+    asyncio.run(overload.measure(tmp_path, limits, 1, 2))
+    says(capsys, "a quiet tenant beside 3 times the load", "its p50, loaded and idle", "3 noisy callers")
+
+
+def test_kill(tmp_path, capsys):
+    kill.experiment(tmp_path, keyed=False)
+    told = capsys.readouterr().out.splitlines()
+    assert [line[:4] for line in told] == ["PASS", "    ", "PASS", "    "], told
+    assert "after a person settled that it happened" in told[-1]
+    assert "completed; record DECIDED; payments 1" in told[-1]
+
+
+def test_what_needs_the_peers_says_that_they_are_missing(capsys):
+    peers.main()
+    says(capsys, skipped="set BENCH_PEERS")
+    kill.theirs()
+    says(capsys, skipped="set BENCH_PEERS")
+
+
+def test_postgres_refunds_and_appends(database: Database, tmp_path, capsys):
+    asyncio.run(postgres_.refunds(database, tmp_path, 2))
+    asyncio.run(append.measure(database, each=1, rounds=1))
+    says(capsys, "refund run without a gate / the same rows by asyncpg, p50", "refund run, p50", "asks of the store",
+         "entries/s, ours / by hand, executemany", "entries/s, ours / by hand, arrays",
+         "a connection for each writer", "32 writers: ours")  # fmt: skip
+
+
+def test_postgres_workers_and_the_engine_beside_dbos(database: Database, tmp_path, capsys):
+    workers.measure(database, tmp_path, runs=2, rounds=1)
+    durable.measure([database] * 4, tmp_path, runs=2, rounds=1)
+    says(capsys, "two workers / one, runs/s", "runs/s of one worker and of two", skipped="durable engine / the same")
+
+
+def test_postgres_growth(postgres: Server, tmp_path, capsys):
+    databases = [postgres.database() for _ in range(2)]
+    asyncio.run(growth.measure(databases, tmp_path, small=50, large=100, count=2))
+    says(capsys, "refund run, journal of 100 entries / of 50", "median of the ratios", "refund run, p50, 50 and 100")
+
+
+def test_waiting(database: Database, tmp_path, capsys, monkeypatch):
+    for name, tiny in (("SETTLE_S", 0), ("IDLE_S", 0.1), ("ANSWERED", 2), ("ORDERS", 8), ("AT_ONCE", 2)):
+        monkeypatch.setattr(waiting, name, tiny)
+    asyncio.run(waiting.measure(tmp_path, database, 4))
+    says(capsys, "idle, a few runs wait", "4 runs asked and waiting", "memory that the process grew by",
+         "idle, 4 runs wait", "its loop is kept", "its loop is derived again")  # fmt: skip
+
+
+def test_slots(postgres: Server, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(slots, "SMALL", 1_100)
+    for bench in (slots.sqlite_bench(tmp_path), slots.postgres_bench(postgres)):
+        slots.compare(bench, 3_800, 5)
+        says(capsys, *(f"{bench.name}: {line}" for line in (
+            "resolve 50 of 3,800, p50", "resolve 50 of 3,800, over 1,100",
+            "resolve 1,140 visible, over 1,100 visible", "record 5 refs over plain rows",
+        )))  # fmt: skip

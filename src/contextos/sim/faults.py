@@ -29,9 +29,9 @@ CHANCE_OF_PAYMENT_KIND: Final = 0.5
 PLACES: Final = {
     "run.received": 0.04, "session.checkpointed": 0.05, "tool.dispatching read": 0.07, "tool.dispatching send": 0.06,
     "payments.call": 0.1, "payments.call keyed": 0.7, "payments.reply": 0.15, "tool.returned returned": 0.1,
-    "tool.returned not_sent": 0.35, "tool.dispatching send again": 0.6, "tool.returned unknown": 0.12,
-    "tool.dispatching reconcile again": 0.2, "payments.lookup": 0.4, "payments.looked_up": 0.4, "effect.settled": 0.2,
-    "record.revised": 0.04, "approval.answered": 0.06, "approval.expired": 0.25, "run.cancelled": 0.25,
+    "tool.returned not_sent": 0.25, "tool.dispatching send again": 0.6, "tool.returned unknown": 0.12,
+    "tool.dispatching reconcile again": 0.2, "payments.lookup": 0.3, "payments.looked_up": 0.3, "effect.settled": 0.2,
+    "record.revised": 0.04, "approval.answered": 0.06, "approval.expired": 0.25, "run.cancelled": 0.2,
     "run.resumed": 0.08, "run.ended": 0.02,
 }  # fmt: skip
 """Where a run may stand, and how likely it is struck there: the fewer runs come there, the likelier."""

@@ -62,10 +62,10 @@ class Host:
             self.lag_us = faults.between(0, 5_000_000)
         if faults.strikes("clock_ahead"):
             self.lag_us = -faults.between(0, MAX_AHEAD_US)
-        # Around an effect is where a death, a pause or a wrong belief costs money.
-        weight = 12 if port.startswith("payments") else 1
-        if faults.strikes("crash", weight) or world.dies_at("port") or faults.strikes_at("crash at", port):
+        if faults.strikes("crash") or world.dies_at("port") or faults.strikes_at("crash at", port):
             await die()
+        # Around an effect is where a pause or a wrong belief costs money.
+        weight = 12 if port.startswith("payments") else 1
         if not self.believed_dead and faults.strikes("zombie", weight):
             world.give_up(self)
             await pause(faults.between(1, 400_000_000))

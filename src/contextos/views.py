@@ -49,8 +49,8 @@ def view_of(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: i
         # Where a body was erased that decided the way, what came after tells which way it was.
         happened = machine.events(entry.kind) if seen is None else [machine.event(entry.kind, seen)]
         states = {after for state in states for one in happened if (after := machine.step(state, one))} or states
-    revised = (entry for entry in reversed(entries) if entry.kind == "record.revised" and entry.body is not None)
-    record = next(map(_seen, revised), None)
+    revised = (_seen(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+    record = next((record for record in revised if record is not None), None)
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED

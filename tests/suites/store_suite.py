@@ -288,7 +288,8 @@ class StoreSuite:
     def test_find_gives_those_of_several_documents_that_are_there(self, world: World) -> None:
         world.commit(Batch("run_a", writes=(Write("keys", "a", 0, b"1"), Write("leases", "b", 0, b"2"))))
         world.commit(Batch("run_a", writes=(Write("keys", "a", 1, b"3"),)))
-        places = (("keys", "a"), ("leases", "a"), ("leases", "b"), ("keys", "b"))
+        many = [("keys", f"absent_{number}") for number in range(1000)]
+        places = (("keys", "a"), ("leases", "a"), ("leases", "b"), ("keys", "b"), ("keys", "a"), ("keys", "a\0"), *many)
         assert world.run(world.store().find(places)) == {
             ("keys", "a"): Document("keys", "a", 2, b"3"), ("leases", "b"): Document("leases", "b", 1, b"2"),
         }  # fmt: skip

@@ -88,7 +88,10 @@ class Store(Protocol):
         ...
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        """Of a few documents, named by collection and key, those that are there; one way to the store and back."""
+        """Of a few documents, named by collection and key, those that are there; one way to the store and back.
+
+        Each is as it was when it was read; all of them together are no moment of the store.
+        """
         ...
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:

@@ -171,10 +171,8 @@ class SqliteStore:
         return [Document(*row) for row in rows]
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        statement = " UNION ALL ".join([_ONE] * len(places))
-        arguments = [part for place in places for part in (self._tenant, *place)]
         with self._readers.connection() as connection:
-            rows = connection.execute(statement, arguments).fetchall()
+            rows = [row for place in places for row in connection.execute(_ONE, (self._tenant, *place))]
         return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:

@@ -190,6 +190,7 @@ async def everything(stores: PostgresStores, tenant: str) -> list[Any]:
         await store.scan("keys"),
         await store.scan("keys", key="k"),
         await store.scan("keys", prefix="k", after=""),
+        await store.find([("keys", "k"), ("absent", "k")]),
         [list(await store.signed_heads(stream)) for stream in ("run_a", "absent")],
         await graph.head(),
         await graph.neighbourhood(["a", "b"], at=9, hops=3, fan_out=9, limit=9),
@@ -218,6 +219,7 @@ def test_a_hostile_name_in_any_argument_is_only_a_name(shared: Database, hostile
         for found in (
             await store.read(hostile), await store.scan(hostile), await store.scan("keys", key=hostile),
             await store.scan("keys", prefix=hostile), await store.signed_heads(hostile),
+            await store.find([("keys", hostile), (hostile, "k"), (hostile, hostile)]),
             await stores.graph("other").neighbourhood([hostile], at=9, hops=2, fan_out=9, limit=9),
             await stores.graph("other").nodes([hostile], at=9),
         ):  # fmt: skip

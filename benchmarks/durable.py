@@ -112,7 +112,7 @@ async def engine(url: str, queue: str, path: Path, number: int) -> None:
         return Advance("completed", None)
 
     await asyncio.to_thread(migrate, queue, None)
-    bounds = QueueLimits(max_drives=AT_ONCE, max_drives_per_tenant=AT_ONCE, polling_interval_ms=10)
+    bounds = QueueLimits(max_drives=AT_ONCE, max_drives_per_tenant=AT_ONCE)
     driving = DurableEngine(
         advance, deployment.ports.stores, SystemClock(), url=queue, limits=DurableLimits(queue=bounds)
     )

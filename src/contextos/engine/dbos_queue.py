@@ -142,7 +142,8 @@ class DbosQueue:
             partition_concurrency=in_all, polling_interval_sec=poll_s,
             partition_limiter={"limit": rate, "period": limits.rate_period_ms / 1000} if rate is not None else None,
         )  # fmt: skip
-        self._client.register_queue(ALONE, global_concurrency=1, polling_interval_sec=poll_s)
+        # Each look costs several statements, and these two hold what is rare.
+        self._client.register_queue(ALONE, global_concurrency=1, polling_interval_sec=TICK_US / 1e6)
         self._client.register_queue(WATCHES, polling_interval_sec=TICK_US / 1e6)
 
     def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: Drive, bury: Bury) -> None:

@@ -284,13 +284,15 @@ def test_a_tenant_whose_functions_are_slow_takes_neither_the_threads_nor_the_que
 
 @pytest.mark.requirement("R-FAIR")
 def test_a_few_tenants_whose_functions_are_slow_leave_a_thread_to_the_next_and_it_comes_back_to_all() -> None:
-    over, rest, running = threading.Event(), threading.Event(), Counter[str]()
+    over, rest, running, lock = threading.Event(), threading.Event(), Counter[str](), threading.Lock()
 
     def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        running[context.tenant_id] += 1
+        with lock:
+            running[context.tenant_id] += 1
         if context.tenant_id != "quick":
             (over if context.tenant_id == "a" else rest).wait(30)
-        running[context.tenant_id] -= 1
+        with lock:
+            running[context.tenant_id] -= 1
         return {}
 
     made = adapter(look=slow, threads=16)
@@ -301,16 +303,20 @@ def test_a_few_tenants_whose_functions_are_slow_leave_a_thread_to_the_next_and_i
             calls[name] = [ask(name) for _ in range(30)]
             await asyncio.sleep(0)
         assert (await ask("quick")).output == {}
+        await until(lambda: running.total() == 15)
         assert [running[name] for name in calls] == [8, 4, 2, 1]
         over.set()
         await asyncio.gather(*calls.pop("a"))
         # Each of the others gets a part of what one gave back, and a thread is still left for the next.
-        async with asyncio.timeout(30):
-            while running["d"] == 1:  # noqa: ASYNC110 - the functions run in threads
-                await asyncio.sleep(0.01)
+        await until(lambda: running["d"] > 1)
         assert (await ask("quick")).output == {}
         rest.set()
         await asyncio.gather(*(call for line in calls.values() for call in line))
+
+    async def until(seen: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not seen():  # noqa: ASYNC110 - the functions run in threads
+                await asyncio.sleep(0.01)
 
     def ask(tenant: str) -> Awaitable[AdapterReply]:
         return asyncio.ensure_future(made.call("look", {"n": 1}, replace(CONTEXT, tenant_id=tenant)))

@@ -7,8 +7,10 @@ the benchmark itself, with a line that says why.
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,9 +109,12 @@ def test_store(capsys, monkeypatch):
 
 def test_overload(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(overload, "LOAD", 3)
+    # It would hide what the tests of this process leave behind.
+    monkeypatch.setattr(gc, "freeze", frozen := Mock())
     limits = Pressure(max_callers_per_tenant=1, max_new_runs_per_minute_per_tenant=60_000)
     asyncio.run(overload.measure(tmp_path, limits, 1, 2))
     says(capsys, "a quiet tenant beside 3 times the load", "its p50, loaded and idle", "3 noisy callers")
+    frozen.assert_called_once_with()
 
 
 def test_kill(tmp_path, capsys):

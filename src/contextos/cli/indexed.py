@@ -14,6 +14,17 @@ PAGE: Final = 500
 """Lines of the index that are read at once."""
 
 
+async def newest_runs(store: Store, after: int) -> AsyncIterator[tuple[Entry, bool]]:
+    """The line of each run before number `after` (0: of all), and whether a line after it, and before that, ends it."""
+    closed: set[str] = set()
+    async for line in newest_first(store, after):
+        if line.kind != "run.indexed":
+            closed.add(line.key)
+            continue
+        yield line, line.key in closed
+        closed.discard(line.key)
+
+
 async def newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
     """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
     from contextos.contracts.journal import INDEX

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contextos.cli.indexed import newest_first
+from contextos.cli.indexed import newest_runs
 from contextos.cli.opening import (
     WORKSPACE,
     JsonOption,
@@ -71,15 +71,9 @@ async def _listed(session: Session, limit: int, after: int, waiting: bool) -> tu
     from contextos.views import view_of
 
     listed: list[dict[str, Any]] = []
-    closed: set[str] = set()
-    async for line in newest_first(session.store, after):
-        if line.kind != "run.indexed":
-            closed.add(line.key)
+    async for line, ended in newest_runs(session.store, after):
+        if waiting and ended:
             continue
-        if line.key in closed:
-            closed.discard(line.key)
-            if waiting:
-                continue
         if len(listed) == limit:
             return listed, listed[-1]["number"]
         entries = await session.store.read(line.key)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from contextos.cli.indexed import newest_first
+from contextos.cli.indexed import newest_runs
 from contextos.cli.opening import WORKSPACE, JsonOption, Session, TenantOption, WorkspaceOption, within
 from contextos.cli.terminal import Heading, give, safe
 
@@ -46,14 +46,8 @@ def sessions(
 async def _listed(session: Session, limit: int, after: int, live: bool) -> tuple[list[dict[str, Any]], int | None]:
     """A page of the sessions, and the number after which the next one begins."""
     listed: list[dict[str, Any]] = []
-    closed: set[str] = set()
     looked, last = 0, 0
-    async for line in newest_first(session.store, after):
-        if line.kind != "run.indexed":
-            closed.add(line.key)
-            continue
-        ended = line.key in closed
-        closed.discard(line.key)
+    async for line, ended in newest_runs(session.store, after):
         if live and ended:
             continue
         if len(listed) == limit or looked == MAX_LOOKED:

@@ -125,5 +125,7 @@ def memory_ref(memory_id: str) -> str:
 
 def _text(ref: Ref) -> str:
     text = str(ref)
-    assert parse_ref(text) == ref, "no subject can hold the mark that ends it"
+    # Not `assert`, which an option of Python leaves out: nobody asks again what is made here.
+    if parse_ref(text) != ref:
+        raise AssertionError("no subject can hold the mark that ends it")
     return text

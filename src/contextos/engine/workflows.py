@@ -33,7 +33,8 @@ class QueueLimits:
 
     `store` names the store whose runs it holds; workers of another are refused.
     `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
-    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks.
+    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks
+    for what is not driven alone.
     `dead_after_ms` is how long a worker may be silent; after `max_recoveries` lost
     workers a run is driven alone, and goes onto the dead-letter list after as many again.
     """

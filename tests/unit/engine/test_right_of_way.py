@@ -94,7 +94,9 @@ def test_a_run_that_stands_aside_keeps_nobody_waiting() -> None:
 def test_a_tenant_that_has_all_it_asks_for_waits_for_nobody() -> None:
     async def act() -> None:
         async with Two(waiting=0) as two:
-            await asyncio.wait_for(two.steps("noisy"), 5)
+            noisy = two.steps("noisy")
+            await a_moment()
+            assert noisy.done()
 
     run(act())
 

@@ -24,6 +24,7 @@ agentspec: .venv-agentspec/locked
 
 check: .venv/installed
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/contextos
 	$(BIN)/lint-imports
 	$(BIN)/contextos schemas --check

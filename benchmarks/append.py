@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.bars import judge, note, ratio
 from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
-from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_connections import connect
+from contextos.store.postgres.connections import connect_postgres
+from contextos.store.postgres.stores import PostgresStores
 from tests.postgres import Database
 
 WRITERS = 32
@@ -90,7 +90,7 @@ async def measure(database: Database, *, each: int, rounds: int) -> None:
     """Every side takes its turn in each round; the first round warms them up."""
     stores = PostgresStores(database.app)
     store = stores.tenant("acme")
-    connections = [await connect(database.owner) for _ in range(WRITERS + 2)]
+    connections = [await connect_postgres(database.owner) for _ in range(WRITERS + 2)]
     await connections[0].execute(TABLE)
     sides: dict[str, Append] = {
         "ours": lambda _, entry: store.commit(Batch(entry.run, (entry,))),

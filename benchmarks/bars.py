@@ -21,9 +21,15 @@ BUSY: Final = 2.0
 
 
 def judge(
-    label: str, value: float, bar: float, unit: str = "", *, best: float | None = None, at_least: bool = False,
+    label: str,
+    value: float,
+    bar: float,
+    unit: str = "",
+    *,
+    best: float | None = None,
+    at_least: bool = False,
     against: Sequence[float] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Print one bar and whether it holds; `against` are the other side's times: they tell whether it was quiet."""
     good = value >= bar if at_least else value <= bar
     lowest = "" if best is None else f"best {best:9.2f}{unit}"

@@ -19,9 +19,11 @@ BAR_MS, BAR_DOUBLING = 10.0, 2.2
 CASES: dict[str, dict[str, Any]] = {
     "the refund, 5 facts": samples.refund(),
     "100 capabilities, 1,000 facts, default budget": samples.large(100, 1000),
-    **{f"100 capabilities, {facts:,} facts, all kept": samples.large(100, facts, ROOM_FOR_ALL)
-       for facts in (250, 500, 1000, 2000)},
-}  # fmt: skip
+    **{
+        f"100 capabilities, {facts:,} facts, all kept": samples.large(100, facts, ROOM_FOR_ALL)
+        for facts in (250, 500, 1000, 2000)
+    },
+}
 
 
 def measure(rounds: int) -> dict[str, list[float]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import outside, refund_pack
-from contextos.deployment import Deployment
-from contextos.engine.owner import LeasedOwner
-from contextos.store.postgres import PostgresStores
+from contextos.engine.lease_owner import LeasedOwner
+from contextos.operations.deployment import Deployment
+from contextos.store.postgres.stores import PostgresStores
 
 AMOUNT_INR = 900
 

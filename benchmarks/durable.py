@@ -27,7 +27,7 @@ from benchmarks.peers import shared
 from benchmarks.refund_pack import TENANT
 from benchmarks.workers import AT_ONCE, Worker, rate
 from contextos.contracts.journal import Advance
-from contextos.store.clock import SystemClock
+from contextos.store.shared.clock import SystemClock
 from tests.postgres import Database, awaited
 
 OURS, INVOKED = "durable engine", "invoked, no queue"
@@ -99,9 +99,9 @@ def told() -> Iterator[int]:
 
 async def engine(url: str, queue: str, path: Path, number: int) -> None:
     """The durable engine in a process of its own: what drives a run takes its request to the end."""
-    from contextos.engine.durable import DurableEngine, DurableLimits
-    from contextos.engine.reach import migrate
-    from contextos.engine.workflows import QueueLimits
+    from contextos.engine.durable.engine import DurableEngine, DurableLimits
+    from contextos.engine.durable.queue_connection import migrate_queue_tables
+    from contextos.engine.durable.workflows import QueueLimits
 
     deployment = deployed(url, path)
     done = asyncio.Semaphore(0)
@@ -111,7 +111,7 @@ async def engine(url: str, queue: str, path: Path, number: int) -> None:
         done.release()
         return Advance("completed", None)
 
-    await asyncio.to_thread(migrate, queue, None)
+    await asyncio.to_thread(migrate_queue_tables, queue, None)
     bounds = QueueLimits(max_drives=AT_ONCE, max_drives_per_tenant=AT_ONCE)
     driving = DurableEngine(
         advance, deployment.ports.stores, SystemClock(), url=queue, limits=DurableLimits(queue=bounds)
@@ -147,10 +147,16 @@ def steps(url: str, number: int, *, queued: bool) -> None:
     from dbos import DBOS, DBOSPortableJSONSerializer
 
     peer.tools = Outside(work.Policy(0))
-    DBOS(config={
-        "name": "refunds", "system_database_url": url, "sys_db_pool_size": AT_ONCE, "log_level": "ERROR",
-        "serializer": DBOSPortableJSONSerializer(), "application_version": "1",
-    })  # fmt: skip
+    DBOS(
+        config={
+            "name": "refunds",
+            "system_database_url": url,
+            "sys_db_pool_size": AT_ONCE,
+            "log_level": "ERROR",
+            "serializer": DBOSPortableJSONSerializer(),
+            "application_version": "1",
+        }
+    )
     DBOS.launch()
     DBOS.register_queue("refunds", worker_concurrency=AT_ONCE, polling_interval_sec=0.01)
 

@@ -18,11 +18,11 @@ from unittest.mock import patch
 
 from benchmarks import outside
 from benchmarks.bars import folder, is_quick, judge, note, ratio
-from contextos import runtime, seams
-from contextos.action.tool_gateway import Gateway
+from contextos.action.gateway.tool_gateway import Gateway
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.journal import Batch
 from contextos.contracts.scope import StepCall
-from contextos.contracts.tool import ToolResultEnvelope
+from contextos.runtime import loop, wiring
 
 AMOUNT_INR = 900
 COMMITS = 2
@@ -90,14 +90,14 @@ class Raw:
 async def measure(path: Path, runs: int) -> dict[str, list[float]]:
     deployment, store = await outside.watched(path)
     timed, raw = Timed(store), Raw(path / "raw.db")
-    build = seams.gateway
+    build = wiring.build_gateway
 
     def before(*given: Any) -> Timed:
         timed.gateway = build(*given)
         return timed
 
     plain, rows = [], []
-    with patch.object(runtime, "gateway", before):
+    with patch.object(loop, "build_gateway", before):
         for number in range(runs):
             view = await deployment.invoke(outside.request(number, AMOUNT_INR))
             assert view.state == "completed", view

@@ -13,7 +13,7 @@ from benchmarks.bars import judge, note, ratio
 from benchmarks.deployed import closed, made, opened, timed
 from benchmarks.refund_pack import TENANT
 from contextos.contracts.journal import INDEX
-from contextos.store.postgres_connections import connect
+from contextos.store.postgres.connections import connect_postgres
 from tests.postgres import Database
 
 EACH = 25
@@ -50,7 +50,7 @@ SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), 0 FROM generate_series(1, $
 
 async def fill(database: Database, entries: int) -> None:
     """Ended runs of so many entries, as rows: what they say does not matter, nobody reads them."""
-    connection = await connect(database.owner)
+    connection = await connect_postgres(database.owner)
     await connection.execute("SET statement_timeout = 0; SET synchronous_commit = off")
     for start in range(0, entries, 100_000):
         await connection.execute(FILL, start, min(start + 100_000, entries), timeout=600)

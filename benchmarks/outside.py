@@ -15,10 +15,10 @@ from threading import Lock
 from typing import Any
 
 from benchmarks import refund_pack
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Document, Entry
-from contextos.contracts.ports import Store
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.deployment import Deployment
+from contextos.contracts.ports.storage import Store
+from contextos.operations.deployment import Deployment
 
 THRESHOLD_INR = 3000
 FAILPOINT = "BENCH_FAILPOINT"

@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, judge, note
-from contextos.contracts.codec import canonical
-from contextos.contracts.pressure import Pressure
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment
-from contextos.engine.gate import Gate
+from contextos.engine.admission_controller import AdmissionController
 from contextos.errors import Overloaded
-from contextos.store.clock import SystemClock
+from contextos.operations.deployment import Deployment
+from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import KeyRing, seal
 
 NOISY, QUIET = refund_pack.TENANT, "tenant_quiet"
@@ -38,7 +38,7 @@ LOAD = 10
 NUMBERS = count()
 
 
-async def open_for_two(path: Path, limits: Pressure) -> tuple[Deployment, outside.Shop]:
+async def open_for_two(path: Path, limits: AdmissionLimits) -> tuple[Deployment, outside.Shop]:
     """The refund for two tenants of the same pack and people, behind a gate."""
     shop = outside.Shop(path, keyed=True)
     deployment = await refund_pack.open_deployment(path, refund_pack.Tools(shop, "", keyed=True), 0)
@@ -52,7 +52,7 @@ async def open_for_two(path: Path, limits: Pressure) -> tuple[Deployment, outsid
     await catalog.publish(envelope, by="bench", at_us=deployment.ports.clock.now_us(), salt=os.urandom)
     graph = json.loads((refund_pack.EXAMPLE / "graph.json").read_text("utf-8"))
     await deployment.ports.graph(QUIET).put(graph["nodes"], graph["edges"])
-    deployment.ports = replace(deployment.ports, admission=Gate(limits, SystemClock()))
+    deployment.ports = replace(deployment.ports, admission=AdmissionController(limits, SystemClock()))
     return deployment, shop
 
 
@@ -112,7 +112,7 @@ def p99(taken: Iterable[float]) -> float:
     return whole[int(0.99 * len(whole))]
 
 
-async def measure(path: Path, limits: Pressure, rounds: int, runs: int) -> None:
+async def measure(path: Path, limits: AdmissionLimits, rounds: int, runs: int) -> None:
     deployment, shop = await open_for_two(path, limits)
     await quiet_runs(deployment, 10)
     # As `contextos worker` does, and docs/operating.md tells who embeds the runtime.
@@ -143,7 +143,7 @@ async def measure(path: Path, limits: Pressure, rounds: int, runs: int) -> None:
 def main() -> None:
     rounds, runs = (6, 20) if is_quick() else (20, 30)
     with folder() as name:
-        asyncio.run(measure(Path(name), Pressure(max_new_runs_per_minute_per_tenant=60_000), rounds, runs))
+        asyncio.run(measure(Path(name), AdmissionLimits(max_new_runs_per_minute_per_tenant=60_000), rounds, runs))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from harness import Peer, check, main, timed_import  # noqa: E402
 
 with timed_import():
     from benchmarks import refund_pack
-    from contextos.deployment import Deployment
+    from contextos.operations.deployment import Deployment
 
 
 # --- user code

@@ -16,8 +16,8 @@ from typing import Any
 import cedarpy
 
 from benchmarks.bars import is_quick, judge, note, ratio
-from contextos.contracts.policy import PolicyBundle
-from contextos.trust.policy import CapabilityView, LeveledBundle, PolicySet, compile_policy
+from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyBundle
+from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
 ROUNDS, CALLS = 60, 20
 BAR_US, BAR_CEDAR, BAR_IDLE = 50.0, 0.5, 1.10
@@ -25,10 +25,13 @@ ID = "pol_0123456789abcdef"
 REFUND = CapabilityView("adp_payments.issue_refund", "destructive", {"kind": "write"})
 FACTS: dict[str, Any] = {
     "request": {"intent": "support.refund", "channel": "app_chat", "message": "please", "context": {"order_id": "o1"}},
-    "user": {"user_id": "u1", "role": "support_agent"}, "agent": {"agent_id": "a1"}, "tenant": {"tenant_id": "t1"},
-    "run": {"run_id": "run_a1b2c3d4e5f60718", "environment": "prod"}, "args": {"amount_inr": 2500, "currency": "INR"},
+    "user": {"user_id": "u1", "role": "support_agent"},
+    "agent": {"agent_id": "a1"},
+    "tenant": {"tenant_id": "t1"},
+    "run": {"run_id": "run_a1b2c3d4e5f60718", "environment": "prod"},
+    "args": {"amount_inr": 2500, "currency": "INR"},
     "evidence": {"identity_verified": True},
-}  # fmt: skip
+}
 
 
 def ours(applicable: int, idle: int = 0) -> PolicySet:
@@ -42,8 +45,11 @@ def ours(applicable: int, idle: int = 0) -> PolicySet:
         ]
         then: dict[str, Any] = {"allow": True}
         if index % 10 == 0:
-            then |= {"requires_approval_gate": "GATE_FINANCE", "requires": ["order_lookup"],
-                     "arg_constraints": {"amount_inr": {"max": 3000 + index}}}  # fmt: skip
+            then |= {
+                "requires_approval_gate": "GATE_FINANCE",
+                "requires": ["order_lookup"],
+                "arg_constraints": {"amount_inr": {"max": 3000 + index}},
+            }
         applies = {}
         if index >= applicable:
             applies = {"intent": f"other.{index}"} if index % 2 else {"capability": f"adp_other.act_{index}"}
@@ -61,16 +67,20 @@ def ask(policies: PolicySet) -> Callable[[], object]:
 
 def ask_cedar(rules: int) -> Callable[[], object]:
     """The same rules in Cedar, with policies, schema-free entities and context as it takes them, parsed before."""
-    policies = cedarpy.PolicySet.from_str("\n".join(
-        f'@id("R_{index:05}") permit(principal, action, resource) when {{ '
-        f'["support_agent", "lead_{index}"].contains(context.user.role) && '
-        f"context.args.amount_inr <= {3000 + index} && context.evidence.identity_verified == true }};"
-        for index in range(rules)
-    ))  # fmt: skip
+    policies = cedarpy.PolicySet.from_str(
+        "\n".join(
+            f'@id("R_{index:05}") permit(principal, action, resource) when {{ '
+            f'["support_agent", "lead_{index}"].contains(context.user.role) && '
+            f"context.args.amount_inr <= {3000 + index} && context.evidence.identity_verified == true }};"
+            for index in range(rules)
+        )
+    )
     request = {
-        "principal": 'User::"u1"', "action": 'Action::"execute"', "resource": 'Capability::"adp_payments.issue_refund"',
+        "principal": 'User::"u1"',
+        "action": 'Action::"execute"',
+        "resource": 'Capability::"adp_payments.issue_refund"',
         "context": FACTS,
-    }  # fmt: skip
+    }
     entities = cedarpy.Entities.from_json_str("[]")
     assert cedarpy.is_authorized(request, policies, entities).decision == cedarpy.Decision.Allow
     return lambda: cedarpy.is_authorized(request, policies, entities)

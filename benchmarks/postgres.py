@@ -20,7 +20,7 @@ from benchmarks.bars import folder, is_quick, judge, note
 from benchmarks.deployed import AMOUNT_INR, closed, made, opened, timed
 from benchmarks.refund_pack import TENANT
 from contextos.contracts.journal import Batch, link
-from contextos.store.postgres_connections import connect
+from contextos.store.postgres.connections import connect_postgres
 from tests.postgres import Database, own_server
 
 ROWS = {
@@ -89,7 +89,7 @@ async def refunds(database: Database, path: Path, count: int) -> None:
     tools = refund_pack.Tools(shop, "", keyed=True)
     deployment = await opened(database.app, made(path, "refunds"), tools)
     watched, store = outside.watch(deployment)
-    its, connection = outside.Shop(made(path, "by_hand"), keyed=True), await connect(database.owner)
+    its, connection = outside.Shop(made(path, "by_hand"), keyed=True), await connect_postgres(database.owner)
     await connection.execute("CREATE SCHEMA by_hand")
     for table, columns in ROWS.items():
         await connection.execute(f"CREATE TABLE by_hand.{table} ({columns})")

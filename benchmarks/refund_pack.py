@@ -9,21 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contextos import __version__, desk
+from contextos import __version__
 from contextos.adapters.directory import FileDirectory
-from contextos.adapters.function import FunctionAdapter
+from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.context.estimator import BytesDiv4
-from contextos.contracts.codec import canonical
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment, Ports
-from contextos.engine.owner import LeasedOwner, Owner
-from contextos.seams import Limits
-from contextos.store.clock import SystemClock
-from contextos.store.sqlite import SqliteStores
-from contextos.trust.assertion import sign_statement
+from contextos.engine.lease_owner import LeasedOwner, Owner
+from contextos.operations import operator
+from contextos.operations.deployment import Deployment
+from contextos.operations.ports import Ports
+from contextos.runtime.wiring import RunLimits
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
-from contextos.trust.settlement import sign_settlement
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
@@ -62,8 +64,13 @@ class Tools:
 
     def _lookup(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         order = self.outside.orders_lookup(args["order_id"])
-        return {"order_id": order["order_id"], "customer_id": "cus_77", "total_inr": order["total"],
-                "currency": order["currency"], "status": order["status"]}  # fmt: skip
+        return {
+            "order_id": order["order_id"],
+            "customer_id": "cus_77",
+            "total_inr": order["total"],
+            "currency": order["currency"],
+            "status": order["status"],
+        }
 
     def _eval(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         stated = {"order_id": args["order_id"], "refund_amount": args["amount_inr"], "currency": "INR"}
@@ -84,10 +91,14 @@ def pack(filler: int) -> dict[str, Any]:
     rules = body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
     applies = {"intent": "support.refund", "capability": "adp_payments.issue_refund"}
     rules += [
-        {"rule_id": f"R_FILLER_{number:03d}", "applies_to": applies,
-         "if": {">": [{"var": "args.amount_inr"}, 1_000_000 + number]}, "then": {"allow": False}}
+        {
+            "rule_id": f"R_FILLER_{number:03d}",
+            "applies_to": applies,
+            "if": {">": [{"var": "args.amount_inr"}, 1_000_000 + number]},
+            "then": {"allow": False},
+        }
         for number in range(filler)
-    ]  # fmt: skip
+    ]
     return body
 
 
@@ -122,12 +133,21 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
 
     return Deployment(
         ports=Ports(
-            stores=stores, graph=stores.graph, clock=SystemClock(), entropy=SystemEntropy(), keys=keys,
-            directory=FileDirectory(directory), adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause,
-            owner=owner.id, alive=owner.alive,
+            stores=stores,
+            graph=stores.graph,
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            keys=keys,
+            directory=FileDirectory(directory),
+            adapters=lambda _tenant: adapters,
+            estimator=BytesDiv4(),
+            pause=pause,
+            owner=owner.id,
+            alive=owner.alive,
         ),
-        limits=Limits(), runtime_version=__version__,
-    )  # fmt: skip
+        limits=RunLimits(),
+        runtime_version=__version__,
+    )
 
 
 async def publish(deployment: Deployment, filler: int) -> None:
@@ -142,20 +162,28 @@ async def publish(deployment: Deployment, filler: int) -> None:
 async def approve(deployment: Deployment, run_id: str) -> None:
     """The finance lead agrees, with their own key."""
     kid = _public(APPROVER_SEED)[1]
-    await desk.answer(
-        deployment, TENANT, run_id, approver_id=APPROVER, verdict="approved", reason="bench",
-        vouch=lambda said: {"kind": "jws", "token": sign_statement(APPROVER_SEED, kid, said)},
-    )  # fmt: skip
+    await operator.answer_approval(
+        deployment,
+        TENANT,
+        run_id,
+        approver_id=APPROVER,
+        verdict="approved",
+        reason="bench",
+        vouch=lambda said: {"kind": "jws", "token": sign_approval(APPROVER_SEED, kid, said)},
+    )
 
 
 async def settle(deployment: Deployment, run_id: str, output: dict[str, Any], mutations: tuple[str, ...]) -> None:
     """The operator says that it happened, with their own key."""
     kid = _public(OPERATOR_SEED)[1]
-    told = desk.Settlement(True, OPERATOR, "artifact:bank_statement#rev_1", output, mutations)
-    await desk.settle(
-        deployment, TENANT, run_id, told,
+    told = operator.SettlementInput(True, OPERATOR, "artifact:bank_statement#rev_1", output, mutations)
+    await operator.settle_effect(
+        deployment,
+        TENANT,
+        run_id,
+        told,
         vouch=lambda said: {"kind": "jws", "token": sign_settlement(OPERATOR_SEED, kid, said)},
-    )  # fmt: skip
+    )
 
 
 async def run_of(deployment: Deployment, request_id: str) -> str:

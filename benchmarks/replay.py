@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks import outside, refund_pack
 from benchmarks.bars import folder, is_quick, judge, note, ratio
-from contextos import audit
-from contextos.deployment import Deployment
+from contextos.audit.replay import replay
+from contextos.operations.deployment import Deployment
 
 CASES = {"no gate": 900, "approval": 4200}
 OUTSIDE = ("open", "sqlite3.connect", "socket.", "subprocess.", "os.listdir", "os.scandir")
@@ -41,7 +41,7 @@ async def rounds(deployment: Deployment, first: int, count: int, amount: int) ->
     for number in range(first, first + count):
         run_id, spent = await live(deployment, number, amount)
         begun = outside.cpu_ns()
-        await audit.replay(deployment, refund_pack.TENANT, run_id)
+        await replay(deployment, refund_pack.TENANT, run_id)
         replayed.append((outside.cpu_ns() - begun) / 1e6)
         lived.append(spent / 1e6)
     warm = count // 10
@@ -59,11 +59,11 @@ async def asked(deployment: Deployment, run_id: str) -> tuple[dict[str, int], li
 
     sys.addaudithook(look)
     warm, warm_store = outside.watch(deployment)
-    await audit.replay(warm, refund_pack.TENANT, run_id)
+    await replay(warm, refund_pack.TENANT, run_id)
     cold = dict(warm_store.calls)
     warm_store.calls.clear()
     watching = True
-    await audit.replay(warm, refund_pack.TENANT, run_id)
+    await replay(warm, refund_pack.TENANT, run_id)
     watching = False
     return dict(warm_store.calls), seen, cold
 

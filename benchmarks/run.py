@@ -18,9 +18,20 @@ sys.path[0] = str(ROOT)
 from benchmarks.bars import MARKS, WIDTH  # noqa: E402
 
 BENCHMARKS = (
-    "policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload", "postgres",
-    "waiting", "slots",
-)  # fmt: skip
+    "policy",
+    "gateway",
+    "floor",
+    "peers",
+    "kill",
+    "compile",
+    "replay",
+    "startup",
+    "store",
+    "overload",
+    "postgres",
+    "waiting",
+    "slots",
+)
 
 
 def run(name: str, *, quick: bool) -> tuple[int, list[str]]:

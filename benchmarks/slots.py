@@ -21,20 +21,26 @@ import asyncpg
 
 from benchmarks.bars import folder as data_folder
 from benchmarks.bars import is_quick, judge, ratio, skip
-from contextos.contracts.slots import Actor, AgentContextSlot, ExtensionManifest, SelectionAct, SelectionOrigin
+from contextos.contracts.envelopes.slots import (
+    AgentContextSlot,
+    ExtensionManifest,
+    SelectionAct,
+    SelectionOrigin,
+    SlotActor,
+)
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import selection_id
-from contextos.store import slot_rows as rows
-from contextos.store.artifacts import fingerprint
-from contextos.store.postgres import PostgresStores
-from contextos.store.sqlite import SqliteStores
+from contextos.store.postgres.stores import PostgresStores
+from contextos.store.shared import artifact_rows as rows
+from contextos.store.shared.artifact_rules import selection_fingerprint
+from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Database, own_server
 
 VISIBLE = 50
 PICKED = 5
 SMALL, LARGE, LARGE_IF_QUICK = 10_000, 1_000_000, 100_000
 TENANT, ICP, B2B = "acme", "@acme/icp", "@acme/b2b"
-ANN = Actor(principal_id="ann", organization_id="acme", team_ids=("t1", "t2"), project_ids=("p0",))
+ANN = SlotActor(principal_id="ann", organization_id="acme", team_ids=("t1", "t2"), project_ids=("p0",))
 SLOT = AgentContextSlot(
     slotId="icp", acceptedArtifactExtensions=[ICP], selectionMode="interactive", resolutionMode="accumulate"
 )
@@ -55,14 +61,23 @@ _SCOPE = (
 _OWN = f"CASE WHEN {_LEVEL} = 'user' THEN {_OWNER} ELSE '' END"
 _EXTENSION = f"CASE WHEN i < :visible OR i % 4 = 0 THEN '{ICP}' WHEN i % 4 = 1 THEN '{B2B}' ELSE '@acme/other' END"
 FILLS = (
-    ("INSERT INTO {0}extensions SELECT 'acme', e, '[]' FROM (SELECT '@acme/icp' AS e UNION SELECT '@acme/b2b'"
-    " UNION SELECT '@acme/other') AS x"),
-    (f"INSERT INTO {{0}}artifacts SELECT 'acme', 'acme', 'art_' || i, 'artifact', 'title ' || i, {_LEVEL}, {_OWNER},"
-    f" {_VISIBILITY}, 'ann', 1, NULL FROM {{1}}"),
-    ("INSERT INTO {0}representations SELECT 'acme', 'acme', 'art_' || i, 1, 'rev_' || {2}, 'text/plain', 'text',"
-    " 'sha256:0', 'ann', 1 FROM {1}"),
-    (f"INSERT INTO {{0}}semantic_assertions SELECT 'acme', 'acme', 'art_' || i, {_EXTENSION}, 'asr_' || {{2}}, 'user',"
-    f" 'ann', 1, {_VISIBILITY}, {_SCOPE}, {_OWN}, 'eligible', 1, NULL FROM {{1}}"),
+    (
+        "INSERT INTO {0}extensions SELECT 'acme', e, '[]' FROM (SELECT '@acme/icp' AS e UNION SELECT '@acme/b2b'"
+        " UNION SELECT '@acme/other') AS x"
+    ),
+    (
+        f"INSERT INTO {{0}}artifacts SELECT 'acme', 'acme', 'art_' || i, 'artifact', 'title ' || i, {_LEVEL}, {_OWNER},"
+        f" {_VISIBILITY}, 'ann', 1, NULL FROM {{1}}"
+    ),
+    (
+        "INSERT INTO {0}representations SELECT 'acme', 'acme', 'art_' || i, 1, 'rev_' || {2}, 'text/plain', 'text',"
+        " 'sha256:0', 'ann', 1 FROM {1}"
+    ),
+    (
+        f"INSERT INTO {{0}}semantic_assertions SELECT 'acme', 'acme', 'art_' || i, {_EXTENSION}, 'asr_' || {{2}},"
+        " 'user',"
+        f" 'ann', 1, {_VISIBILITY}, {_SCOPE}, {_OWN}, 'eligible', 1, NULL FROM {{1}}"
+    ),
 )
 
 Act = Callable[[], Awaitable[Any]]
@@ -134,17 +149,23 @@ def act_of(refs: Any, number: int) -> SelectionAct:
         org_id="acme", parent_run_id="run_1", parent_package_name="@acme/a", principal_id="ann", act_key=str(number)
     )
     return SelectionAct(
-        selection_id=selection_id("icp", origin), origin=origin, slot_id="icp", resolution_mode="accumulate",
-        selection_mode="interactive", selected_by="user", refs=tuple(refs), selected_at_us=5,
-    )  # fmt: skip
+        selection_id=selection_id("icp", origin),
+        origin=origin,
+        slot_id="icp",
+        resolution_mode="accumulate",
+        selection_mode="interactive",
+        selected_by="user",
+        refs=tuple(refs),
+        selected_at_us=5,
+    )
 
 
 def plain_rows(act: SelectionAct) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
-    head = (TENANT, *rows.of_act(act, fingerprint(act)))
+    head = (TENANT, *rows.of_act(act, selection_fingerprint(act)))
     told = (act.origin.parent_run_id, act.origin.parent_package_name, act.slot_id)
     last = (act.selected_by, act.selection_mode, act.selected_at_us)
     picks = [
-        (TENANT, act.origin.org_id, act.selection_id, at, *told, *rows.fields(ref, rows.REF), *last)
+        (TENANT, act.origin.org_id, act.selection_id, at, *told, *rows.fields(ref, rows.REF_COLUMNS), *last)
         for at, ref in enumerate(act.refs)
     ]
     return head, picks

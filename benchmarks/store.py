@@ -15,7 +15,7 @@ from statistics import quantiles
 from benchmarks.bars import folder as data_folder
 from benchmarks.bars import is_quick
 from contextos.contracts.journal import Batch, Draft, Entry, Write, genesis, link
-from contextos.store.sqlite import SqliteStores
+from contextos.store.sqlite.stores import SqliteStores
 
 ALONE = 400
 CLIENTS = 32

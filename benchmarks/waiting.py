@@ -88,7 +88,7 @@ async def ask(world: TestWorld, numbers: range) -> list[str]:
 
 async def measure(path: Path, database: Database, count: int) -> None:
     from contextos.engine.local import LocalEngine
-    from contextos.store.clock import SystemClock
+    from contextos.store.shared.clock import SystemClock
     from tests.world import open_world
 
     world = await open_world(path, stores=database.app, clock=SystemClock())
@@ -109,8 +109,14 @@ async def measure(path: Path, database: Database, count: int) -> None:
     kept = await answered(world, runs[-1 : -ANSWERED - 1 : -1])
     derived = await answered(world, runs[:ANSWERED])
     for label, taken in (("its loop is kept", kept), ("its loop is derived again", derived)):
-        judge(f"an answered run beside {count} that wait goes on; {label}", median(taken), BAR_MS, " ms",
-              best=min(taken), against=taken)  # fmt: skip
+        judge(
+            f"an answered run beside {count} that wait goes on; {label}",
+            median(taken),
+            BAR_MS,
+            " ms",
+            best=min(taken),
+            against=taken,
+        )
     await world.aclose()
 
 

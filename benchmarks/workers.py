@@ -30,9 +30,13 @@ class Worker:
 
     def __init__(self, module: str, url: str, path: Path, *more: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, "--url", url, "--dir", str(path), *more], cwd=ROOT, env=os.environ,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", module, "--url", url, "--dir", str(path), *more],
+            cwd=ROOT,
+            env=os.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.said() == "ready"
 
     def tell(self, line: str) -> None:
@@ -84,9 +88,13 @@ def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
             worker.close()
     slowness = [1 / one for one in alone]
     judge(
-        "two workers / one, runs/s", ratio(together, alone)[0], 1.3, best=max(together) / max(alone), at_least=True,
+        "two workers / one, runs/s",
+        ratio(together, alone)[0],
+        1.3,
+        best=max(together) / max(alone),
+        at_least=True,
         against=slowness,
-    )  # fmt: skip
+    )
     note("runs/s of one worker and of two", f"{median(alone):9.0f}, {median(together):.0f}; {os.cpu_count()} cores")
 
 

@@ -7,8 +7,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from contextos.contracts.policy import LEVELS, POINTS, Level, PolicyBundle, PolicyDecision
-from contextos.trust.policy import CapabilityView, LeveledBundle, PolicySet, compile_policy
+from contextos.contracts.envelopes.policy import (
+    LEVELS,
+    POINTS,
+    CapabilityView,
+    Level,
+    LeveledBundle,
+    PolicyBundle,
+    PolicyDecision,
+)
+from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
 ID = "pol_0123456789abcdef"
 GATES = ("GATE_FINANCE_APPROVAL", "GATE_LEGAL")
@@ -38,9 +46,13 @@ def policy(*bundles: LeveledBundle, **more: Any) -> PolicySet:
 
 
 def decide(
-    policies: PolicySet, facts: dict[str, Any], capability: CapabilityView | None = REFUND, *, point: Any = "execute",
+    policies: PolicySet,
+    facts: dict[str, Any],
+    capability: CapabilityView | None = REFUND,
+    *,
+    point: Any = "execute",
     granted: bool = True,
-) -> PolicyDecision:  # fmt: skip
+) -> PolicyDecision:
     return policies.decide(point, facts, capability=capability, granted=granted, decision_id=ID)
 
 
@@ -51,19 +63,25 @@ def var(path: str) -> dict[str, str]:
 ALLOW_AGENTS = rule("R_AGENTS", {"in": [var("user.role"), ["support_agent", "support_lead"]]})
 NEEDS_IDENTITY = rule("R_IDENTITY", {"!": [{"==": [var("evidence.identity_verified"), True]}]}, allow=False)
 SMALL = rule(
-    "R_SMALL", {"<=": [var("args.amount_inr"), 3000]}, approval_mode="delegated",
+    "R_SMALL",
+    {"<=": [var("args.amount_inr"), 3000]},
+    approval_mode="delegated",
     arg_constraints={"amount_inr": {"max": 3000}},
-)  # fmt: skip
+)
 LARGE = rule(
-    "R_LARGE", {">": [var("args.amount_inr"), 3000]}, approval_mode="destructive",
+    "R_LARGE",
+    {">": [var("args.amount_inr"), 3000]},
+    approval_mode="destructive",
     requires_approval_gate="GATE_FINANCE_APPROVAL",
-)  # fmt: skip
+)
 EXAMPLE = (ALLOW_AGENTS, NEEDS_IDENTITY, SMALL, LARGE)
 """The planned example: agents may, identity is verified, small refunds are delegated, large ones want a person."""
 
 FACTS: dict[str, Any] = {
     "request": {
-        "intent": "support.refund", "channel": "app_chat", "message": "please",
+        "intent": "support.refund",
+        "channel": "app_chat",
+        "message": "please",
         "context": {"vip": False, "amount": 2500},
     },
     "user": {"role": "support_agent", "tenure_days": 400, "roles": ["support_agent"]},
@@ -74,7 +92,7 @@ FACTS: dict[str, Any] = {
     "evidence": {"identity_verified": True, "score": 0.9},
     "history": {"refunds": {"count": 1}},
     "provenance": {"amount_inr": "request"},
-}  # fmt: skip
+}
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -98,8 +116,13 @@ def put(target: dict[str, Any], path: str, value: Any) -> None:
 # --- strategies ------------------------------------------------------------------------------------------
 
 NUMBERS = (
-    "args.amount_inr", "user.tenure_days", "history.refunds.count", "run.attempt", "evidence.score", "capability.cost",
-)  # fmt: skip
+    "args.amount_inr",
+    "user.tenure_days",
+    "history.refunds.count",
+    "run.attempt",
+    "evidence.score",
+    "capability.cost",
+)
 TEXTS = ("user.role", "args.currency", "tenant.tier", "agent.lifecycle", "provenance.amount_inr", "capability.kind")
 FLAGS = ("evidence.identity_verified", "request.context.vip")
 WORDS = ("support_agent", "INR", "gold", "active", "request", "write", "other")
@@ -207,10 +230,16 @@ def bundle_sets(
             members.append(draw(rules(f"R_{number_of}", optional=optional, passable=passable)))
         level: Level = "platform" if index == 0 else draw(st.sampled_from(LEVELS))
         watching = observe and level != "platform" and draw(st.booleans())
-        made.append(leveled(
-            *members, level=level, bundle_id=f"POLICY_{index}", priority=draw(st.integers(0, 2)),
-            accept_asserted=["request.context.vip"], mode="observe" if watching else "enforce",
-        ))  # fmt: skip
+        made.append(
+            leveled(
+                *members,
+                level=level,
+                bundle_id=f"POLICY_{index}",
+                priority=draw(st.integers(0, 2)),
+                accept_asserted=["request.context.vip"],
+                mode="observe" if watching else "enforce",
+            )
+        )
     return made
 
 
@@ -221,8 +250,11 @@ WRONG = st.sampled_from((None, "4000", "true", "", 4000, 0, True, False, [], ["x
 def broken_facts(draw: st.DrawFn) -> dict[str, Any]:
     """Facts of which each may be right, other, missing, null or of another type."""
     made = copy.deepcopy(FACTS)
-    paths = [p for p in (*NUMBERS, *TEXTS, *FLAGS, "user.roles", "request.intent", "run.environment")
-             if not p.startswith("capability")]  # fmt: skip
+    paths = [
+        p
+        for p in (*NUMBERS, *TEXTS, *FLAGS, "user.roles", "request.intent", "run.environment")
+        if not p.startswith("capability")
+    ]
     for path in draw(st.lists(st.sampled_from(paths), max_size=3, unique=True)):
         put(made, path, draw(st.just(...) | WRONG))
     for root in draw(st.lists(st.sampled_from(LATE), max_size=1)):

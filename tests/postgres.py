@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from contextos.store.postgres_schema import migrate
+from contextos.store.postgres.schema import migrate_schema
 
 ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
 LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
@@ -60,7 +60,7 @@ class Server:
         """Make the template and the login role."""
         self.execute(f"DROP DATABASE IF EXISTS {TEMPLATE}")
         self.execute(f"CREATE DATABASE {TEMPLATE} ENCODING 'UTF8' TEMPLATE template0")
-        awaited(migrate(self.named(TEMPLATE)))
+        awaited(migrate_schema(self.named(TEMPLATE)))
         self.execute(f"DROP ROLE IF EXISTS {LOGIN}")
         self.execute(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}' IN ROLE contextos_app")
 
@@ -121,8 +121,12 @@ def own_server(*, fsync: bool = False) -> Iterator[Server]:
         server.prepare()
         yield server
     finally:
-        subprocess.run([program_path("pg_ctl"), "-w", "-m", "immediate", "-D", str(files / "pg"), "stop"],
-                       user=owner, capture_output=True, check=False)  # fmt: skip
+        subprocess.run(
+            [program_path("pg_ctl"), "-w", "-m", "immediate", "-D", str(files / "pg"), "stop"],
+            user=owner,
+            capture_output=True,
+            check=False,
+        )
         shutil.rmtree(files, ignore_errors=True)
 
 

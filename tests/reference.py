@@ -19,9 +19,14 @@ class Undecided(Exception):
 
 
 def policy_decision(
-    bundles: list[tuple[str, dict[str, Any]]], point: str, facts: dict[str, Any], capability: dict[str, Any] | None,
-    granted: bool, must_refuse: list[Any] = [], must_escalate: list[Any] = [],  # noqa: B006
-) -> dict[str, Any]:  # fmt: skip
+    bundles: list[tuple[str, dict[str, Any]]],
+    point: str,
+    facts: dict[str, Any],
+    capability: dict[str, Any] | None,
+    granted: bool,
+    must_refuse: list[Any] = [],  # noqa: B006
+    must_escalate: list[Any] = [],  # noqa: B006
+) -> dict[str, Any]:
     """What an enforcement point must answer. `bundles` are (level, wire form); `capability` has id, mode and facts."""
     if capability is not None:
         facts = {**facts, "capability": capability["facts"]}
@@ -51,17 +56,33 @@ def policy_decision(
     gates = _all(rule["then"].get("requires_approval_gate") for rule in matched)
     prohibits = _all(name for rule in matched for name in rule["then"].get("prohibits", ()))
     reason = _reason(
-        guards["must_refuse"], denying, undecided or unsure_guard, prohibits, mode, gates, point, capability, granted,
+        guards["must_refuse"],
+        denying,
+        undecided or unsure_guard,
+        prohibits,
+        mode,
+        gates,
+        point,
+        capability,
+        granted,
         matched,
-    )  # fmt: skip
+    )
     return {
-        "allowed": reason.startswith("allowed"), "reason": reason,
-        "effective_approval_mode": mode, "gates": gates, "prohibits": prohibits,
+        "allowed": reason.startswith("allowed"),
+        "reason": reason,
+        "effective_approval_mode": mode,
+        "gates": gates,
+        "prohibits": prohibits,
         "requires": _all(name for rule in matched for name in rule["then"].get("requires", ())),
-        "arg_constraints": _constraints(matched), "matched": [rule["rule_id"] for rule in matched],
-        "denying": denying, "undecided": undecided, "passed_over": passed_over, "observed": observed,
-        "must_refuse": len(guards["must_refuse"]), "must_escalate": len(guards["must_escalate"]),
-    }  # fmt: skip
+        "arg_constraints": _constraints(matched),
+        "matched": [rule["rule_id"] for rule in matched],
+        "denying": denying,
+        "undecided": undecided,
+        "passed_over": passed_over,
+        "observed": observed,
+        "must_refuse": len(guards["must_refuse"]),
+        "must_escalate": len(guards["must_escalate"]),
+    }
 
 
 def _ordered(bundles: list[tuple[str, dict[str, Any]]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -166,9 +187,7 @@ def _in_time(named: str | None, uses: list[tuple[str, str, str]], point: str, fa
         return not late
     if point == "plan":  # an argument is there if it is literal
         args = facts.get("args")
-        return all(
-            path.startswith("args.") and isinstance(args, dict) and path.split(".")[1] in args for path in late
-        )
+        return all(path.startswith("args.") and isinstance(args, dict) and path.split(".")[1] in args for path in late)
     if any(path.startswith("capability.") for path, _, _ in uses) and "capability" not in facts:
         return False
     return all(path.split(".")[0] in facts for path in late)
@@ -259,6 +278,10 @@ def _value(node: Any, facts: dict[str, Any]) -> Any:
     if name == "<=":
         return all(a <= b for a, b in pairwise(values))
     return {
-        ">": lambda: values[0] > values[1], ">=": lambda: values[0] >= values[1], "!": lambda: not values[0],
-        "!!": lambda: bool(values[0]), "+": lambda: sum(values), "max": lambda: max(values),
-    }[name]()  # fmt: skip
+        ">": lambda: values[0] > values[1],
+        ">=": lambda: values[0] >= values[1],
+        "!": lambda: not values[0],
+        "!!": lambda: bool(values[0]),
+        "+": lambda: sum(values),
+        "max": lambda: max(values),
+    }[name]()

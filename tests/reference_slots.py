@@ -105,17 +105,20 @@ class NaiveArtifacts:
         if not any((one["org"], one["artifact"]) == mine and one["id"] == revision for one in self.revisions):
             return False
         return any(
-            (one["org"], one["artifact"]) == mine and one["id"] == assertion
-            and one["extension"] == extension and one["eligibility"] == "eligible"
+            (one["org"], one["artifact"]) == mine
+            and one["id"] == assertion
+            and one["extension"] == extension
+            and one["eligibility"] == "eligible"
             for one in self.assertions
-        )  # fmt: skip
+        )
 
     def _active(self, org: str, artifact: str, extension: str) -> list[Row]:
         return [
-            one for one in self.assertions
+            one
+            for one in self.assertions
             if (one["org"], one["artifact"], one["extension"]) == (org, artifact, extension)
             and one["eligibility"] != "archived"
-        ]  # fmt: skip
+        ]
 
     def _sees(self, actor: Any, row: Row) -> bool:
         if row["org"] != actor.organization_id:

@@ -7,9 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from contextos.contracts.ports import Artifacts, Curation
-from contextos.contracts.slots import (
-    Actor,
+from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     Artifact,
     Assertion,
@@ -18,7 +16,9 @@ from contextos.contracts.slots import (
     NewRevision,
     Revision,
     SelectionOrigin,
+    SlotActor,
 )
+from contextos.contracts.ports.storage import Artifacts, Curation
 
 ICP, B2B, VOICE = "@acme/icp", "@acme/b2b-icp", "@acme/voice"
 
@@ -46,27 +46,32 @@ class Shelf(Artifacts, Curation, Protocol):
     """Both ports, as every store has them in one object."""
 
 
-def actor(**changes: Any) -> Actor:
+def actor(**changes: Any) -> SlotActor:
     """Ann of Acme, in the team `sales` and the project `launch`."""
     known = {"principal_id": "ann", "organization_id": "acme", "team_ids": ("sales",), "project_ids": ("launch",)}
-    return Actor(**known | changes)
+    return SlotActor(**known | changes)
 
 
 def slot(**changes: Any) -> AgentContextSlot:
     """An autonomous slot that takes every ICP."""
     told: dict[str, Any] = {
-        "slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "autonomous",
+        "slotId": "icp",
+        "acceptedArtifactExtensions": [ICP],
+        "selectionMode": "autonomous",
         "resolutionMode": "accumulate",
-    }  # fmt: skip
+    }
     return AgentContextSlot(**told | changes)
 
 
 def origin(**changes: Any) -> SelectionOrigin:
     """An act of Ann's in a run of the outreach agent."""
     told = {
-        "org_id": "acme", "parent_run_id": "run_1", "parent_package_name": "@acme/outreach", "principal_id": "ann",
+        "org_id": "acme",
+        "parent_run_id": "run_1",
+        "parent_package_name": "@acme/outreach",
+        "principal_id": "ann",
         "act_key": "1",
-    }  # fmt: skip
+    }
     return SelectionOrigin(**told | changes)
 
 
@@ -78,18 +83,27 @@ async def install(shelf: Shelf) -> None:
 async def add(shelf: Shelf, artifact_id: str, **changes: Any) -> None:
     """An artifact without content and meaning; of the whole organisation unless it is said otherwise."""
     told: dict[str, Any] = {
-        "artifact_id": artifact_id, "org_id": "acme", "title": f"title of {artifact_id}",
-        "owner_level": "organization", "owner_id": "acme", "visibility": "org", "created_by": "ann",
+        "artifact_id": artifact_id,
+        "org_id": "acme",
+        "title": f"title of {artifact_id}",
+        "owner_level": "organization",
+        "owner_id": "acme",
+        "visibility": "org",
+        "created_by": "ann",
         "created_at_us": 1,
-    }  # fmt: skip
+    }
     await shelf.add(Artifact(**told | changes))
 
 
 async def revise(shelf: Shelf, artifact_id: str, content: str = "", *, org_id: str = "acme") -> Revision:
     new = NewRevision(
-        artifact_id=artifact_id, org_id=org_id, mime="text/plain", content=content or f"content of {artifact_id}",
-        created_by="ann", created_at_us=2,
-    )  # fmt: skip
+        artifact_id=artifact_id,
+        org_id=org_id,
+        mime="text/plain",
+        content=content or f"content of {artifact_id}",
+        created_by="ann",
+        created_at_us=2,
+    )
     return await shelf.revise(new)
 
 
@@ -97,9 +111,13 @@ async def classify(
     shelf: Shelf, artifact_id: str, extension: str = ICP, by: str = "user", *, org_id: str = "acme"
 ) -> Any:
     new: dict[str, Any] = {
-        "artifact_id": artifact_id, "org_id": org_id, "extension": extension, "asserted_by": by, "principal_id": "ann",
+        "artifact_id": artifact_id,
+        "org_id": org_id,
+        "extension": extension,
+        "asserted_by": by,
+        "principal_id": "ann",
         "asserted_at_us": 3,
-    }  # fmt: skip
+    }
     return await shelf.classify(NewAssertion(**new))
 
 

@@ -34,7 +34,7 @@ from benchmarks import (
 from benchmarks import compile as compile_
 from benchmarks import policy as policy_
 from benchmarks import postgres as postgres_
-from contextos.contracts.pressure import Pressure
+from contextos.contracts.admission_limits import AdmissionLimits
 from tests.postgres import Database, Server
 
 
@@ -59,23 +59,47 @@ def says(capsys: pytest.CaptureFixture[str], *promised: str, skipped: str = "") 
 
 def test_every_benchmark_of_the_table_is_played_here():
     played = {
-        "policy", "gateway", "floor", "peers", "kill", "compile", "replay", "startup", "store", "overload", "postgres",
-        "waiting", "slots",
-    }  # fmt: skip
+        "policy",
+        "gateway",
+        "floor",
+        "peers",
+        "kill",
+        "compile",
+        "replay",
+        "startup",
+        "store",
+        "overload",
+        "postgres",
+        "waiting",
+        "slots",
+    }
     assert set(run.BENCHMARKS) == played
 
 
 def test_policy(capsys, monkeypatch):
     monkeypatch.setattr(policy_, "CALLS", 2)
     policy_.report(1)
-    says(capsys, "policy decision, 1,000 rules, p50", "cedar, 100 rules", "policy decision, 100 rules, p50",
-         "ours / cedar", "10 -> 100 rules, growth", "1,000 rules that do not apply / none")  # fmt: skip
+    says(
+        capsys,
+        "policy decision, 1,000 rules, p50",
+        "cedar, 100 rules",
+        "policy decision, 100 rules, p50",
+        "ours / cedar",
+        "10 -> 100 rules, growth",
+        "1,000 rules that do not apply / none",
+    )
 
 
 def test_gateway(capsys):
     gateway.report(3)
-    says(capsys, "governed write / two raw commits of the same bytes, p50", "median of the ratios",
-         "governed write / the same rows", "governed write, p50", "two raw commits, p50")  # fmt: skip
+    says(
+        capsys,
+        "governed write / two raw commits of the same bytes, p50",
+        "median of the ratios",
+        "governed write / the same rows",
+        "governed write, p50",
+        "two raw commits, p50",
+    )
 
 
 def test_floor(tmp_path, capsys):
@@ -90,8 +114,13 @@ def test_compile(capsys):
 
 def test_replay(tmp_path, capsys):
     asyncio.run(replay.measure(tmp_path, 2))
-    says(capsys, "replay / live run, CPU, no gate", "replay, live run (approval), p50", "reads of the journal",
-         "anything else that a replay asks of the outside")  # fmt: skip
+    says(
+        capsys,
+        "replay / live run, CPU, no gate",
+        "replay, live run (approval), p50",
+        "reads of the journal",
+        "anything else that a replay asks of the outside",
+    )
 
 
 def test_startup(capsys):
@@ -103,15 +132,24 @@ def test_store(capsys, monkeypatch):
     monkeypatch.setattr(store, "ALONE", 4)
     monkeypatch.setattr(store, "COMMITS_PER_CLIENT", 1)
     store.main()
-    says(capsys, "raw: one INSERT, committed", "raw: 10 INSERTs and 2 UPDATEs", "store: 10 entries and 2 writes",
-         "store: read one document", "over one raw INSERT", "clients: ", "raw one by one: ", "ratio ")  # fmt: skip
+    says(
+        capsys,
+        "raw: one INSERT, committed",
+        "raw: 10 INSERTs and 2 UPDATEs",
+        "store: 10 entries and 2 writes",
+        "store: read one document",
+        "over one raw INSERT",
+        "clients: ",
+        "raw one by one: ",
+        "ratio ",
+    )
 
 
 def test_overload(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(overload, "LOAD", 3)
     # It would hide what the tests of this process leave behind.
     monkeypatch.setattr(gc, "freeze", frozen := Mock())
-    limits = Pressure(max_callers_per_tenant=1, max_new_runs_per_minute_per_tenant=60_000)
+    limits = AdmissionLimits(max_callers_per_tenant=1, max_new_runs_per_minute_per_tenant=60_000)
     asyncio.run(overload.measure(tmp_path, limits, 1, 2))
     says(capsys, "a quiet tenant beside 3 times the load", "its p50, loaded and idle", "3 noisy callers")
     frozen.assert_called_once_with()
@@ -135,9 +173,16 @@ def test_what_needs_the_peers_says_that_they_are_missing(capsys):
 def test_postgres_refunds_and_appends(database: Database, tmp_path, capsys):
     asyncio.run(postgres_.refunds(database, tmp_path, 2))
     asyncio.run(append.measure(database, each=1, rounds=1))
-    says(capsys, "refund run without a gate / the same rows by asyncpg, p50", "refund run, p50", "asks of the store",
-         "entries/s, ours / by hand, executemany", "entries/s, ours / by hand, arrays",
-         "a connection for each writer", "32 writers: ours")  # fmt: skip
+    says(
+        capsys,
+        "refund run without a gate / the same rows by asyncpg, p50",
+        "refund run, p50",
+        "asks of the store",
+        "entries/s, ours / by hand, executemany",
+        "entries/s, ours / by hand, arrays",
+        "a connection for each writer",
+        "32 writers: ours",
+    )
 
 
 def test_postgres_workers_and_the_engine_beside_dbos(database: Database, tmp_path, capsys):
@@ -156,15 +201,30 @@ def test_waiting(database: Database, tmp_path, capsys, monkeypatch):
     for name, tiny in (("SETTLE_S", 0), ("IDLE_S", 0.1), ("ANSWERED", 2), ("ORDERS", 8), ("AT_ONCE", 2)):
         monkeypatch.setattr(waiting, name, tiny)
     asyncio.run(waiting.measure(tmp_path, database, 4))
-    says(capsys, "idle, a few runs wait", "4 runs asked and waiting", "memory that the process grew by",
-         "idle, 4 runs wait", "its loop is kept", "its loop is derived again")  # fmt: skip
+    says(
+        capsys,
+        "idle, a few runs wait",
+        "4 runs asked and waiting",
+        "memory that the process grew by",
+        "idle, 4 runs wait",
+        "its loop is kept",
+        "its loop is derived again",
+    )
 
 
 def test_slots(postgres: Server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(slots, "SMALL", 1_100)
     for bench in (slots.sqlite_bench(tmp_path), slots.postgres_bench(postgres)):
         slots.compare(bench, 3_800, 5)
-        says(capsys, *(f"{bench.name}: {line}" for line in (
-            "resolve 50 of 3,800, p50", "resolve 50 of 3,800, over 1,100",
-            "resolve 1,140 visible, over 1,100 visible", "record 5 refs over plain rows",
-        )))  # fmt: skip
+        says(
+            capsys,
+            *(
+                f"{bench.name}: {line}"
+                for line in (
+                    "resolve 50 of 3,800, p50",
+                    "resolve 50 of 3,800, over 1,100",
+                    "resolve 1,140 visible, over 1,100 visible",
+                    "record 5 refs over plain rows",
+                )
+            ),
+        )

@@ -14,24 +14,26 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from contextos import __version__, desk
+from contextos import __version__
 from contextos.adapters.directory import FileDirectory
-from contextos.adapters.loading import load_function_adapters
+from contextos.adapters.function.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
-from contextos.contracts.codec import canonical
-from contextos.contracts.ports import Adapter
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment, Ports
-from contextos.engine.owner import LeasedOwner, Owner
-from contextos.seams import Limits
+from contextos.engine.lease_owner import LeasedOwner, Owner
+from contextos.operations import operator
+from contextos.operations.deployment import Deployment
+from contextos.operations.ports import Ports
+from contextos.queries.run_view import RunView
+from contextos.runtime.wiring import RunLimits
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.clock import SystemClock
-from contextos.store.memory import MemoryStores
-from contextos.store.sqlite import SqliteStores
-from contextos.trust.assertion import sign_statement
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
-from contextos.trust.settlement import sign_settlement
-from contextos.views import RunView
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
@@ -105,21 +107,21 @@ class TestWorld:
         self, run_id: str, verdict: str = "approved", *, approver: str = APPROVER, seed: bytes = APPROVER_KEY
     ) -> None:
         def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
-            return {"kind": "jws", "token": sign_statement(seed, kid_of(public_key(seed)), said)}
+            return {"kind": "jws", "token": sign_approval(seed, kid_of(public_key(seed)), said)}
 
-        await desk.answer(
+        await operator.answer_approval(
             self.deployment, TENANT, run_id, approver_id=approver, verdict=verdict, reason="test", vouch=vouch
         )
 
     async def settle(
-        self, run_id: str, told: desk.Settlement, *, seed: bytes = OPERATOR_KEY, drive: bool = True
+        self, run_id: str, told: operator.SettlementInput, *, seed: bytes = OPERATOR_KEY, drive: bool = True
     ) -> RunView:
         """An operator says what they found, signed, and the run is driven on."""
 
         def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
             return {"kind": "jws", "token": sign_settlement(seed, kid_of(public_key(seed)), said)}
 
-        await desk.settle(self.deployment, TENANT, run_id, told, vouch=vouch)
+        await operator.settle_effect(self.deployment, TENANT, run_id, told, vouch=vouch)
         if drive:
             await self.deployment.advance(TENANT, run_id)
         return await self.deployment.view(TENANT, run_id)
@@ -145,16 +147,35 @@ class TestWorld:
         for order in orders:
             name = order.removeprefix("ord_")
             shop.add_order(order, f"cus_{name}", total_inr)
-            nodes += [{"ceid": ceid, "type": ceid.partition(":")[0], "properties": {}}
-                      for ceid in (f"order:{order}", f"customer:cus_{name}")]  # fmt: skip
+            nodes += [
+                {"ceid": ceid, "type": ceid.partition(":")[0], "properties": {}}
+                for ceid in (f"order:{order}", f"customer:cus_{name}")
+            ]
             edges += [
-                {"src": f"order:{order}", "predicate": "placed_by", "dst": f"customer:cus_{name}",
-                 "evidence_ref": f"artifact:order_{order}#rev_1", **known},
-                {"src": f"customer:cus_{name}", "predicate": "identity_verified", "dst": f"check:idv_cus_{name}",
-                 "value": True, "evidence_ref": f"artifact:idv_cus_{name}#rev_1", **known},
-                {"src": f"customer:cus_{name}", "predicate": "memory_consent", "dst": f"check:consent_cus_{name}",
-                 "value": False, "evidence_ref": f"artifact:consent_cus_{name}#rev_1", **known},
-            ]  # fmt: skip
+                {
+                    "src": f"order:{order}",
+                    "predicate": "placed_by",
+                    "dst": f"customer:cus_{name}",
+                    "evidence_ref": f"artifact:order_{order}#rev_1",
+                    **known,
+                },
+                {
+                    "src": f"customer:cus_{name}",
+                    "predicate": "identity_verified",
+                    "dst": f"check:idv_cus_{name}",
+                    "value": True,
+                    "evidence_ref": f"artifact:idv_cus_{name}#rev_1",
+                    **known,
+                },
+                {
+                    "src": f"customer:cus_{name}",
+                    "predicate": "memory_consent",
+                    "dst": f"check:consent_cus_{name}",
+                    "value": False,
+                    "evidence_ref": f"artifact:consent_cus_{name}#rev_1",
+                    **known,
+                },
+            ]
         shop.close()
         await self.stores.graph(TENANT).put(nodes, edges)
 
@@ -179,10 +200,17 @@ class TestWorld:
 
 
 async def open_world(
-    path: Path, *, stores: str = "memory", clock: Any = None, payments: str = "keyed",
-    pack: Callable[[dict[str, Any]], None] | None = None, unsafe: tuple[str, ...] = (), limits: Limits | None = None,
-    seed_graph: bool = True, publisher: str = "test",
-) -> TestWorld:  # fmt: skip
+    path: Path,
+    *,
+    stores: str = "memory",
+    clock: Any = None,
+    payments: str = "keyed",
+    pack: Callable[[dict[str, Any]], None] | None = None,
+    unsafe: tuple[str, ...] = (),
+    limits: RunLimits | None = None,
+    seed_graph: bool = True,
+    publisher: str = "test",
+) -> TestWorld:
     """Make or reopen the workspace at `path` and open a deployment over it."""
     fresh = not (path / "directory.json").exists()
     if fresh:
@@ -194,8 +222,11 @@ async def open_world(
     with patch.dict(os.environ, SHOP_PAYMENTS=payments):
         loaded = load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
     adapters = {one.describe().adapter_id: one for one in loaded}
-    owner = LeasedOwner() if stores.startswith("postgresql:") else Owner(
-        path / "contextos.db" if stores == "sqlite" else None)
+    owner = (
+        LeasedOwner()
+        if stores.startswith("postgresql:")
+        else Owner(path / "contextos.db" if stores == "sqlite" else None)
+    )
 
     async def pause(duration_us: int) -> None:
         if not isinstance(clock, ManualClock):
@@ -205,12 +236,20 @@ async def open_world(
         await asyncio.sleep(min(duration_us, 2_000) / 1e6)
 
     ports = Ports(
-        stores=kept, graph=kept.graph, clock=clock, entropy=SystemEntropy(), keys=keys,
-        directory=FileDirectory(path / "directory.json"), adapters=lambda _tenant: adapters, estimator=BytesDiv4(),
-        pause=pause, owner=owner.id, alive=owner.alive,
+        stores=kept,
+        graph=kept.graph,
+        clock=clock,
+        entropy=SystemEntropy(),
+        keys=keys,
+        directory=FileDirectory(path / "directory.json"),
+        adapters=lambda _tenant: adapters,
+        estimator=BytesDiv4(),
+        pause=pause,
+        owner=owner.id,
+        alive=owner.alive,
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
-    )  # fmt: skip
-    deployment = Deployment(ports=ports, limits=limits or Limits(), runtime_version=__version__, unsafe=unsafe)
+    )
+    deployment = Deployment(ports=ports, limits=limits or RunLimits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)
     if fresh:
         world.edit_directory(lambda tenant: _give_keys(tenant, {APPROVER: APPROVER_KEY, OPERATOR: OPERATOR_KEY}))
@@ -243,7 +282,7 @@ async def _kept(stores: str, path: Path, clock: Any) -> Any:
         return MemoryStores(clock=clock)
     if stores == "sqlite":
         return SqliteStores(path / "contextos.db", clock=clock)
-    from contextos.store.postgres import PostgresStores
+    from contextos.store.postgres.stores import PostgresStores
 
     return await PostgresStores.open(stores, clock=clock)
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from contextos.adapters.function import BusinessError, FunctionAdapter
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import LostReply
 
 FILE = "shop.db"
@@ -235,45 +235,92 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
 
 def _read(name: str, produces: str, description: str, scopes: list[str], given: Any, answer: Any) -> dict[str, Any]:
     return {
-        "name": name, "kind": "read", "risk_level": "read", "approval_mode": "read_only", "input_schema": given,
-        "output_schema": answer, "idempotency": {"strategy": "none"}, "timeout_s": 5, "cost_cents": 0.1,
-        "required_scopes": scopes, "produces": [produces], "description": description,
-    }  # fmt: skip
+        "name": name,
+        "kind": "read",
+        "risk_level": "read",
+        "approval_mode": "read_only",
+        "input_schema": given,
+        "output_schema": answer,
+        "idempotency": {"strategy": "none"},
+        "timeout_s": 5,
+        "cost_cents": 0.1,
+        "required_scopes": scopes,
+        "produces": [produces],
+        "description": description,
+    }
 
 
-ORDERS_ADAPTER = AdapterDefinition.model_validate({
-    "adapter_id": "adp_orders", "type": "function", "version": "2.0.0",
-    "capabilities": [_read(
-        "lookup", "order_lookup", "One order by its id, as the shop has it now.", ["orders.read"],
-        _object(order_id=ORDER_ID),
-        _object(order_id=ORDER_ID, customer_id={"type": "string"}, total_inr=RUPEES, currency=CURRENCY,
-                status={"type": "string"}),
-    )],
-})  # fmt: skip
+ORDERS_ADAPTER = AdapterDefinition.model_validate(
+    {
+        "adapter_id": "adp_orders",
+        "type": "function",
+        "version": "2.0.0",
+        "capabilities": [
+            _read(
+                "lookup",
+                "order_lookup",
+                "One order by its id, as the shop has it now.",
+                ["orders.read"],
+                _object(order_id=ORDER_ID),
+                _object(
+                    order_id=ORDER_ID,
+                    customer_id={"type": "string"},
+                    total_inr=RUPEES,
+                    currency=CURRENCY,
+                    status={"type": "string"},
+                ),
+            )
+        ],
+    }
+)
 
-POLICY_ADAPTER = AdapterDefinition.model_validate({
-    "adapter_id": "adp_policy", "type": "function", "version": "4.0.0",
-    "capabilities": [_read(
-        "eval", "policy.eval", "Whether the returns policy allows this refund, and how much it would allow.",
-        ["orders.read"], _object(order_id=ORDER_ID, amount_inr=AMOUNT),
-        _object(eligible={"type": "boolean"}, refundable_inr=RUPEES, policy_version={"type": "string"}),
-    )],
-})  # fmt: skip
+POLICY_ADAPTER = AdapterDefinition.model_validate(
+    {
+        "adapter_id": "adp_policy",
+        "type": "function",
+        "version": "4.0.0",
+        "capabilities": [
+            _read(
+                "eval",
+                "policy.eval",
+                "Whether the returns policy allows this refund, and how much it would allow.",
+                ["orders.read"],
+                _object(order_id=ORDER_ID, amount_inr=AMOUNT),
+                _object(eligible={"type": "boolean"}, refundable_inr=RUPEES, policy_version={"type": "string"}),
+            )
+        ],
+    }
+)
 
 
 def payments_adapter(mode: str) -> AdapterDefinition:
     """The definition of the payments in one of their modes. Asking again for one refund is one act, over all runs."""
-    return AdapterDefinition.model_validate({
-        "adapter_id": "adp_payments", "type": "function", "version": f"3.0.0-{mode}",
-        "capabilities": [{
-            "name": "issue_refund", "kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive",
-            "input_schema": _object(order_id=ORDER_ID, amount_inr=AMOUNT, currency=CURRENCY),
-            "output_schema": _object(transaction_id={"type": "string"}, refund_amount_inr=AMOUNT, currency=CURRENCY),
-            "idempotency": {
-                "strategy": mode, "honours_not_after": mode == "lookup", "scope": "tenant",
-                "identity_args": ["order_id", "amount_inr", "currency"],
-            },
-            "timeout_s": 10, "cost_cents": 0.31, "required_scopes": ["payments.refund"],
-            "description": "Pays money back to the customer of an order. It cannot be taken back.",
-        }],
-    })  # fmt: skip
+    return AdapterDefinition.model_validate(
+        {
+            "adapter_id": "adp_payments",
+            "type": "function",
+            "version": f"3.0.0-{mode}",
+            "capabilities": [
+                {
+                    "name": "issue_refund",
+                    "kind": "write",
+                    "risk_level": "write_irreversible",
+                    "approval_mode": "destructive",
+                    "input_schema": _object(order_id=ORDER_ID, amount_inr=AMOUNT, currency=CURRENCY),
+                    "output_schema": _object(
+                        transaction_id={"type": "string"}, refund_amount_inr=AMOUNT, currency=CURRENCY
+                    ),
+                    "idempotency": {
+                        "strategy": mode,
+                        "honours_not_after": mode == "lookup",
+                        "scope": "tenant",
+                        "identity_args": ["order_id", "amount_inr", "currency"],
+                    },
+                    "timeout_s": 10,
+                    "cost_cents": 0.31,
+                    "required_scopes": ["payments.refund"],
+                    "description": "Pays money back to the customer of an order. It cannot be taken back.",
+                }
+            ],
+        }
+    )

@@ -4,7 +4,7 @@ Five planes (Intelligence, Context, Decision, Action, Trust) and one function, `
 
     invoke -> compile -> [plan -> verify -> execute -> score -> consolidate] -> DecisionRecord -> replay
 
-Embed it with `open_app`; read it from `contextos.runtime`.
+Embed it with `open_app`; read it from `contextos.runtime.loop`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextos.app import App, Settings, open_app
-    from contextos.deployment import Deployment, Ports
+    from contextos.app import App, open_app
     from contextos.errors import ContextOSError
-    from contextos.runtime import invoke_agent
-    from contextos.views import RunView
+    from contextos.operations.deployment import Deployment
+    from contextos.operations.ports import Ports
+    from contextos.queries.run_view import RunView
+    from contextos.runtime.loop import invoke_agent
+    from contextos.settings import Settings
 
 __version__ = "0.1.0"
 
 _HOME = {
     "App": "contextos.app",
     "ContextOSError": "contextos.errors",
-    "Deployment": "contextos.deployment",
-    "Ports": "contextos.deployment",
-    "RunView": "contextos.views",
+    "Deployment": "contextos.operations.deployment",
+    "Ports": "contextos.operations.deployment",
+    "RunView": "contextos.queries.run_view",
     "Settings": "contextos.app",
-    "invoke_agent": "contextos.runtime",
+    "invoke_agent": "contextos.runtime.loop",
     "open_app": "contextos.app",
 }
 
 __all__ = [
-    "App", "ContextOSError", "Deployment", "Ports", "RunView", "Settings", "__version__", "invoke_agent", "open_app",
-]  # fmt: skip
+    "App",
+    "ContextOSError",
+    "Deployment",
+    "Ports",
+    "RunView",
+    "Settings",
+    "__version__",
+    "invoke_agent",
+    "open_app",
+]
 
 
 def __getattr__(name: str) -> Any:

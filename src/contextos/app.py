@@ -17,30 +17,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos import __version__
-from contextos.action.breaker import Breakers
+from contextos.action.breaker import CircuitBreakers
 from contextos.adapters.directory import FileDirectory
-from contextos.adapters.loading import load_function_adapters
+from contextos.adapters.function.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
-from contextos.contracts.codec import loads
-from contextos.contracts.ports import Adapter, Witness
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.ports.outside import Adapter, Witness
 from contextos.control.artifacts import MODELS
-from contextos.deployment import Deployment, Ports, due_now
-from contextos.engine.failing import OnFailure
-from contextos.engine.gate import Gate
+from contextos.engine.admission_controller import AdmissionController
+from contextos.engine.failure_tracker import OnFailure
+from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.engine.owner import LeasedOwner, Owner
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
-from contextos.settings import SETTINGS_FILE, UNSAFE, AdapterSetting, Settings, check, is_sink, is_url, refused
+from contextos.operations.deployment import Deployment, due_runs
+from contextos.operations.ports import Ports
+from contextos.operations.witness import WitnessPublisher
+from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, AdapterSetting, Settings, check, is_sink, is_url, refused
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.clock import SystemClock
-from contextos.store.sqlite import SqliteStores
-from contextos.store.witness import FileWitness
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import KeyRing, open_sealed
-from contextos.witnessing import Witnessing
 
 if TYPE_CHECKING:
-    from contextos.engine.durable import DurableEngine
-    from contextos.store.postgres import PostgresStores
+    from contextos.engine.durable.engine import DurableEngine
+    from contextos.store.postgres.stores import PostgresStores
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -62,7 +63,7 @@ class App:
     owner: Owner | LeasedOwner
     engine: LocalEngine
     keys: KeyRing
-    witnessing: Witnessing | None
+    witnessing: WitnessPublisher | None
 
     def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
         """The engine of a process that drives whatever is due: over the deployment's queue, if it has one.
@@ -70,25 +71,43 @@ class App:
         Raises: `InvalidSettings` where the extra `durable` is not installed.
         """
         tell = partial(_tell, self.witnessing, self.deployment) if self.witnessing else None
-        orphans, asked = partial(due_now, self.deployment), self.settings.driving
+        orphans, asked = partial(due_runs, self.deployment), self.settings.driving
         if not self.settings.queue:
             limits = EngineLimits(max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant)
-            return LocalEngine(self.deployment.advance, self.stores, SystemClock(), orphans=orphans, witness=tell,
-                               beat=self.deployment.beat, limits=limits, on_failure=on_failure)  # fmt: skip
-        from contextos.engine.durable import DurableEngine, DurableLimits
-        from contextos.engine.workflows import QueueLimits
-        from contextos.store.postgres import PostgresStores
+            return LocalEngine(
+                self.deployment.advance,
+                self.stores,
+                SystemClock(),
+                orphans=orphans,
+                witness=tell,
+                beat=self.deployment.beat,
+                limits=limits,
+                on_failure=on_failure,
+            )
+        from contextos.engine.durable.engine import DurableEngine, DurableLimits
+        from contextos.engine.durable.workflows import QueueLimits
+        from contextos.store.postgres.stores import PostgresStores
 
         assert isinstance(self.stores, PostgresStores), "settings refuse a queue beside a file"
         bounds = QueueLimits(
-            store=self.stores.name, max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant,
+            store=self.stores.name,
+            max_drives=asked.max_drives,
+            max_drives_per_tenant=asked.max_drives_per_tenant,
             max_drives_per_tenant_in_all=asked.max_drives_per_tenant_in_all or None,
-            rate_per_tenant=asked.rate_per_tenant or None, rate_period_ms=asked.rate_period_ms,
-        )  # fmt: skip
+            rate_per_tenant=asked.rate_per_tenant or None,
+            rate_period_ms=asked.rate_period_ms,
+        )
         return DurableEngine(
-            self.deployment.advance, self.stores, SystemClock(), url=self.settings.queue, orphans=orphans,
-            witness=tell, beat=self.deployment.beat, limits=DurableLimits(queue=bounds), on_failure=on_failure,
-        )  # fmt: skip
+            self.deployment.advance,
+            self.stores,
+            SystemClock(),
+            url=self.settings.queue,
+            orphans=orphans,
+            witness=tell,
+            beat=self.deployment.beat,
+            limits=DurableLimits(queue=bounds),
+            on_failure=on_failure,
+        )
 
     def close(self) -> None:
         """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""
@@ -133,22 +152,36 @@ async def open_as_it_is(settings: Settings) -> App:
         await asyncio.sleep(duration_us / 1e6)
 
     ports = Ports(
-        stores=stores, graph=stores.graph, clock=clock, entropy=SystemEntropy(), keys=keys, directory=directory,
+        stores=stores,
+        graph=stores.graph,
+        clock=clock,
+        entropy=SystemEntropy(),
+        keys=keys,
+        directory=directory,
         slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
-        adapters=lambda _tenant: adapters, estimator=BytesDiv4(), pause=pause, owner=owner.id, alive=owner.alive,
-        admission=Gate(settings.pressure, clock),
-    )  # fmt: skip
+        adapters=lambda _tenant: adapters,
+        estimator=BytesDiv4(),
+        pause=pause,
+        owner=owner.id,
+        alive=owner.alive,
+        admission=AdmissionController(settings.pressure, clock),
+    )
     deployment = Deployment(
-        ports=ports, limits=settings.limits, runtime_version=__version__, profile=settings.profile,
-        unsafe=settings.unsafe, allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
-        lease_ttl_us=settings.lease_ttl_s * 1_000_000, heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
-        breakers=Breakers(settings.pressure, threading.Lock()),
-    )  # fmt: skip
+        ports=ports,
+        limits=settings.limits,
+        runtime_version=__version__,
+        profile=settings.profile,
+        unsafe=settings.unsafe,
+        allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
+        lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+        heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        breakers=CircuitBreakers(settings.pressure, threading.Lock()),
+    )
     known = witness_at(settings.witness, workspace) if settings.witness else None
-    witnessing = Witnessing(stores, known, keys, clock) if known else None
+    witnessing = WitnessPublisher(stores, known, keys, clock) if known else None
     tell = partial(_tell, witnessing, deployment) if witnessing else None
     engine = LocalEngine(
-        deployment.advance, stores, clock, orphans=partial(due_now, deployment), witness=tell, beat=deployment.beat
+        deployment.advance, stores, clock, orphans=partial(due_runs, deployment), witness=tell, beat=deployment.beat
     )
     return App(settings, deployment, stores, owner, engine, keys, witnessing)
 
@@ -159,7 +192,7 @@ async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Ow
         path = settings.workspace / settings.store
         return SqliteStores(path, clock=SystemClock()), Owner(path)
     try:
-        from contextos.store.postgres import PostgresStores
+        from contextos.store.postgres.stores import PostgresStores
     except ModuleNotFoundError as missing:
         raise _no_postgres(missing) from None
     return await PostgresStores.open(settings.store), LeasedOwner()
@@ -169,7 +202,7 @@ def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
     return refused("/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`")
 
 
-async def _tell(witnessing: Witnessing, deployment: Deployment) -> None:
+async def _tell(witnessing: WitnessPublisher, deployment: Deployment) -> None:
     await witnessing.tell(deployment.tenants())
     deployment.told()
 
@@ -179,7 +212,7 @@ def witness_at(place: str, workspace: Path) -> Witness:
     if not is_sink(place):
         return FileWitness(workspace / place)
     try:
-        from contextos.store.http_witness import HttpWitness
+        from contextos.store.witness.http import HttpWitness
     except ModuleNotFoundError as missing:
         detail = f"`{missing.name}` is not installed"
         raise refused("/witness", "missing_extra", detail, "install `contextos[http]`") from None
@@ -196,10 +229,10 @@ async def migrate(url: str) -> tuple[str | None, str]:
         Unavailable: the server does not answer.
     """
     try:
-        from contextos.store import postgres_schema
+        from contextos.store.postgres import schema
     except ModuleNotFoundError as missing:
         raise _no_postgres(missing) from None
-    return await postgres_schema.migrate(url)
+    return await schema.migrate_schema(url)
 
 
 def migrate_queue(url: str, worker_url: str) -> str | None:
@@ -207,9 +240,9 @@ def migrate_queue(url: str, worker_url: str) -> str | None:
 
     Returns that role, if one is named. Raises: as `migrate`.
     """
-    from contextos.engine import reach
+    from contextos.engine.durable import queue_connection
 
-    return reach.migrate(url, reach.role_of(worker_url))
+    return queue_connection.migrate_queue_tables(url, queue_connection.role_of(worker_url))
 
 
 async def publish_all(app: App) -> None:
@@ -289,6 +322,20 @@ def _adapters(settings: Settings) -> dict[str, Adapter]:
 
 
 __all__ = [
-    "SETTINGS_FILE", "UNSAFE", "AdapterSetting", "App", "Settings", "SystemEntropy", "migrate", "migrate_queue",
-    "open_app", "open_as_it_is", "publish", "publish_all", "read_seed", "tenant_named", "witness_at", "write_seed",
-]  # fmt: skip
+    "SETTINGS_FILE",
+    "UNSAFE_SETTINGS",
+    "AdapterSetting",
+    "App",
+    "Settings",
+    "SystemEntropy",
+    "migrate",
+    "migrate_queue",
+    "open_app",
+    "open_as_it_is",
+    "publish",
+    "publish_all",
+    "read_seed",
+    "tenant_named",
+    "witness_at",
+    "write_seed",
+]

@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from contextos.contracts.codec import MAX_BYTES
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.envelopes.policy import LEVELS, Level
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
-from contextos.contracts.policy import LEVELS, Level
-from contextos.contracts.pressure import Pressure
 from contextos.errors import InvalidSettings, Problem
-from contextos.seams import Limits
-from contextos.trust.identity import MAX_TTL_S
+from contextos.runtime.wiring import RunLimits
+from contextos.trust.identity.claims import MAX_TTL_S
 
 SETTINGS_FILE: Final = "contextos.toml"
 PROFILES: Final = ("embedded", "service")
-UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys", "unsafe_local_approvals", "unsafe_unsigned_packs")
+UNSAFE_SETTINGS: Final = (
+    "unsafe_local_directory",
+    "unsafe_local_keys",
+    "unsafe_local_approvals",
+    "unsafe_unsigned_packs",
+)
 LEASE_TTL_S: Final = (1, 86_400)
 HEARTBEAT_TTL_S: Final = (3, 86_400)
 
@@ -49,7 +54,7 @@ DRIVING: Final[Mapping[str, tuple[int, int]]] = {
     "rate_period_ms": (1, MAX_COUNT),
 }
 
-PRESSURE: Final[Mapping[str, tuple[int, int]]] = {
+LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_callers": (1, 1_000_000),
     "max_callers_per_tenant": (1, 1_000_000),
     "max_turns": (1, 1_024),
@@ -111,8 +116,8 @@ class Settings:
     witness: str = ""
     queue: str = ""
     driving: Driving = field(default_factory=Driving)
-    limits: Limits = field(default_factory=Limits)
-    pressure: Pressure = field(default_factory=Pressure)
+    limits: RunLimits = field(default_factory=RunLimits)
+    pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -133,7 +138,7 @@ class Settings:
         if "adapters" in made:
             tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
             made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
-        for name, kind in (("limits", Limits), ("driving", Driving), ("pressure", Pressure)):
+        for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
         settings = cls(workspace=workspace, **made)
@@ -181,9 +186,9 @@ def check(settings: Settings) -> None:
     _check_unsafe(settings)
 
 
-def check_limits(limits: Limits) -> None:
+def check_limits(limits: RunLimits) -> None:
     """Every limit is a number within its bounds. Raises `InvalidSettings`."""
-    if not isinstance(limits, Limits):
+    if not isinstance(limits, RunLimits):
         raise refused("/limits", "bad_setting", "`/limits` are no limits", "give a `Limits`")
     for name, bounds in LIMITS.items():
         _number(getattr(limits, name), bounds, f"/limits/{name}", whole=name != "max_cost_cents")
@@ -192,11 +197,11 @@ def check_limits(limits: Limits) -> None:
         raise refused("/limits/max_cost_cents", "bad_setting", detail, "give US cents in steps of 1/10,000 cent")
 
 
-def check_pressure(pressure: Pressure) -> None:
+def check_pressure(pressure: AdmissionLimits) -> None:
     """Every bound is a whole number within its own. Raises `InvalidSettings`."""
-    if not isinstance(pressure, Pressure):
+    if not isinstance(pressure, AdmissionLimits):
         raise refused("/pressure", "bad_setting", "`/pressure` are no bounds", "give a `Pressure`")
-    for name, bounds in PRESSURE.items():
+    for name, bounds in LIMIT_BOUNDS.items():
         _number(getattr(pressure, name), bounds, f"/pressure/{name}")
 
 
@@ -261,10 +266,10 @@ def _check_driving(settings: Settings) -> None:
 
 
 def _check_unsafe(settings: Settings) -> None:
-    stray = sorted(set(settings.unsafe) - set(UNSAFE))
+    stray = sorted(set(settings.unsafe) - set(UNSAFE_SETTINGS))
     if stray:
         detail = f"`{stray[0][:40]}` is no unsafe setting"
-        raise refused("/unsafe", "unknown_setting", detail, f"use one of {', '.join(UNSAFE)}")
+        raise refused("/unsafe", "unknown_setting", detail, f"use one of {', '.join(UNSAFE_SETTINGS)}")
     if settings.unsafe and settings.profile == "service":
         detail = f"`{settings.unsafe[0]}` is a development stand-in, and this deployment is a service"
         raise refused("/unsafe", "unsafe_not_allowed", detail, "take it out, or set `profile` to `embedded`")

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contextos.adapters.agentspec import Outcome, Paused, load_flow, selection_tools
-from contextos.contracts.codec import loads
-from contextos.slots.desk import SelectionDesk
-from contextos.store.sqlite import SqliteStores
+from contextos.adapters.agentspec import FlowOutcome, FlowPaused, load_flow, selection_tools
+from contextos.contracts.encoding.codec import loads
+from contextos.slots.session import SelectionSession
+from contextos.store.sqlite.stores import SqliteStores
 from examples.email_outreach.outreach import draft_email
 from tests.slots import Shelf, actor
 
@@ -35,8 +35,8 @@ class Ticking:
         return self.at
 
 
-def desk_of(document: Any, shelf: Shelf) -> SelectionDesk:
-    return SelectionDesk(document, "run_1", PACKAGE, actor(), shelf, shelf, Ticking())
+def desk_of(document: Any, shelf: Shelf) -> SelectionSession:
+    return SelectionSession(document, "run_1", PACKAGE, actor(), shelf, shelf, Ticking())
 
 
 def agent(**slot: Any) -> bytes:
@@ -46,7 +46,7 @@ def agent(**slot: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-async def step(raw: bytes, shelf: Shelf, state: str | None = None, answer: str = "", **inputs: Any) -> Outcome:
+async def step(raw: bytes, shelf: Shelf, state: str | None = None, answer: str = "", **inputs: Any) -> FlowOutcome:
     """Begin, or resume `state` with `answer`."""
     flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": draft_email})
     return await (flow.begin(INPUTS | inputs) if state is None else flow.resume(state, answer))
@@ -59,7 +59,7 @@ def main(folder: Path, what: str, answer: str = "") -> None:
         outcome = asyncio.run(step(agent(), stores.artifacts("tenant_acme"), state, answer))
     finally:
         stores.close()
-    if isinstance(outcome, Paused):
+    if isinstance(outcome, FlowPaused):
         (folder / "state.json").write_text(outcome.state, encoding="utf-8")
         print(json.dumps({"shown": outcome.shown}))
     else:

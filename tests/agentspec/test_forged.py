@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
 
-from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, Paused, load_flow, selection_tools
+from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, FlowPaused, load_flow, selection_tools
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, desk_of
 from tests.agentspec.test_outreach import acts, fill
@@ -47,15 +47,15 @@ def test_a_node_written_into_an_edge_answers_nothing(shelf: Shelf) -> None:
     async def play() -> None:
         flow = loaded(forged(HARMLESS), shelf)
         paused = await flow.begin(INPUTS)
-        assert isinstance(paused, Paused)
-        assert isinstance(await flow.resume(paused.state, "yes please"), Paused)
+        assert isinstance(paused, FlowPaused)
+        assert isinstance(await flow.resume(paused.state, "yes please"), FlowPaused)
         assert await acts(shelf) == []
 
     asyncio.run(play())
 
 
 def test_the_agent_as_it_is_published_is_loaded(shelf: Shelf) -> None:
-    assert isinstance(asyncio.run(loaded(Edited().document, shelf).begin(INPUTS)), Paused)
+    assert isinstance(asyncio.run(loaded(Edited().document, shelf).begin(INPUTS)), FlowPaused)
 
 
 def test_a_flow_that_goes_round_without_a_pause_ends(shelf: Shelf) -> None:
@@ -73,7 +73,7 @@ def test_a_flow_in_a_flow_many_times_over_is_looked_at_once(shelf: Shelf) -> Non
         inner = f"deep-{level + 1}" if level < 29 else "drafts-flow"
         parts[f"deep-{level}"] = doubled(f"deep-{level}", inner, parts["drafts-flow"])
     parts["drafts"]["subflow"] = {"$component_ref": "deep-0"}
-    assert isinstance(asyncio.run(loaded(made.document, shelf).begin(INPUTS)), Paused)
+    assert isinstance(asyncio.run(loaded(made.document, shelf).begin(INPUTS)), FlowPaused)
 
 
 def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:
@@ -88,17 +88,27 @@ def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:
 
     run = {"subflow": {"$component_ref": inner}, "inputs": inputs, "outputs": outputs, "branches": ["next"]}
     parts = [
-        node("StartNode", "start", inputs=inputs, outputs=inputs, branches=["next"]), node("FlowNode", "one", **run),
-        node("FlowNode", "two", **run), node("EndNode", "end", inputs=outputs, outputs=outputs, branches=[]),
-    ]  # fmt: skip
+        node("StartNode", "start", inputs=inputs, outputs=inputs, branches=["next"]),
+        node("FlowNode", "one", **run),
+        node("FlowNode", "two", **run),
+        node("EndNode", "end", inputs=outputs, outputs=outputs, branches=[]),
+    ]
     wires = [(ids["start"], one["title"], ids[run], one["title"]) for run in ("one", "two") for one in inputs]
     wires += [(ids["two"], one["title"], ids["end"], one["title"]) for one in outputs]
     return {
-        "component_type": "Flow", "id": name, "name": name, "metadata": {}, "inputs": inputs, "outputs": outputs,
-        "start_node": {"$component_ref": ids["start"]}, "nodes": [{"$component_ref": one} for one in ids.values()],
+        "component_type": "Flow",
+        "id": name,
+        "name": name,
+        "metadata": {},
+        "inputs": inputs,
+        "outputs": outputs,
+        "start_node": {"$component_ref": ids["start"]},
+        "nodes": [{"$component_ref": one} for one in ids.values()],
         "control_flow_connections": [
-            control(ids["start"], ids["one"]), control(ids["one"], ids["two"]), control(ids["two"], ids["end"]),
+            control(ids["start"], ids["one"]),
+            control(ids["one"], ids["two"]),
+            control(ids["two"], ids["end"]),
         ],
         "data_flow_connections": [data(*wire) for wire in wires],
         "$referenced_components": {one["id"]: one for one in parts},
-    }  # fmt: skip
+    }

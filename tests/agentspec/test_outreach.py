@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("wayflowcore", reason="the extra `agentspec` has an environment of its own: `make agentspec`")
 
-from contextos.adapters.agentspec import Finished, Paused, Refused, load_flow, selection_tools
-from contextos.contracts.codec import loads
-from contextos.contracts.slots import SelectionAct
+from contextos.adapters.agentspec import FlowFinished, FlowPaused, FlowRefused, load_flow, selection_tools
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.errors import InvalidInput, LostReply
-from contextos.store.memory import MemoryStores
-from contextos.store.sqlite import SqliteStores
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.agentspec.driver import INPUTS, PACKAGE, agent, desk_of, step
 from tests.slots import Shelf, complete, revise
 from tests.unit.slots.planted import PLANTED, Planted, plant
@@ -31,7 +31,7 @@ ICP = "@cinatra-ai/marketing-icp-artifact"
 
 async def fill(shelf: Shelf) -> None:
     """Three candidates of different scope: Ann's own, her team's, her organisation's."""
-    from contextos.contracts.slots import ExtensionManifest
+    from contextos.contracts.envelopes.slots import ExtensionManifest
 
     await shelf.register(ExtensionManifest(extension=ICP, satisfies=()))
     await complete(shelf, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
@@ -94,15 +94,15 @@ def test_a_person_picks_and_the_flow_goes_on_in_another_process(tmp_path: Path) 
 def test_an_answer_that_does_not_count_is_asked_again_and_the_run_lives(shelf: Shelf, said: str, code: str) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
-        assert isinstance(first, Paused)
+        assert isinstance(first, FlowPaused)
         again = await step(agent(), shelf, first.state, said)
-        assert isinstance(again, Paused)
+        assert isinstance(again, FlowPaused)
         why, offer = again.shown
         assert json.loads(why)["code"] == code
         assert offer == first.shown[-1]
         assert await acts(shelf) == []
         done = await step(agent(), shelf, again.state, pick(candidates(again.shown)[:1]))
-        assert isinstance(done, Finished)
+        assert isinstance(done, FlowFinished)
         assert len(await acts(shelf)) == 1
 
     asyncio.run(play())
@@ -111,11 +111,11 @@ def test_an_answer_that_does_not_count_is_asked_again_and_the_run_lives(shelf: S
 def test_what_changed_since_it_was_shown_is_shown_anew(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
-        assert isinstance(first, Paused)
+        assert isinstance(first, FlowPaused)
         stale = candidates(first.shown)
         await revise(shelf, "mine", "newer")
         again = await step(agent(), shelf, first.state, pick(stale[:1]))
-        assert isinstance(again, Paused)
+        assert isinstance(again, FlowPaused)
         assert json.loads(again.shown[0])["code"] == "stale_ref"
         fresh = candidates(again.shown)
         assert fresh[0]["representationRevisionId"] != stale[0]["representationRevisionId"]
@@ -126,9 +126,9 @@ def test_what_changed_since_it_was_shown_is_shown_anew(shelf: Shelf) -> None:
 def test_an_answer_of_nothing_is_recorded_and_the_consumer_runs_without(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
-        assert isinstance(first, Paused)
+        assert isinstance(first, FlowPaused)
         done = await step(agent(), shelf, first.state, pick([]))
-        assert isinstance(done, Finished)
+        assert isinstance(done, FlowFinished)
         assert done.outputs["draft"].endswith("- nothing")
         assert [act.refs for act in await acts(shelf)] == [()]
 
@@ -138,7 +138,7 @@ def test_an_answer_of_nothing_is_recorded_and_the_consumer_runs_without(shelf: S
 def test_a_state_that_is_resumed_twice_is_one_act(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
-        assert isinstance(first, Paused)
+        assert isinstance(first, FlowPaused)
         said = pick(candidates(first.shown)[:1])
         one, two = [await step(agent(), shelf, first.state, said) for _ in range(2)]
         assert one == two
@@ -152,15 +152,15 @@ def test_another_pick_under_a_key_that_is_taken_is_told_and_asked_again_under_a_
 
     async def play() -> None:
         first, second = [await step(agent(), shelf) for _ in range(2)]
-        assert isinstance(first, Paused)
-        assert isinstance(second, Paused)
+        assert isinstance(first, FlowPaused)
+        assert isinstance(second, FlowPaused)
         offered = candidates(first.shown)
-        assert isinstance(await step(agent(), shelf, first.state, pick(offered[:1])), Finished)
+        assert isinstance(await step(agent(), shelf, first.state, pick(offered[:1])), FlowFinished)
         again = await step(agent(), shelf, second.state, pick(offered[1:2]))
-        assert isinstance(again, Paused)
+        assert isinstance(again, FlowPaused)
         assert json.loads(again.shown[0])["code"] == "repeated_act"
         assert len(await acts(shelf)) == 1
-        assert isinstance(await step(agent(), shelf, again.state, pick(offered[1:2])), Finished)
+        assert isinstance(await step(agent(), shelf, again.state, pick(offered[1:2])), FlowFinished)
         assert [[ref.artifact_id for ref in act.refs] for act in await acts(shelf)] == [["mine"], ["team"]]
 
     asyncio.run(play())
@@ -170,7 +170,7 @@ def test_another_pick_under_a_key_that_is_taken_is_told_and_asked_again_under_a_
 def test_an_autonomous_slot_asks_nobody(shelf: Shelf) -> None:
     async def play(mode: str) -> list[str]:
         done = await step(agent(selectionMode="autonomous", resolutionMode=mode), shelf, runId="run_1")
-        assert isinstance(done, Finished)
+        assert isinstance(done, FlowFinished)
         return str(done.outputs["draft"]).split("\n- ")[1:]
 
     assert asyncio.run(play("accumulate")) == ["mine (user)", "team (team)", "all (organization)"]
@@ -180,7 +180,7 @@ def test_an_autonomous_slot_asks_nobody(shelf: Shelf) -> None:
 
 def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(shelf: Shelf) -> None:
     done = asyncio.run(step(agent(selectionMode="autonomous", minItems=4), shelf))
-    assert isinstance(done, Refused)
+    assert isinstance(done, FlowRefused)
     assert done.why.code == "below_min_items"
     assert asyncio.run(acts(shelf)) == []
 
@@ -191,7 +191,7 @@ def test_the_selection_agent_runs_by_itself(shelf: Shelf) -> None:
     flow = load_flow(SELECTION.read_bytes(), selection_tools(desk_of(document, shelf)))
     inputs = {"parentRunId": "run_1", "parentPackageName": PACKAGE, "slotId": "offeringContext"}
     done = asyncio.run(flow.begin(inputs))
-    assert isinstance(done, Finished)
+    assert isinstance(done, FlowFinished)
     assert len(done.outputs["contextRefs"][0]["refs"]) == 3
 
 
@@ -205,13 +205,13 @@ def test_a_flow_cannot_select_for_another_run_package_or_slot(shelf: Shelf, inpu
 
 def test_a_foreign_project_offers_nothing(shelf: Shelf) -> None:
     paused = asyncio.run(step(agent(), shelf, contextProjectId="theirs"))
-    assert isinstance(paused, Paused)
+    assert isinstance(paused, FlowPaused)
     assert candidates(paused.shown) == []
 
 
 def test_a_state_goes_on_only_with_the_document_that_it_is_of(shelf: Shelf) -> None:
     paused = asyncio.run(step(agent(), shelf))
-    assert isinstance(paused, Paused)
+    assert isinstance(paused, FlowPaused)
     with pytest.raises(InvalidInput, match="not the one that the state is of"):
         asyncio.run(step(agent(maxItems=1), shelf, paused.state, pick([])))
     with pytest.raises(InvalidInput, match="no state of a paused flow"):
@@ -247,7 +247,7 @@ def test_inputs_that_the_flow_does_not_take_are_refused(shelf: Shelf, inputs: di
 
 def test_a_state_that_was_cut_is_refused(shelf: Shelf) -> None:
     paused = asyncio.run(step(agent(), shelf))
-    assert isinstance(paused, Paused)
+    assert isinstance(paused, FlowPaused)
     kept = json.loads(paused.state)
     with pytest.raises(InvalidInput, match="cannot go on from it"):
         asyncio.run(step(agent(), shelf, json.dumps({**kept, "conversation": kept["conversation"][:500]}), pick([])))
@@ -267,17 +267,29 @@ def test_a_document_that_is_no_flow_is_refused(raw: bytes) -> None:
 
 REJECTED = {
     "an orchestrator depends on the selection agent for the sake of a child",
-    "no edge feeds parentRunId", "no edge feeds parentPackageName", "no edge feeds slotId",
-    "control does not go from the selection to the consumer", "control never comes to the selection",
-    "the flow has no start", "the selection hands out nothing", "the slot id comes from another node than the start",
-    "an interactive slot never waits for the person", "an edge comes from a node that is not there",
-    "a child agent that is written out declares a slot and selects nothing", "a node runs a flow that is not there",
-    "slots are declared on an agent that is no flow", "the document is no agent",
-    "a step of the selection asks a model", "control comes to the judging step past the pause",
-    "an edge in a flow inside leads nowhere", "inside the consumer the refs come from elsewhere",
-    "a selection is hidden in a flow inside", "two edges have one id",
-    "nobody looks whether a pick was accepted", "a branch of the selection ends before anything is pinned",
-}  # fmt: skip
+    "no edge feeds parentRunId",
+    "no edge feeds parentPackageName",
+    "no edge feeds slotId",
+    "control does not go from the selection to the consumer",
+    "control never comes to the selection",
+    "the flow has no start",
+    "the selection hands out nothing",
+    "the slot id comes from another node than the start",
+    "an interactive slot never waits for the person",
+    "an edge comes from a node that is not there",
+    "a child agent that is written out declares a slot and selects nothing",
+    "a node runs a flow that is not there",
+    "slots are declared on an agent that is no flow",
+    "the document is no agent",
+    "a step of the selection asks a model",
+    "control comes to the judging step past the pause",
+    "an edge in a flow inside leads nowhere",
+    "inside the consumer the refs come from elsewhere",
+    "a selection is hidden in a flow inside",
+    "two edges have one id",
+    "nobody looks whether a pick was accepted",
+    "a branch of the selection ends before anything is pinned",
+}
 """The planted faults that WayFlow refuses to load. It takes every other one without a word."""
 
 

@@ -9,27 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.context.budget import Packing, Piece, allocate, pack
-from contextos.contracts.run import BUCKETS, RunBudget
-from contextos.contracts.verdicts import Failure
+from contextos.contracts.envelopes.run import BUCKETS, RunBudget
+from contextos.contracts.envelopes.verdicts import Failure
 from tests.reference_budget import allocation, packed
 
 AMOUNTS = st.integers(min_value=0, max_value=60)
 BUCKET_TOKENS = st.fixed_dictionaries(dict.fromkeys(BUCKETS, AMOUNTS))
-BLOCK = st.fixed_dictionaries({
-    "block_id": st.text(alphabet="ab_é10", min_size=1, max_size=4),
-    "bucket": st.sampled_from(BUCKETS),
-    "tokens": st.integers(min_value=0, max_value=25),
-    "priority": st.integers(min_value=0, max_value=3),
-    "required": st.sampled_from([True, False, False, False, False]),
-})
+BLOCK = st.fixed_dictionaries(
+    {
+        "block_id": st.text(alphabet="ab_é10", min_size=1, max_size=4),
+        "bucket": st.sampled_from(BUCKETS),
+        "tokens": st.integers(min_value=0, max_value=25),
+        "priority": st.integers(min_value=0, max_value=3),
+        "required": st.sampled_from([True, False, False, False, False]),
+    }
+)
 BLOCKS = st.lists(BLOCK, max_size=40, unique_by=lambda block: block["block_id"])
 
 
 def run_budget(tokens: dict[str, int], total: int) -> RunBudget:
-    return RunBudget.model_validate({
-        "total_tokens": total, "bucket_tokens": tokens, "max_tool_calls": 1, "max_replan_attempts": 0,
-        "wall_clock_ms": 1, "max_cost_cents": 0,
-    })  # fmt: skip
+    return RunBudget.model_validate(
+        {
+            "total_tokens": total,
+            "bucket_tokens": tokens,
+            "max_tool_calls": 1,
+            "max_replan_attempts": 0,
+            "wall_clock_ms": 1,
+            "max_cost_cents": 0,
+        }
+    )
 
 
 def pieces(blocks: list[dict[str, Any]]) -> list[Piece]:

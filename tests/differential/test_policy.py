@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.policy import POINTS, PolicyDecision
-from contextos.trust.policy import CapabilityView, LeveledBundle
+from contextos.contracts.envelopes.policy import POINTS, CapabilityView, LeveledBundle, PolicyDecision
 from tests import reference
 from tests.policies import CAPABILITIES, ID, broken_facts, bundle_sets, conditions, policy
 
@@ -16,9 +15,13 @@ MANY = settings(max_examples=max(200, settings().max_examples))
 
 
 def _expected(
-    bundles: list[LeveledBundle], point: str, facts: dict[str, Any], view: CapabilityView | None, granted: bool,
+    bundles: list[LeveledBundle],
+    point: str,
+    facts: dict[str, Any],
+    view: CapabilityView | None,
+    granted: bool,
     **more: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     capability = view and {"id": view.capability_id, "mode": view.declared_mode, "facts": view.facts}
     wire = [(leveled.level, leveled.bundle.to_json()) for leveled in bundles]
     return reference.policy_decision(wire, point, facts, capability, granted, **more)
@@ -26,17 +29,23 @@ def _expected(
 
 def _shown(decision: PolicyDecision) -> dict[str, Any]:
     return {
-        "allowed": decision.allowed, "reason": decision.reason,
-        "effective_approval_mode": decision.effective_approval_mode, "gates": list(decision.gates),
-        "prohibits": list(decision.prohibits), "requires": list(decision.requires),
+        "allowed": decision.allowed,
+        "reason": decision.reason,
+        "effective_approval_mode": decision.effective_approval_mode,
+        "gates": list(decision.gates),
+        "prohibits": list(decision.prohibits),
+        "requires": list(decision.requires),
         "arg_constraints": {
             name: [one.to_json() for one in bounds] for name, bounds in decision.arg_constraints.items()
         },
-        "matched": list(decision.matched_rule_ids), "denying": list(decision.denying_rule_ids),
+        "matched": list(decision.matched_rule_ids),
+        "denying": list(decision.denying_rule_ids),
         "undecided": [{"rule_id": one.rule_id, "facts": sorted(one.facts)} for one in decision.indeterminate],
-        "passed_over": list(decision.passed_over), "observed": sorted(decision.observed),
-        "must_refuse": len(decision.must_refuse), "must_escalate": len(decision.must_escalate),
-    }  # fmt: skip
+        "passed_over": list(decision.passed_over),
+        "observed": sorted(decision.observed),
+        "must_refuse": len(decision.must_refuse),
+        "must_escalate": len(decision.must_escalate),
+    }
 
 
 def _comparable(expected: dict[str, Any]) -> dict[str, Any]:
@@ -52,9 +61,12 @@ def test_every_decision_equals_the_reference(bundles, facts, point, view, grante
 
 
 @given(
-    bundle_sets(passable=False, observe=False), st.lists(conditions(), max_size=2, unique_by=str), broken_facts(),
-    st.sampled_from(POINTS), st.data(),
-)  # fmt: skip
+    bundle_sets(passable=False, observe=False),
+    st.lists(conditions(), max_size=2, unique_by=str),
+    broken_facts(),
+    st.sampled_from(POINTS),
+    st.data(),
+)
 @MANY
 def test_guardrails_equal_the_reference(bundles, guards, facts, point, data):
     guards = [guard for guard in guards if isinstance(guard, dict) and "user.roles" not in str(guard)]

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.slots import (
-    Actor,
+from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     ArtifactRef,
     Assertion,
@@ -23,13 +22,14 @@ from contextos.contracts.slots import (
     Outranked,
     Revision,
     SelectionAct,
+    SlotActor,
 )
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import selection_id
-from contextos.store.memory import MemoryStores
-from contextos.store.postgres import PostgresStores
-from contextos.store.sqlite import SqliteStores
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.postgres.stores import PostgresStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Server
 from tests.reference_slots import NARROW_TO_BROAD, NaiveArtifacts, scope
 from tests.slots import Shelf, add, classify, one_loop, origin, revise, run
@@ -38,8 +38,16 @@ ORGS, IDS = ("acme", "rival"), ("a", "b", "c")
 USERS, TEAMS, PROJECTS = ("ann", "bob"), ("sales", "legal"), ("launch", "secret")
 EXTENSIONS = ("@x/a", "@x/b", "@x/c")
 VISIBILITIES = (
-    "owner", "org", "workspace", "admin", "team:sales", "team:legal", "project:launch", "project:secret", "team:ann",
-)  # fmt: skip
+    "owner",
+    "org",
+    "workspace",
+    "admin",
+    "team:sales",
+    "team:legal",
+    "project:launch",
+    "project:secret",
+    "team:ann",
+)
 LEVELS = {"user": USERS, "team": (*TEAMS, "ann"), "organization": ORGS, "workspace": ("main",)}
 
 _tenants = count()
@@ -58,10 +66,14 @@ def steps(at: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
     ended = st.tuples(st.just("archive"), at, one_of(EXTENSIONS))
     judged = st.tuples(st.just("classify"), at, one_of(EXTENSIONS), asserters)
     return st.one_of(
-        ended, judged, judged, st.tuples(st.just("revise"), at), st.tuples(st.just("tombstone"), at),
+        ended,
+        judged,
+        judged,
+        st.tuples(st.just("revise"), at),
+        st.tuples(st.just("tombstone"), at),
         st.tuples(st.just("add"), places, owners, one_of(VISIBILITIES)),
         st.tuples(st.just("register"), one_of(EXTENSIONS), some),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -78,17 +90,22 @@ def histories(draw: st.DrawFn) -> list[Step]:
 
 
 actors = st.builds(
-    Actor, principal_id=one_of(USERS), organization_id=one_of(ORGS),
-    team_ids=st.sets(one_of(TEAMS)).map(tuple), project_ids=st.sets(one_of(PROJECTS)).map(tuple),
+    SlotActor,
+    principal_id=one_of(USERS),
+    organization_id=one_of(ORGS),
+    team_ids=st.sets(one_of(TEAMS)).map(tuple),
+    project_ids=st.sets(one_of(PROJECTS)).map(tuple),
     platform_admin=st.booleans(),
-)  # fmt: skip
-slots = st.fixed_dictionaries({
-    "slotId": st.just("s"),
-    "acceptedArtifactExtensions": st.sets(one_of(EXTENSIONS), min_size=1, max_size=2).map(sorted),
-    "selectionMode": one_of(["interactive", "autonomous"]),
-    "resolutionMode": one_of(["override", "accumulate"]),
-    "maxItems": one_of([None, 1, 2]),
-}).map(lambda told: AgentContextSlot(**told))  # fmt: skip
+)
+slots = st.fixed_dictionaries(
+    {
+        "slotId": st.just("s"),
+        "acceptedArtifactExtensions": st.sets(one_of(EXTENSIONS), min_size=1, max_size=2).map(sorted),
+        "selectionMode": one_of(["interactive", "autonomous"]),
+        "resolutionMode": one_of(["override", "accumulate"]),
+        "maxItems": one_of([None, 1, 2]),
+    }
+).map(lambda told: AgentContextSlot(**told))
 questions = st.tuples(actors, slots, one_of([None, *PROJECTS]), st.booleans())
 
 
@@ -130,7 +147,7 @@ class Twins:
             "classify": lambda: self.naive.classify(org, artifact, step[2], step[3]),
             "archive": lambda: self.naive.archive(org, artifact, step[2]),
             "tombstone": lambda: self.naive.tombstone(org, artifact),
-        }[kind]()  # fmt: skip
+        }[kind]()
         assert _word(made) == expected, step
         if isinstance(made, Revision):
             self.naive.revisions.append({"org": org, "artifact": artifact, "id": made.revision_id})
@@ -146,9 +163,7 @@ class Twins:
             org, artifact = step[1]
             if kind == "add":
                 level, owner = step[2]
-                return await add(
-                    shelf, artifact, org_id=org, owner_level=level, owner_id=owner, visibility=step[3]
-                )
+                return await add(shelf, artifact, org_id=org, owner_level=level, owner_id=owner, visibility=step[3])
             if kind == "revise":
                 return await revise(shelf, artifact, org_id=org)
             if kind == "classify":
@@ -159,13 +174,12 @@ class Twins:
         except (InvalidInput, NotFound) as refused:
             return type(refused), str(refused)
 
-    def resolved(self, actor: Actor, slot: AgentContextSlot, project: str | None, broader: bool) -> list[Any]:
+    def resolved(self, actor: SlotActor, slot: AgentContextSlot, project: str | None, broader: bool) -> list[Any]:
         """What every store resolves to, in parts."""
+
         async def ask(shelf: Shelf) -> Any:
             installed = await shelf.extensions()
-            return await resolve_context_slot(
-                actor, slot, project, installed, artifacts=shelf, include_broader=broader
-            )
+            return await resolve_context_slot(actor, slot, project, installed, artifacts=shelf, include_broader=broader)
 
         found = self.same([run(ask(shelf)) for shelf in self.shelves])
         return [(*ref.triple, ref.extension, ref.source_scope, ref.owner_id) for ref in found.refs]
@@ -173,9 +187,15 @@ class Twins:
     def recorded(self, org: str, refs: list[ArtifactRef], key: str) -> bool:
         told = origin(org_id=org, act_key=key)
         act = SelectionAct(
-            selection_id=selection_id("s", told), origin=told, slot_id="s", resolution_mode="accumulate",
-            selection_mode="interactive", selected_by="user", refs=tuple(refs), selected_at_us=5,
-        )  # fmt: skip
+            selection_id=selection_id("s", told),
+            origin=told,
+            slot_id="s",
+            resolution_mode="accumulate",
+            selection_mode="interactive",
+            selected_by="user",
+            refs=tuple(refs),
+            selected_at_us=5,
+        )
 
         async def insert(shelf: Shelf) -> Any:
             try:
@@ -254,6 +274,10 @@ def triples(naive: NaiveArtifacts, org: str) -> st.SearchStrategy[ArtifactRef]:
 
 def _ref(artifact: str, revision: str, assertion: str, extension: str, of: Any, owner: str) -> ArtifactRef:
     return ArtifactRef(
-        artifactId=artifact, representationRevisionId=revision, semanticAssertionId=assertion, extension=extension,
-        sourceScope=of, ownerId=owner,
-    )  # fmt: skip
+        artifactId=artifact,
+        representationRevisionId=revision,
+        semanticAssertionId=assertion,
+        extension=extension,
+        sourceScope=of,
+        ownerId=owner,
+    )

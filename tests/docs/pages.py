@@ -13,7 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from contextos.cli import run
+from contextos.cli import run_command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "docs" / "reference"
@@ -71,7 +71,7 @@ def play(command: str, shim: Path) -> tuple[int, str]:
     if command.startswith("contextos ") and not SHELL.search(command):
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said):
-            return run(shlex.split(command)[1:]), said.getvalue()
+            return run_command_line(shlex.split(command)[1:]), said.getvalue()
     environment = {**os.environ, "PATH": f"{shim}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", command],

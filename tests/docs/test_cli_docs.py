@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from contextos import letters
-from contextos.app import Settings, open_app
-from contextos.cli import COMMANDS, reference, run
+from contextos.app import open_app
+from contextos.cli import COMMANDS, reference, run_command_line
+from contextos.operations import dead_letters
+from contextos.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +38,7 @@ LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("docs") / "shop"
-    assert run(["demo", "--yes", "--keep", str(path)]) == 0
+    assert run_command_line(["demo", "--yes", "--keep", str(path)]) == 0
     return path
 
 
@@ -59,8 +60,8 @@ def fail_for_good(shop: Path) -> None:
         store = app.stores.tenant(body["tenant_id"])
         [claim] = await store.scan("requests", key="req_dead")
         run_id = json.loads(claim.body)["run_id"]
-        seen = await letters.length(store, run_id)
-        assert await letters.bury(store, run_id, ("bug", "its adapter is broken"), 1, seen=seen)
+        seen = await dead_letters.journal_length(store, run_id)
+        assert await dead_letters.add(store, run_id, ("bug", "its adapter is broken"), 1, seen=seen)
         app.close()
 
     asyncio.run(bury())
@@ -72,7 +73,7 @@ def test_the_help_ends_with_an_example_that_runs(
 ) -> None:
     monkeypatch.chdir(shop)
     monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
-    assert run([*name.split(), "--help"]) == 0
+    assert run_command_line([*name.split(), "--help"]) == 0
     words = shlex.split(example_in(capsys.readouterr().out))
     assert words[: 1 + len(name.split())] == ["contextos", *name.split()]
     if name == "slots serve":
@@ -82,7 +83,7 @@ def test_the_help_ends_with_an_example_that_runs(
         assert subprocess.run(served, stdin=subprocess.DEVNULL, env=environment, check=False).returncode == 0
         return
     if "PROPOSAL" in words:
-        run(["memory", "list", "--json"])
+        run_command_line(["memory", "list", "--json"])
         words[words.index("PROPOSAL")] = json.loads(capsys.readouterr().out)["proposals"][0]["proposal_id"]
     if name == "retry":
         fail_for_good(shop)
@@ -90,31 +91,31 @@ def test_the_help_ends_with_an_example_that_runs(
         for variable, value in LOSING.items() if name == "settle" else ():
             before.setenv(variable, value)
         for line in BEFORE.get(name, ()):
-            assert run(shlex.split(line)) == 5
-    assert run(words[1:]) == EXPECTED.get(name, 0), capsys.readouterr().err
+            assert run_command_line(shlex.split(line)) == 5
+    assert run_command_line(words[1:]) == EXPECTED.get(name, 0), capsys.readouterr().err
 
 
 def test_the_generated_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert reference.main(["--check"]) == 0, "run `python -m contextos.cli.reference`"
+    assert reference.write_reference(["--check"]) == 0, "run `python -m contextos.cli.reference`"
 
 
 def test_a_page_that_drifted_or_is_missing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert reference.main(["--check"]) == 3
-    assert reference.main([]) == 0
-    assert reference.main(["--check"]) == 0
+    assert reference.write_reference(["--check"]) == 3
+    assert reference.write_reference([]) == 0
+    assert reference.write_reference(["--check"]) == 0
     page = tmp_path / "docs" / "reference" / "errors.md"
     page.write_text(page.read_text().replace("| 3 |", "| 4 |"))
-    assert reference.main(["--check"]) == 3
+    assert reference.write_reference(["--check"]) == 3
 
 
 def test_every_command_error_setting_and_transition_is_documented() -> None:
     from contextos import errors
-    from contextos.app import Settings
-    from contextos.decision.machine import TABLE
+    from contextos.runtime.state_machine import TABLE
+    from contextos.settings import Settings
 
-    pages = reference.pages()
+    pages = reference.reference_pages()
     assert all(f"\n## {name}\n" in pages["cli.md"] for name in COMMANDS)
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.ContextOSError)]
     assert all(f"| `{one.__name__}` |" in pages["errors.md"] for one in classes)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import loads, parse, resolve
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.record import ReplayPacket
 from contextos.contracts.ids import TIMESTAMP
 from contextos.contracts.model import Model
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.record import ReplayPacket
-from contextos.contracts.schemas import DIALECT, PUBLISHED, file_name, published, text
+from contextos.contracts.schemas import DIALECT, PUBLISHED, file_name, published, schema_text
 from contextos.errors import InvalidEnvelope, InvalidInput, Problem
 from tests.unit.contracts.instances import instances
 from tests.unit.contracts.mutations import dumped, mutated
@@ -48,7 +49,7 @@ def against(model: type[Model], value: Any) -> list[Problem]:
 
 def beyond_json_schema(problem: Problem, value: Any) -> bool:
     """Whether only a model can see this: `1.0` for an integer, a date that does not exist, five decimals."""
-    found = resolve(value, problem.pointer)
+    found = resolve_pointer(value, problem.pointer)
     if problem.code == "int_type":
         return isinstance(found, float) and found.is_integer()
     if problem.code == "id_form":
@@ -57,7 +58,7 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
 
 
 def test_the_checked_in_schemas_are_those_of_the_models() -> None:
-    expected = {file_name(name): text(schema) for name, schema in SCHEMAS.items()}
+    expected = {file_name(name): schema_text(schema) for name, schema in SCHEMAS.items()}
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
     assert found.keys() == expected.keys(), "write them anew with `contextos schemas`"
     drifted = [name for name in expected if found[name] != expected[name]]
@@ -66,9 +67,15 @@ def test_the_checked_in_schemas_are_those_of_the_models() -> None:
 
 def test_the_schemas_that_the_specification_names_are_published() -> None:
     assert set(SCHEMAS) == {
-        "run-context.v1", "invoke-agent.v1", "context-pack.v2", "compiled-context.v1", "tool-envelope.v1",
-        "decision-record.v1", "replay-packet.v1", "context-slot.v1",
-    }  # fmt: skip
+        "run-context.v1",
+        "invoke-agent.v1",
+        "context-pack.v2",
+        "compiled-context.v1",
+        "tool-envelope.v1",
+        "decision-record.v1",
+        "replay-packet.v1",
+        "context-slot.v1",
+    }
 
 
 @every_schema
@@ -78,8 +85,8 @@ def test_a_schema_is_well_formed_and_says_where_it_lives(name: str) -> None:
     assert schema["$id"] == f"/schemas/{name}.schema.json"
     assert schema["title"] == PUBLISHED[name][0]
     jsonschema_rs.meta.validate(schema)
-    assert text(schema) == text(published()[name])
-    assert json.loads(text(schema)) == schema
+    assert schema_text(schema) == schema_text(published()[name])
+    assert json.loads(schema_text(schema)) == schema
 
 
 def objects(schema: Any) -> list[dict[str, Any]]:
@@ -107,8 +114,13 @@ def test_every_text_list_and_number_of_a_schema_is_bounded(name: str) -> None:
         if not isinstance(schema, dict):
             return []
         kind = schema.get("type")
-        bounds = {"string": ("maxLength", "enum", "const", "pattern"), "array": ("maxItems",), "integer": ("maximum",),
-                  "number": ("maximum",), "object": ("properties", "additionalProperties")}  # fmt: skip
+        bounds = {
+            "string": ("maxLength", "enum", "const", "pattern"),
+            "array": ("maxItems",),
+            "integer": ("maximum",),
+            "number": ("maximum",),
+            "object": ("properties", "additionalProperties"),
+        }
         here = isinstance(kind, str) and kind in bounds and not any(bound in schema for bound in bounds[kind])
         below = [found for key, item in schema.items() for found in unbounded(item, f"{path}/{key}")]
         return [path, *below] if here else below

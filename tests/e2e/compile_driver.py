@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from contextos.contracts.codec import content_address
+from contextos.contracts.encoding.jcs import content_address
 from tests.world import TENANT, ManualClock, open_world, request, run
 
 
@@ -38,10 +38,12 @@ async def told(path: Path, amount: int) -> dict[str, Any]:
     compiled = [orjson.loads(entry.body or b"") for entry in entries if entry.kind == "context.compiled"]
     world.close()
     return {
-        "state": view.state, "entries": len(entries), "head": entries[-1].hash,
+        "state": view.state,
+        "entries": len(entries),
+        "head": entries[-1].hash,
         "compiled": [content_address(one) for one in compiled],
         "ledger": [one["context_ledger"]["compiled_context_hash"] for one in compiled],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

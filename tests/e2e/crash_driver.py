@@ -20,18 +20,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from contextos import audit, desk
-from contextos.cli.resuming import resume_due
+from contextos.audit import verify
+from contextos.audit.replay import replay
+from contextos.cli.runs.resume import resume_due
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch
-from contextos.contracts.ports import Adapter, Store
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.decision import machine
-from contextos.engine.durable import DurableEngine, DurableLimits
+from contextos.contracts.ports.outside import Adapter
+from contextos.contracts.ports.storage import Store
+from contextos.engine.durable.engine import DurableEngine, DurableLimits
+from contextos.engine.durable.workflows import QueueLimits
 from contextos.engine.local import LocalEngine
-from contextos.engine.workflows import QueueLimits
 from contextos.errors import ApprovalRefused, ContextOSError
-from contextos.store.clock import SystemClock
-from contextos.views import RunView
+from contextos.operations import operator
+from contextos.queries.run_view import RunView
+from contextos.runtime import state_machine
+from contextos.store.shared.clock import SystemClock
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, place_of, request
 
 CHILDREN = 2
@@ -96,8 +99,11 @@ class WatchedStore:
         return getattr(self._inner, name)
 
     async def commit(self, batch: Batch) -> None:
-        told = {"run": batch.run, "entries": [[e.seq, e.kind, e.key] for e in batch.entries],
-                "writes": sorted({write.collection for write in batch.writes})}  # fmt: skip
+        told = {
+            "run": batch.run,
+            "entries": [[e.seq, e.kind, e.key] for e in batch.entries],
+            "writes": sorted({write.collection for write in batch.writes}),
+        }
         self._boundaries.passes("before", "commit", **told)
         try:
             await self._inner.commit(batch)
@@ -200,9 +206,11 @@ async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
         else:
             view = await settle(world, view.run_id)
     return {
-        **(await audited(world, view, job.amount)), "waited_for": steps,
-        "durable": durable and durable.state, "resumed": resumed and resumed.state,
-    }  # fmt: skip
+        **(await audited(world, view, job.amount)),
+        "waited_for": steps,
+        "durable": durable and durable.state,
+        "resumed": resumed and resumed.state,
+    }
 
 
 async def resume(world: TestWorld, queue: str) -> None:
@@ -223,30 +231,41 @@ async def settle(world: TestWorld, run_id: str) -> RunView:
     paid = world.refunds()
     output = None
     if paid:
-        output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
-                  "currency": paid[0]["currency"]}  # fmt: skip
-    known = desk.Settlement(happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output)
+        output = {
+            "transaction_id": paid[0]["transaction_id"],
+            "refund_amount_inr": paid[0]["amount_inr"],
+            "currency": paid[0]["currency"],
+        }
+    known = operator.SettlementInput(
+        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+    )
     return await world.settle(run_id, known)
 
 
 async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any]:
     store = world.stores.tenant(TENANT)
-    assert view.state in machine.ENDS, f"the run stands in `{view.state}`"
+    assert view.state in state_machine.ENDS, f"the run stands in `{view.state}`"
     entries = await store.read(view.run_id)
-    replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+    replayed = await replay(world.deployment, TENANT, view.run_id)
     again = await world.invoke(request(amount, "req_crash"))
     return {
-        "run_id": view.run_id, "state": view.state, "record": view.record, "refunds": world.refunds(),
+        "run_id": view.run_id,
+        "state": view.state,
+        "record": view.record,
+        "refunds": world.refunds(),
         "entries": [[entry.seq, entry.kind, entry.key] for entry in entries],
         "signed": [head[0] for head in await store.signed_heads(view.run_id)],
-        "verified": [asdict(one) for one in await audit.verify_tenant(store, TENANT, world.keys)],
-        "replayed": asdict(replayed), "same_again": again.run_id == view.run_id and again.record == view.record,
-    }  # fmt: skip
+        "verified": [asdict(one) for one in await verify.verify_tenant(store, TENANT, world.keys)],
+        "replayed": asdict(replayed),
+        "same_again": again.run_id == view.run_id and again.record == view.record,
+    }
 
 
 ACTS: dict[str, Callable[[TestWorld, Job], Awaitable[dict[str, Any]]]] = {
-    "invoke": invoke, "approve": approve, "finish": finish,
-}  # fmt: skip
+    "invoke": invoke,
+    "approve": approve,
+    "finish": finish,
+}
 
 
 def child(job: Job, report: Path) -> None:

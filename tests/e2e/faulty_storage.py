@@ -32,8 +32,13 @@ WRITES = ("BEGIN IMMEDIATE", "INSERT", "UPDATE", "COMMIT")
 class FaultySqlite:
     """Faults of a file: `io` and `lost reply` strike once, the others from the Nth operation on that they concern."""
 
-    KINDS = {"io": "disk I/O error", "lost reply": "disk I/O error", "full": "database or disk is full",
-             "read-only": "attempt to write a readonly database", "gone": "unable to open database file"}  # fmt: skip
+    KINDS = {
+        "io": "disk I/O error",
+        "lost reply": "disk I/O error",
+        "full": "database or disk is full",
+        "read-only": "attempt to write a readonly database",
+        "gone": "unable to open database file",
+    }
 
     def __init__(self, kind: str) -> None:
         self._kind, self._countdown, self._armed = kind, 0, False
@@ -55,8 +60,10 @@ class FaultySqlite:
             def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
                 return faults._around(sql, lambda: super(Faulty, self).executemany(sql, *values))
 
-        opened: sqlite3.Connection = self._around("connect", lambda: sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=0, factory=Faulty))  # fmt: skip
+        opened: sqlite3.Connection = self._around(
+            "connect",
+            lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, factory=Faulty),
+        )
         return opened
 
     def _around(self, sql: str, operation: Callable[[], Any]) -> Any:
@@ -123,10 +130,12 @@ class FaultyPostgres:
     async def _prepare_disk(self) -> None:
         """What the owner of a database can do to be out of space: the server's own error at every append."""
         for statement in (
-            "CREATE TABLE public.disk (is_full boolean)", "INSERT INTO public.disk VALUES (false)",
+            "CREATE TABLE public.disk (is_full boolean)",
+            "INSERT INTO public.disk VALUES (false)",
             "GRANT SELECT ON public.disk TO PUBLIC",
-            FULL, FILLS,
-        ):  # fmt: skip
+            FULL,
+            FILLS,
+        ):
             await self._database.fetch(statement)
 
     async def _terminate(self) -> None:
@@ -150,8 +159,11 @@ class FaultyPostgres:
         ends = [writer]
         back: asyncio.Future[None] | None = None
         try:
-            there = asyncio.open_unix_connection(self._socket) if self._socket else asyncio.open_connection(
-                self._host, self._port)  # fmt: skip
+            there = (
+                asyncio.open_unix_connection(self._socket)
+                if self._socket
+                else asyncio.open_connection(self._host, self._port)
+            )
             server_reader, server_writer = await there
             ends.append(server_writer)
             cut = asyncio.Event()

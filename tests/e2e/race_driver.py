@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-from contextos.contracts.codec import canonical
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import ContextOSError, Unavailable
-from contextos.store.clock import SystemClock
+from contextos.store.shared.clock import SystemClock
 from tests.world import TestWorld, open_world, place_of
 
 MAX_TRIES = 200

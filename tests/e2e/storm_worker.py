@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import LostReply, Unavailable
-from contextos.store.clock import SystemClock
-from contextos.views import RunView
+from contextos.queries.run_view import RunView
+from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, TestWorld, open_world, request
 
 PAYMENTS = "adp_payments"
@@ -59,8 +59,13 @@ def body_of(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def promise(file: int, view: RunView, request_id: str) -> None:
-    said = {"request_id": request_id, "run_id": view.run_id, "state": view.state, "ended": view.ended,
-            "record_hash": (view.record or {}).get("record_hash")}  # fmt: skip
+    said = {
+        "request_id": request_id,
+        "run_id": view.run_id,
+        "state": view.state,
+        "ended": view.ended,
+        "record_hash": (view.record or {}).get("record_hash"),
+    }
     os.write(file, json.dumps(said).encode() + b"\n")
 
 
@@ -100,13 +105,14 @@ def engine_of(world: TestWorld, plan: dict[str, Any], failed: int) -> Any:
     if plan["engine"] == "local":
         limits = EngineLimits(sweep_interval_ms=300)
         return LocalEngine(advance, world.stores, clock, limits=limits, on_failure=on_failure)
-    from contextos.engine.durable import DurableEngine, DurableLimits
-    from contextos.engine.workflows import QueueLimits
+    from contextos.engine.durable.engine import DurableEngine, DurableLimits
+    from contextos.engine.durable.workflows import QueueLimits
 
     durable = DurableLimits(
         queue=QueueLimits(polling_interval_ms=50, dead_after_ms=3000, max_recoveries=50, max_drives=AT_ONCE),
-        sweep_interval_ms=300, confirm_dead_ms=1500,
-    )  # fmt: skip
+        sweep_interval_ms=300,
+        confirm_dead_ms=1500,
+    )
     return DurableEngine(advance, world.stores, clock, url=plan["queue"], limits=durable, on_failure=on_failure)
 
 
@@ -131,10 +137,7 @@ async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
             await asyncio.sleep(error.retry_after_ms / 1e3)
     world.deployment.lease_ttl_us = LEASE_TTL_US
     world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
-    notes = [
-        os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for name in ("told.jsonl", "failed.jsonl")
-    ]
+    notes = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told.jsonl", "failed.jsonl")]
     engine = engine_of(world, plan, notes[1])
     await started(engine)
     await ask_for_all(world, plan, notes[0], chance)

@@ -16,15 +16,16 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import audit, desk
-from contextos.contracts.codec import canonical
+from contextos.audit.replay import replay
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.policy import PolicyBundle
 from contextos.contracts.journal import Batch, Entry, Write
-from contextos.contracts.policy import PolicyBundle
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput
-from contextos.store.memory import MemoryStore
-from contextos.trust.assertion import sign_statement, statement
-from contextos.trust.chain import append
+from contextos.operations import operator
+from contextos.store.memory.stores import MemoryStore
+from contextos.trust.approvals.assertion import approval_statement, sign_approval
+from contextos.trust.journal.chain import append
 from contextos.trust.seal import kid_of, seal
 from tests.e2e.test_verdicts import Wrapped, audited, edited
 from tests.world import (
@@ -80,16 +81,21 @@ def in_shop(statement: str, *values: Any) -> Change:
 
 
 def edge(predicate: str, dst: str, **more: Any) -> dict[str, Any]:
-    return {"src": "customer:cus_77", "predicate": predicate, "dst": dst, "evidence_ref": f"artifact:{dst[6:]}#rev_2",
-            "observed_at": "2026-05-04T09:30:00Z", "integrity": "trusted", "classification": "CONFIDENTIAL",
-            **more}  # fmt: skip
+    return {
+        "src": "customer:cus_77",
+        "predicate": predicate,
+        "dst": dst,
+        "evidence_ref": f"artifact:{dst[6:]}#rev_2",
+        "observed_at": "2026-05-04T09:30:00Z",
+        "integrity": "trusted",
+        "classification": "CONFIDENTIAL",
+        **more,
+    }
 
 
 async def edge_id(world: TestWorld, predicate: str) -> str:
     graph = world.stores.graph(TENANT)
-    edges = await graph.neighbourhood(
-        ["customer:cus_77"], at=await graph.head(), hops=1, fan_out=50, limit=50
-    )
+    edges = await graph.neighbourhood(["customer:cus_77"], at=await graph.head(), hops=1, fan_out=50, limit=50)
     return next(str(one["edge_id"]) for one in edges if one["predicate"] == predicate)
 
 
@@ -108,14 +114,23 @@ async def evidence_contradicted(world: TestWorld) -> None:
 
 
 async def evidence_doubted(world: TestWorld) -> None:
-    new = edge("identity_verified", "check:idv_cus_77", value=True, integrity="untrusted",
-               retracts=await edge_id(world, "identity_verified"))  # fmt: skip
+    new = edge(
+        "identity_verified",
+        "check:idv_cus_77",
+        value=True,
+        integrity="untrusted",
+        retracts=await edge_id(world, "identity_verified"),
+    )
     await world.stores.graph(TENANT).put([], [new])
 
 
 async def customer_replaced(world: TestWorld) -> None:
-    moved = {**edge("placed_by", "customer:cus_79"), "src": "order:ord_881", "evidence_ref": "artifact:moved#rev_1",
-             "retracts": await edge_id(world, "placed_by_of_881")}  # fmt: skip
+    moved = {
+        **edge("placed_by", "customer:cus_79"),
+        "src": "order:ord_881",
+        "evidence_ref": "artifact:moved#rev_1",
+        "retracts": await edge_id(world, "placed_by_of_881"),
+    }
     await world.stores.graph(TENANT).put([], [moved])
 
 
@@ -178,9 +193,7 @@ VOIDS: dict[str, Change] = {
     "order_status": in_shop("UPDATE orders SET status = 'returned' WHERE order_id = 'ord_881'"),
     "order_customer": in_shop("UPDATE orders SET customer_id = 'cus_78' WHERE order_id = 'ord_881'"),
     "order_currency": in_shop("UPDATE orders SET currency = 'USD' WHERE order_id = 'ord_881'"),
-    "refunded_meanwhile": in_shop(
-        "INSERT INTO refunds VALUES (900, 'ord_881', 1, 'INR', 'txn_elsewhere', 'k', NULL)"
-    ),
+    "refunded_meanwhile": in_shop("INSERT INTO refunds VALUES (900, 'ord_881', 1, 'INR', 'txn_elsewhere', 'k', NULL)"),
     "policy_answer": adapter_says("adp_policy", policy_version="returns-5"),
     "pack_withdrawn": pack_withdrawn,
     "policies_changed": policies_changed,
@@ -190,10 +203,17 @@ VOIDS: dict[str, Change] = {
     "role_taken_away": in_directory(edited("approvers", 0, "roles", to=[])),
     "role_self_granted": in_directory(edited("approvers", 0, "granted_by", to={"finance_lead": APPROVER})),
     "key_taken_away": in_directory(edited("approvers", 0, "keys", to=[])),
-    "key_replaced": in_directory(edited("approvers", 0, "keys", to=[
-        {"kid": kid_of(public_key(SECOND_KEY)), "public_key": public_key(SECOND_KEY).hex()}])),
-    "key_replaced_under_its_name": in_directory(edited("approvers", 0, "keys", 0, "public_key", to=public_key(
-        SECOND_KEY).hex())),
+    "key_replaced": in_directory(
+        edited(
+            "approvers",
+            0,
+            "keys",
+            to=[{"kid": kid_of(public_key(SECOND_KEY)), "public_key": public_key(SECOND_KEY).hex()}],
+        )
+    ),
+    "key_replaced_under_its_name": in_directory(
+        edited("approvers", 0, "keys", 0, "public_key", to=public_key(SECOND_KEY).hex())
+    ),
     "approver_gone": in_directory(edited("approvers", to=lambda all_: all_[1:])),
     "delegation_revoked": in_directory(edited("users", 0, "delegation_live", to=False)),
     "scope_revoked": in_directory(edited("users", 0, "scopes", to=["orders.read"])),
@@ -205,7 +225,7 @@ VOIDS: dict[str, Change] = {
     "agent_owner": in_directory(edited("agents", 0, "owner", to=APPROVER)),
     "agent_gone": in_directory(edited("agents", to=lambda all_: all_[1:])),
     "deadline": too_late,
-}  # fmt: skip
+}
 
 
 @pytest.mark.requirement("T-APPROVAL-BOUND", "T-APPROVAL-RECHECK", "T-APPROVAL-ROLE-TWICE", "A-DEFINITION-PINNED")
@@ -297,17 +317,17 @@ async def open_question(world: TestWorld, run_id: str) -> tuple[list[Entry], str
 async def forge(world: TestWorld, run_id: str, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """An answer that does not come through the desk: whoever reaches the store appends it, with a chain that holds."""
     entries, key, asked, document = await open_question(world, run_id)
-    given: dict[str, Any] = {"approver": APPROVER, "verdict": "approved", "reason": "test",
-                             "binding_digest": asked["binding_digest"]}  # fmt: skip
-    said = statement(asked, APPROVER, "approved", "test")
-    given["assertion"] = {
-        "kind": "jws", "token": sign_statement(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said),
-    }  # fmt: skip
+    given: dict[str, Any] = {
+        "approver": APPROVER,
+        "verdict": "approved",
+        "reason": "test",
+        "binding_digest": asked["binding_digest"],
+    }
+    said = approval_statement(asked, APPROVER, "approved", "test")
+    given["assertion"] = {"kind": "jws", "token": sign_approval(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
     change(given, asked)
     at_us = world.clock.now_us()
-    entry = append(
-        entries, "approval.answered", key, by=given["approver"], answer=given, at_us=at_us, salt=bytes(16)
-    )
+    entry = append(entries, "approval.answered", key, by=given["approver"], answer=given, at_us=at_us, salt=bytes(16))
     body = {**orjson.loads(document.body), "state": "approved", "approver": given["approver"]}
     write = Write("approvals", asked["approval_id"], document.version, orjson.dumps(body))
     await world.stores.tenant(TENANT).commit(Batch(run=run_id, entries=(entry,), writes=(write,)))
@@ -317,19 +337,17 @@ def resigned(seed: bytes, approver: str = APPROVER, **change: Any) -> Callable[[
     """A statement that says something else than what was asked, signed by a key."""
 
     def forged(given: dict[str, Any], asked: dict[str, Any]) -> None:
-        said = {**statement(asked, approver, "approved", "test"), **change}
+        said = {**approval_statement(asked, approver, "approved", "test"), **change}
         given["approver"] = approver
-        given["assertion"] = {"kind": "jws", "token": sign_statement(seed, kid_of(public_key(seed)), said)}
+        given["assertion"] = {"kind": "jws", "token": sign_approval(seed, kid_of(public_key(seed)), said)}
 
     return forged
 
 
 def denied_to_approved(given: dict[str, Any], asked: dict[str, Any]) -> None:
     """A denial that the approver really signed, sold as an approval."""
-    said = statement(asked, APPROVER, "denied", "test")
-    given["assertion"] = {
-        "kind": "jws", "token": sign_statement(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said),
-    }  # fmt: skip
+    said = approval_statement(asked, APPROVER, "denied", "test")
+    given["assertion"] = {"kind": "jws", "token": sign_approval(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
 
 
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
@@ -370,10 +388,14 @@ def test_a_forged_answer_in_a_chain_that_verifies_moves_nothing(name: str, tmp_p
     run(go())
 
 
-@pytest.mark.parametrize("change", [
-    lambda given, asked: given.update(verdict="maybe"), lambda given, asked: given.pop("assertion"),
-    lambda given, asked: given.update(reason=7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda given, asked: given.update(verdict="maybe"),
+        lambda given, asked: given.pop("assertion"),
+        lambda given, asked: given.update(reason=7),
+    ],
+)
 def test_an_appended_answer_that_is_none_stops_the_run_typed_and_moves_nothing(change: Any, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -405,21 +427,28 @@ def with_keys(tenant: dict[str, Any]) -> None:
     """Everybody has a key of their own, so that what refuses them is not the lack of one."""
     by_name = {one["approver_id"]: one for one in tenant["approvers"]}
     by_name["usr_771"] = {"approver_id": "usr_771", "roles": ["finance_lead"], "granted_by": {}, "keys": []}
-    for name, seed in ((SECOND, SECOND_KEY), ("usr_owner_1", OWNER_KEY), ("usr_771", OWNER_KEY),
-                       ("user_support_lead_5", SECOND_KEY)):  # fmt: skip
+    for name, seed in (
+        (SECOND, SECOND_KEY),
+        ("usr_owner_1", OWNER_KEY),
+        ("usr_771", OWNER_KEY),
+        ("user_support_lead_5", SECOND_KEY),
+    ):
         by_name[name]["keys"] = [{"kid": kid_of(public_key(seed)), "public_key": public_key(seed).hex()}]
     tenant["approvers"] = list(by_name.values())
 
 
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
-@pytest.mark.parametrize(("approver", "seed", "reason"), [
-    ("usr_771", OWNER_KEY, "self_approval"),
-    ("usr_owner_1", OWNER_KEY, "self_approval"),
-    ("user_support_lead_5", SECOND_KEY, "not_approver"),
-    ("user_nobody", SECOND_KEY, "not_approver"),
-    (APPROVER, STRANGER_KEY, "assertion_invalid"),
-    (SECOND, APPROVER_KEY, "assertion_invalid"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("approver", "seed", "reason"),
+    [
+        ("usr_771", OWNER_KEY, "self_approval"),
+        ("usr_owner_1", OWNER_KEY, "self_approval"),
+        ("user_support_lead_5", SECOND_KEY, "not_approver"),
+        ("user_nobody", SECOND_KEY, "not_approver"),
+        (APPROVER, STRANGER_KEY, "assertion_invalid"),
+        (SECOND, APPROVER_KEY, "assertion_invalid"),
+    ],
+)
 def test_who_may_not_approve_is_told_why_and_the_question_stays_open(
     approver: str, seed: bytes, reason: str, tmp_path: Path
 ) -> None:
@@ -439,12 +468,15 @@ def test_who_may_not_approve_is_told_why_and_the_question_stays_open(
 
 
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
-@pytest.mark.parametrize(("change", "reason"), [
-    (edited("approvers", 0, "granted_by", to={"finance_lead": APPROVER}), "self_granted"),
-    (edited("approvers", 0, "granted_by", to={"finance_lead": "usr_771"}), "self_granted"),
-    (edited("approvers", 0, "granted_by", to={}), "not_granted"),
-    (edited("agents", 0, "owner", to=APPROVER), "self_approval"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (edited("approvers", 0, "granted_by", to={"finance_lead": APPROVER}), "self_granted"),
+        (edited("approvers", 0, "granted_by", to={"finance_lead": "usr_771"}), "self_granted"),
+        (edited("approvers", 0, "granted_by", to={}), "not_granted"),
+        (edited("agents", 0, "owner", to=APPROVER), "self_approval"),
+    ],
+)
 def test_the_agents_owner_and_who_granted_the_role_may_not_approve(
     change: Callable[[dict[str, Any]], None], reason: str, tmp_path: Path
 ) -> None:
@@ -483,10 +515,15 @@ def test_an_answer_without_a_key_counts_only_where_settings_allow_it_and_is_mark
         unsafe = ("unsafe_local_approvals",) if allowed else ()
         world = await open_world(tmp_path, unsafe=unsafe)
         waiting = await world.invoke(request(4200, "req_1"))
-        answered = desk.answer(
-            world.deployment, TENANT, waiting.run_id, approver_id=APPROVER, verdict="approved", reason="test",
-            vouch=desk.unsafe_local,
-        )  # fmt: skip
+        answered = operator.answer_approval(
+            world.deployment,
+            TENANT,
+            waiting.run_id,
+            approver_id=APPROVER,
+            verdict="approved",
+            reason="test",
+            vouch=operator.unsafe_local_assertion,
+        )
         if not allowed:
             with pytest.raises(ApprovalRefused) as error:
                 await answered
@@ -506,11 +543,23 @@ def test_an_answer_without_a_key_counts_only_where_settings_allow_it_and_is_mark
 
 
 @pytest.mark.requirement("R-FAIL-TYPED")
-@pytest.mark.parametrize(("verdict", "reason"), [
-    ("maybe", "x"), ("open", "x"), ("consumed", "x"), ("expired", "x"), ("", "x"), ("Approved", "x"),
-    ("approved", "x" * 2_001), ("denied", "x" * 200_000), ("approved", "\u202enever"), ("denied", "\ud800"),
-    ("denied", "a\x00b"), ("approved", "AKIA" + "IOSFODNN7EXAMPLE"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        ("maybe", "x"),
+        ("open", "x"),
+        ("consumed", "x"),
+        ("expired", "x"),
+        ("", "x"),
+        ("Approved", "x"),
+        ("approved", "x" * 2_001),
+        ("denied", "x" * 200_000),
+        ("approved", "\u202enever"),
+        ("denied", "\ud800"),
+        ("denied", "a\x00b"),
+        ("approved", "AKIA" + "IOSFODNN7EXAMPLE"),
+    ],
+)
 def test_an_answer_that_could_not_stand_in_a_record_is_refused_before_it_is_kept(
     verdict: str, reason: str, tmp_path: Path
 ) -> None:
@@ -520,13 +569,18 @@ def test_an_answer_that_could_not_stand_in_a_record_is_refused_before_it_is_kept
         before = await world.kinds(waiting.run_id)
 
         def vouch(said: Any) -> dict[str, Any]:
-            return {"kind": "jws", "token": sign_statement(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
+            return {"kind": "jws", "token": sign_approval(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
 
         with pytest.raises(InvalidInput):
-            await desk.answer(
-                world.deployment, TENANT, waiting.run_id, approver_id=APPROVER, verdict=verdict, reason=reason,
+            await operator.answer_approval(
+                world.deployment,
+                TENANT,
+                waiting.run_id,
+                approver_id=APPROVER,
+                verdict=verdict,
+                reason=reason,
                 vouch=vouch,
-            )  # fmt: skip
+            )
         assert await world.kinds(waiting.run_id) == before
         assert (await world.approve(waiting.run_id)).state == "completed"
         world.close()
@@ -703,9 +757,9 @@ def test_an_answer_that_the_clock_overtakes_between_the_desk_and_the_store_is_ex
         def vouch(said: Any) -> dict[str, Any]:
             # The approver takes their time: the desk looked before, the store looks after.
             world.clock.at_us = deadline - 1_500
-            return {"kind": "jws", "token": sign_statement(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
+            return {"kind": "jws", "token": sign_approval(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
 
-        answered = desk.answer(
+        answered = operator.answer_approval(
             world.deployment, TENANT, waiting.run_id, approver_id=APPROVER, verdict="approved", reason="t", vouch=vouch
         )
         assert await attempt(answered) == "expired"
@@ -742,7 +796,7 @@ def test_an_answer_after_the_cancellation_is_told_and_moves_nothing(tmp_path: Pa
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
         await world.deployment.advance(TENANT, waiting.run_id)
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
@@ -756,8 +810,8 @@ def test_cancelling_twice_is_one_wish(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="again")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="again")
         assert (await world.kinds(waiting.run_id)).count("run.cancel_requested") == 1
         await world.deployment.advance(TENANT, waiting.run_id)
         assert (await world.deployment.view(TENANT, waiting.run_id)).state == "cancelled"
@@ -793,7 +847,7 @@ def test_a_run_that_waits_survives_an_upgrade_of_the_runtime_and_its_settings(tm
         assert view.record is not None
         assert (view.state, view.record["lineage"]["runtime_version"] != "9.9.9") == ("completed", True)
         world.deployment.runtime_version = "9.9.10"
-        await audit.replay(world.deployment, TENANT, view.run_id)
+        await replay(world.deployment, TENANT, view.run_id)
         world.close()
 
     run(go())

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from contextos.action.breaker import Breakers
-from contextos.contracts.ports import Adapter
-from contextos.contracts.pressure import Pressure
-from contextos.contracts.tool import AdapterReply, ToolError
+from contextos.action.breaker import CircuitBreakers
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.envelopes.tool import AdapterReply, ToolError
+from contextos.contracts.ports.outside import Adapter
 from contextos.errors import LostReply, Unavailable
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 COOL_US = 60_000_000
-LIMITS = Pressure(breaker_failures_in_a_row=2, breaker_cool_down_ms=COOL_US // 1_000)
+LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=COOL_US // 1_000)
 
 
 class Failing:
@@ -52,7 +52,7 @@ class Failing:
 async def opened(path: Path, name: str, payments: str = "keyed") -> tuple[TestWorld, Failing]:
     # The shop refuses by the time of this machine what comes after its `not_after`.
     world = await open_world(path, payments=payments, clock=ManualClock(time.time_ns() // 1_000))
-    world.deployment.breakers = Breakers(LIMITS)
+    world.deployment.breakers = CircuitBreakers(LIMITS)
     failing = Failing(world.adapters[name])
     world.adapters[name] = failing
     return world, failing

@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from contextos.decision import machine
-from contextos.engine.reach import migrate
+from contextos.engine.durable.queue_connection import migrate_queue_tables
+from contextos.runtime import state_machine
 from tests.e2e.crash_driver import Job
 from tests.postgres import Database, Server
 from tests.world import publish_world, run
@@ -37,9 +37,10 @@ PAST_NOT_AFTER_US = 60_000_000
 PAST_LEASE_US = 200_000_000
 
 STOPPED = [
-    ("keyed", 1.5), pytest.param("lookup", 11.5, marks=pytest.mark.soak),
+    ("keyed", 1.5),
+    pytest.param("lookup", 11.5, marks=pytest.mark.soak),
     pytest.param("none", 11.5, marks=pytest.mark.soak),
-]  # fmt: skip
+]
 """How payments are made, and when another takes over: past the lease; past the time of the call where that decides."""
 
 MARKED = {"record.revised", "approval.answered", "tool.dispatching", "tool.returned", "run.ended"}
@@ -66,13 +67,17 @@ APPROVING = Leg("approve", 4200, "asked")
 LEGS = (UNGATED, ASKING, APPROVING)
 DURABLE = "postgresql, durable engine"
 PLACES = ["sqlite", *(pytest.param(place, marks=pytest.mark.soak) for place in ("postgresql", DURABLE))]
-BY_DEFAULT = [*(("sqlite", leg, "everywhere") for leg in LEGS), ("postgresql", APPROVING, "around the payment"),
-              (DURABLE, APPROVING, "around the payment")]  # fmt: skip
+BY_DEFAULT = [
+    *(("sqlite", leg, "everywhere") for leg in LEGS),
+    ("postgresql", APPROVING, "around the payment"),
+    (DURABLE, APPROVING, "around the payment"),
+]
 WITH_SOAK = [(place, leg, "everywhere") for place in ("postgresql", DURABLE) for leg in LEGS]
 KILLED = [
     pytest.param(*killed, id="-".join(map(str, killed)), marks=marks)
-    for cases, marks in ((BY_DEFAULT, []), (WITH_SOAK, [pytest.mark.soak])) for killed in cases
-]  # fmt: skip
+    for cases, marks in ((BY_DEFAULT, []), (WITH_SOAK, [pytest.mark.soak]))
+    for killed in cases
+]
 
 
 class Machine:
@@ -136,9 +141,12 @@ class Machine:
         plan.write_text(json.dumps([asdict(job) for job in jobs]), "utf-8")
         done = subprocess.run(
             [sys.executable, "-m", "tests.e2e.crash_driver", str(plan)],
-            cwd=ROOT, text=True, capture_output=True, check=False,
+            cwd=ROOT,
+            text=True,
+            capture_output=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         answers: list[Told] = json.loads((folder / "answer.json").read_text("utf-8"))
         for answer in answers:
@@ -170,7 +178,7 @@ def host(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     server: Server | None = None if request.param == "sqlite" else request.getfixturevalue("postgres")
     queues = server.database(like="template1") if server is not None and request.param == DURABLE else None
     if queues is not None:
-        migrate(queues.owner, None)
+        migrate_queue_tables(queues.owner, None)
     machine = Machine(tmp_path_factory.mktemp("crash"), server, queues)
     yield machine
     machine.close()
@@ -187,9 +195,8 @@ def legs(host: Machine) -> dict[Leg, Recorded]:
     host.run(*jobs)
     audits = host.run(*(host.job("finish", Path(job.workspace), amount=job.amount) for job in jobs))
     return {
-        leg: Recorded(origins[leg.start], passed(job), told)
-        for leg, job, told in zip(LEGS, jobs, audits, strict=True)
-    }  # fmt: skip
+        leg: Recorded(origins[leg.start], passed(job), told) for leg, job, told in zip(LEGS, jobs, audits, strict=True)
+    }
 
 
 def moving(boundaries: list[Told]) -> list[int]:
@@ -204,7 +211,7 @@ def killed(
     jobs = [
         host.job(leg.act, host.workspace(recorded.origin), amount=leg.amount, payments=payments, kill_at=number)
         for number in (range(len(recorded.boundaries)) if at is None else at)
-    ]  # fmt: skip
+    ]
     for answer in host.run(*jobs):
         assert answer["exit"] == -signal.SIGKILL
     return jobs
@@ -222,11 +229,11 @@ def one_refund(told: Told) -> None:
 
 
 def audited(told: Told) -> None:
-    assert told["state"] in machine.ENDS
+    assert told["state"] in state_machine.ENDS
     assert len(told["refunds"]) <= 1
     assert {"stream": told["run_id"], "ended": True} in [
         {name: one[name] for name in ("stream", "ended")} for one in told["verified"]
-    ]  # fmt: skip
+    ]
     assert told["replayed"]["record_hash"] == told["record"]["record_hash"]
     assert told["replayed"]["compared"] == len(told["entries"])
     assert told["same_again"]
@@ -284,7 +291,7 @@ def test_a_recovery_that_is_killed_too_still_pays_once(leg: Leg, host: Machine, 
         host.job("finish", Path(job.workspace), amount=leg.amount, kill_at=(7 * number + 3) % len(passed(rehearsal)))
         for number, (job, rehearsal) in enumerate(zip(jobs, rehearsed, strict=True))
         if passed(rehearsal)
-    ]  # fmt: skip
+    ]
     assert all(told["exit"] == -signal.SIGKILL for told in host.run(*again))
     for told in host.run(*(host.job("finish", Path(job.workspace), amount=leg.amount) for job in again)):
         one_refund(told)
@@ -302,10 +309,12 @@ def test_where_payments_have_no_keys_a_crash_never_pays_twice(
     rehearsal = host.job(leg.act, host.workspace(origin), amount=leg.amount, payments=payments)
     host.run(rehearsal)
     jobs = killed(host, leg, Recorded(origin, passed(rehearsal), {}), payments)
-    finished = host.run(*(
-        host.job("finish", Path(job.workspace), amount=leg.amount, payments=payments, later_us=PAST_NOT_AFTER_US)
-        for job in jobs
-    ))  # fmt: skip
+    finished = host.run(
+        *(
+            host.job("finish", Path(job.workspace), amount=leg.amount, payments=payments, later_us=PAST_NOT_AFTER_US)
+            for job in jobs
+        )
+    )
     seen = set()
     for job, told in zip(jobs, finished, strict=True):
         audited(told)
@@ -335,10 +344,8 @@ def test_a_process_that_stood_still_past_its_lease_writes_nothing_more_and_pays_
     stopped = [
         host.job(leg.act, host.workspace(recorded.origin), amount=leg.amount, kill_at=number, by="SIGSTOP")
         for number in moving(recorded.boundaries)
-    ]  # fmt: skip
-    others = [
-        host.job("finish", Path(job.workspace), amount=leg.amount, later_us=PAST_LEASE_US) for job in stopped
-    ]  # fmt: skip
+    ]
+    others = [host.job("finish", Path(job.workspace), amount=leg.amount, later_us=PAST_LEASE_US) for job in stopped]
     for one in continued_after_another_finished(host, leg, stopped, others):
         assert one["state"] in {"completed", "already_answered"}
 
@@ -352,14 +359,21 @@ def test_a_worker_that_is_stopped_while_its_lease_runs_out_is_fenced_off_by_the_
     """Before the commit that dispatches; between it and the call; between the answer and its commit."""
     recorded = legs[UNGATED]
     stopped = [
-        host.job(UNGATED.act, host.workspace(recorded.origin), amount=UNGATED.amount, kill_at=number, by="SIGSTOP",
-                 payments=payments, lease_ttl_s=1)
+        host.job(
+            UNGATED.act,
+            host.workspace(recorded.origin),
+            amount=UNGATED.amount,
+            kill_at=number,
+            by="SIGSTOP",
+            payments=payments,
+            lease_ttl_s=1,
+        )
         for number in around_the_payment(recorded.boundaries)
-    ]  # fmt: skip
+    ]
     others = [
         Job("finish", job.workspace, f"{job.log}.other", amount=UNGATED.amount, payments=payments, wait_s=wait_s)
         for job in stopped
-    ]  # fmt: skip
+    ]
     continued = continued_after_another_finished(host, UNGATED, stopped, others)
     # What it did while another drove on was refused, typed; and it ended with what the other one made of the run.
     assert [one["error"] for job in stopped for one in passed(job) if one["side"] == "refused"] == ["conflict"] * 4
@@ -374,15 +388,13 @@ def around_the_payment(boundaries: list[Told]) -> list[int]:
     return [call - 2, call - 1, call + 1, call + 2]
 
 
-def continued_after_another_finished(
-    host: Machine, leg: Leg, stopped: list[Job], others: list[Job]
-) -> list[Told]:
+def continued_after_another_finished(host: Machine, leg: Leg, stopped: list[Job], others: list[Job]) -> list[Told]:
     """Each stopped job goes on when the other on its workspace is done, and changes nothing of what that one did."""
     answers = host.run(*stopped, *others)
     continued, finished = answers[: len(stopped)], answers[len(stopped) :]
-    after = host.run(*(
-        host.job("finish", Path(job.workspace), amount=leg.amount, payments=job.payments) for job in stopped
-    ))  # fmt: skip
+    after = host.run(
+        *(host.job("finish", Path(job.workspace), amount=leg.amount, payments=job.payments) for job in stopped)
+    )
     for late, first, last in zip(continued, finished, after, strict=True):
         assert (late["exit"], first["exit"]) == (0, 0)
         audited(first)

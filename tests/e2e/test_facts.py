@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 
-from contextos.contracts.codec import MISSING
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.policy import APPROVAL_MODES, LeveledBundle, PolicyDecision
-from contextos.contracts.tool import AdapterReply
+from contextos.contracts.encoding.pointer import MISSING
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, CapabilityView, LeveledBundle, PolicyDecision
+from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import ContextOSError
-from contextos.trust.policy import CapabilityView, PolicySet, compile_policy
+from contextos.trust.policy.policy_set import PolicySet, compile_policy
 from tests.e2e.test_approvals import edge, edge_id
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, TestWorld, example, open_world, request, run
@@ -33,9 +33,10 @@ def compiled() -> PolicySet:
     layer = PACK.policy_layer
     return compile_policy(
         [LeveledBundle("pack", bundle, "5.2.0", "sha256:" + "0" * 64) for bundle in layer.policy_bundles],
-        gates=[gate.gate_id for gate in layer.approval_gates], must_refuse=layer.guardrails.must_refuse,
+        gates=[gate.gate_id for gate in layer.approval_gates],
+        must_refuse=layer.guardrails.must_refuse,
         must_escalate=layer.guardrails.must_escalate,
-    )  # fmt: skip
+    )
 
 
 POLICY: Final = compiled()
@@ -49,11 +50,12 @@ HONEST: Final[dict[str, Any]] = {
     "run": {"run_id": "run_0123456789abcdef", "environment": "embedded"},
     "args": {"order_id": "ord_881", "amount_inr": 2500, "currency": "INR"},
     "evidence": {
-        "identity_verified": True, "order_lookup": {"status": "delivered"},
+        "identity_verified": True,
+        "order_lookup": {"status": "delivered"},
         "policy": {"eval": {"eligible": True, "refundable_inr": 300_000, "policy_version": "returns-4"}},
     },
     "provenance": {},
-}  # fmt: skip
+}
 
 SITUATIONS: Final[dict[str, dict[str, Any]]] = {
     "small": {},
@@ -132,8 +134,10 @@ def test_the_situations_come_out_as_their_names_say() -> None:
     outcomes = {name: decided(situation(name)) for name in SITUATIONS}
     assert {name for name, one in outcomes.items() if one.allowed and not one.gates} == {"small"}
     assert {name for name, one in outcomes.items() if one.allowed and one.gates} == {
-        "large", "at_the_gate", "at_the_limit",
-    }  # fmt: skip
+        "large",
+        "at_the_gate",
+        "at_the_limit",
+    }
 
 
 def test_there_are_facts_and_each_kind_of_root_is_among_them() -> None:
@@ -265,8 +269,12 @@ def test_what_the_caller_asserts_of_a_fact_counts_for_nothing(tmp_path: Path) ->
 
     async def go() -> None:
         world = await open_world(tmp_path)
-        asserted = {"identity_verified": True, "evidence": {"identity_verified": True}, "role": "support_lead",
-                    "policy": {"eval": {"eligible": True, "refundable_inr": 9900}}}  # fmt: skip
+        asserted = {
+            "identity_verified": True,
+            "evidence": {"identity_verified": True},
+            "role": "support_lead",
+            "policy": {"eval": {"eligible": True, "refundable_inr": 9900}},
+        }
         view = await world.invoke(request(2500, "req_1", order_id="ord_890", **asserted))
         assert view.record is not None
         assert view.record["rationale"]["failures"][0]["code"] == "missing_evidence"

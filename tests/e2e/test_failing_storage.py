@@ -16,28 +16,37 @@ from typing import Any
 import pytest
 
 import tests.world
-from contextos import audit
-from contextos.deployment import due_now
+from contextos.audit import verify
+from contextos.audit.replay import replay
 from contextos.errors import ApprovalRefused, Unavailable
-from contextos.store.sqlite import SqliteStores
-from contextos.views import RunView
+from contextos.operations.deployment import due_runs
+from contextos.queries.run_view import RunView
+from contextos.store.sqlite.stores import SqliteStores
 from tests.e2e.faulty_storage import FaultyPostgres, FaultySqlite
 from tests.postgres import Database
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 Faults = FaultySqlite | FaultyPostgres
-BY_DEFAULT = {("io", "invoked"), ("lost reply", "approved"), ("full", "invoked"), ("read-only", "approved"),
-              ("cut before", "invoked"), ("cut after", "approved")}  # fmt: skip
+BY_DEFAULT = {
+    ("io", "invoked"),
+    ("lost reply", "approved"),
+    ("full", "invoked"),
+    ("read-only", "approved"),
+    ("cut before", "invoked"),
+    ("cut after", "approved"),
+}
 ON_FILES = {("full", "invoked"), ("read-only", "approved")}
 """The rest runs with the soak runs."""
 
 
 def causes(kinds: Iterable[str], by_default: set[tuple[str, str]]) -> list[Any]:
     return [
-        pytest.param(kind, leg == "approved", id=f"{kind}-{leg}",
-                     marks=[] if (kind, leg) in by_default else [pytest.mark.soak])
-        for kind in kinds for leg in ("invoked", "approved")
-    ]  # fmt: skip
+        pytest.param(
+            kind, leg == "approved", id=f"{kind}-{leg}", marks=[] if (kind, leg) in by_default else [pytest.mark.soak]
+        )
+        for kind in kinds
+        for leg in ("invoked", "approved")
+    ]
 
 
 ORDER = "ord_large"
@@ -81,7 +90,7 @@ async def told(act: Callable[[], Awaitable[Any]]) -> Any:
 async def swept(world: TestWorld) -> None:
     """What an engine does later: drive what is due."""
     world.clock.at_us += world.deployment.lease_ttl_us + 1
-    for tenant_id, run_id in [due async for due in due_now(world.deployment)]:
+    for tenant_id, run_id in [due async for due in due_runs(world.deployment)]:
         await world.deployment.advance(tenant_id, run_id)
 
 
@@ -116,7 +125,7 @@ async def audited(world: TestWorld, view: RunView, amount: int) -> None:
     assert [one["amount_inr"] for one in world.refunds()].count(amount) == 1
     kinds = await world.kinds(view.run_id)
     assert kinds.count("tool.dispatching") == kinds.count("tool.returned")
-    replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+    replayed = await replay(world.deployment, TENANT, view.run_id)
     assert view.record is not None
     assert replayed.record_hash == view.record["record_hash"]
 
@@ -143,7 +152,7 @@ async def every_nth_operation_fails(world: TestWorld, faults: Faults, *, gated: 
             assert isinstance(heard, RunView), "nobody was in its way"
             break
         strikes += 1
-    await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+    await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
     return strikes
 
 

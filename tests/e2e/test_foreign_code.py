@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.function import BusinessError, FunctionAdapter
-from contextos.contracts.tool import AdapterReply, CallContext
+from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from tests.e2e.test_verdicts import audited
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 LOST = {"a key that is no text": {1: 2}, "no object": 7, "nothing": None, "a cost without bounds": (1e300,)}
 TOLD = {
-    "a long error": BusinessError("c" * 900, "m" * 400_000), "half a character": BusinessError("x", "\ud800"),
-    "a code that is no text": BusinessError(404, "gone"), "a key within": {"a": {1: 2}},  # type: ignore[arg-type]
-    "an object within": {"a": object()}, "no number": {"a": float("nan")},
-}  # fmt: skip
+    "a long error": BusinessError("c" * 900, "m" * 400_000),
+    "half a character": BusinessError("x", "\ud800"),
+    "a code that is no text": BusinessError(404, "gone"),
+    "a key within": {"a": {1: 2}},  # type: ignore[arg-type]
+    "an object within": {"a": object()},
+    "no number": {"a": float("nan")},
+}
 
 
 def answering(world: TestWorld, adapter_id: str, answer: Any) -> None:
@@ -80,8 +83,9 @@ def test_a_write_that_waited_for_a_thread_past_its_time_is_not_sent(tmp_path: Pa
         view, _ = await asyncio.gather(asked, taken)
         outcomes = [
             json.loads(one.body or b"")["answer"]["outcome"]
-            for one in await world.stores.tenant(TENANT).read(view.run_id) if one.kind == "tool.returned"
-        ]  # fmt: skip
+            for one in await world.stores.tenant(TENANT).read(view.run_id)
+            if one.kind == "tool.returned"
+        ]
         sent = [view.run_id] if payments == "keyed" else []
         assert calls == ["run_other", *sent], "only a keyed effect is sent again, with a time of its own"
         assert (view.state, outcomes[2]) == ("completed" if sent else "escalated", "not_sent")

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from contextos import __version__
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.deployment import Deployment, due_now
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import Unavailable
+from contextos.operations.deployment import Deployment, due_runs
 from tests.e2e.test_sessions import long
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -60,7 +60,7 @@ class Two:
 
     async def taken_over(self) -> bool:
         """Whether the other process finds the run and may drive it."""
-        found = [run_id async for _, run_id in due_now(self.other)]
+        found = [run_id async for _, run_id in due_runs(self.other)]
         try:
             await self.other.advance(TENANT, self.run_id)
         except Unavailable:
@@ -86,9 +86,10 @@ async def two(path: Path, *, engine: bool = True, mode: str = "long_running", st
     ports = replace(world.deployment.ports, adapters=lambda _: adapters, owner="worker_a", alive=lambda _: True)
     world.deployment.ports = ports
     other = Deployment(
-        ports=replace(ports, adapters=lambda _: fast, owner="worker_b"), limits=world.deployment.limits,
+        ports=replace(ports, adapters=lambda _: fast, owner="worker_b"),
+        limits=world.deployment.limits,
         runtime_version=__version__,
-    )  # fmt: skip
+    )
     if engine:
         await world.deployment.beat()
     if mode == "long_running":
@@ -170,7 +171,7 @@ def test_a_session_that_waits_for_a_person_is_held_by_nobody(tmp_path: Path) -> 
         await world.answer(view.run_id)
         ports = replace(world.deployment.ports, owner="worker_b", alive=lambda _: True)
         other = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
-        assert [run_id async for _, run_id in due_now(other)] == [view.run_id], "it was let go, and nobody holds it"
+        assert [run_id async for _, run_id in due_runs(other)] == [view.run_id], "it was let go, and nobody holds it"
         assert (await other.advance(TENANT, view.run_id)).state == "completed"
 
     run(scenario())

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from contextos import exports
-from contextos.contracts.codec import canonical, digest
+from contextos.audit import export
+from contextos.audit.export import EXPORT_TYPE, read_export, replay_export
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.journal import Entry, body_digest, genesis, header_hash
 from contextos.errors import ChainBroken, ContextOSError
-from contextos.exports import EXPORT_TYPE, read_export, replay_export
 from contextos.trust.seal import KeyRing, seal
 
 RAW = gzip.decompress((Path(__file__).parents[1] / "golden" / "refunds.jsonl.gz").read_bytes()).split(b"\n")[:-1]
@@ -31,7 +31,7 @@ def streams() -> list[list[Entry]]:
     for row in RAW:
         if row.startswith(b'{"entry'):
             line = json.loads(row)["entry"]
-            entry = Entry(**{**line, "body": exports._bytes(line["body"]), "salt": exports._bytes(line["salt"])})
+            entry = Entry(**{**line, "body": export._bytes(line["body"]), "salt": export._bytes(line["salt"])})
             found.setdefault(entry.run, []).append(entry)
     return list(found.values())
 
@@ -75,7 +75,7 @@ def manifest_of(entries: list[Entry], artifacts: list[bytes]) -> dict[str, Any]:
 
 
 def rows(entries: list[Entry]) -> list[bytes]:
-    return [canonical({"entry": exports._line(entry)}) for entry in entries]
+    return [canonical({"entry": export._line(entry)}) for entry in entries]
 
 
 def comes_to(raw: bytes) -> str:
@@ -118,8 +118,8 @@ def test_signed_artifacts_and_bodies_of_any_shape_are_refused_typed(seed: int) -
 @pytest.mark.parametrize("stray", STRAY)
 def test_a_header_of_another_type_is_no_entry(name: str, stray: Any) -> None:
     entries = STREAMS[0]
-    line = {"entry": exports._line(entries[1]) | {name: stray}}
-    if line["entry"] == exports._line(entries[1]):
+    line = {"entry": export._line(entries[1]) | {name: stray}}
+    if line["entry"] == export._line(entries[1]):
         pytest.skip("this is what stands there")
     raw = signed(manifest_of(entries, ARTIFACTS), [rows(entries)[0], canonical(line), *rows(entries)[2:], *ARTIFACTS])
     with pytest.raises(ChainBroken) as broken:
@@ -133,16 +133,19 @@ def resealed(change: Any) -> bytes:
     return b"\n".join([canonical({"manifest": sealed}), *rows(STREAMS[0]), *ARTIFACTS]) + b"\n"
 
 
-@pytest.mark.parametrize("change", [
-    lambda sealed: sealed.update(note="audited by X"),
-    lambda sealed: sealed["signatures"][0].update(note="by X"),
-    lambda sealed: sealed["signatures"].append(dict(sealed["signatures"][0])),
-    lambda sealed: sealed["signatures"].append({"keyid": "kid_x", "sig": "AAAA"}),
-    lambda sealed: sealed["signatures"][0].update(sig=sealed["signatures"][0]["sig"].rstrip("=")),
-    lambda sealed: sealed.update(signatures=[]),
-    lambda sealed: sealed.update(signatures={}),
-    lambda sealed: sealed.update(payloadType=None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sealed: sealed.update(note="audited by X"),
+        lambda sealed: sealed["signatures"][0].update(note="by X"),
+        lambda sealed: sealed["signatures"].append(dict(sealed["signatures"][0])),
+        lambda sealed: sealed["signatures"].append({"keyid": "kid_x", "sig": "AAAA"}),
+        lambda sealed: sealed["signatures"][0].update(sig=sealed["signatures"][0]["sig"].rstrip("=")),
+        lambda sealed: sealed.update(signatures=[]),
+        lambda sealed: sealed.update(signatures={}),
+        lambda sealed: sealed.update(payloadType=None),
+    ],
+)
 def test_every_byte_of_the_manifest_counts_too(change: Any) -> None:
     assert comes_to(resealed(lambda sealed: None)) == "equal"
     with pytest.raises(ChainBroken, match="manifest"):
@@ -150,7 +153,7 @@ def test_every_byte_of_the_manifest_counts_too(change: Any) -> None:
 
 
 def test_what_nobody_signed_is_not_even_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "_read", None)
+    monkeypatch.setattr(export, "_read", None)
     with pytest.raises(ChainBroken, match="no manifest"):
         read_export(b"x\n" * 1_000_000, KEYS)
 
@@ -158,7 +161,9 @@ def test_what_nobody_signed_is_not_even_split(monkeypatch: pytest.MonkeyPatch) -
 def test_a_mismatch_names_the_run_that_it_is_in() -> None:
     entries = list(STREAMS[1])
     body = json.loads(entries[-1].body or b"") | {"end": "rejected"}
-    raw = signed(manifest_of(bad := relinked([*entries[:-1], entries[-1]._replace(body=canonical(body))]), ARTIFACTS),
-                 [*rows(bad), *ARTIFACTS])  # fmt: skip
+    raw = signed(
+        manifest_of(bad := relinked([*entries[:-1], entries[-1]._replace(body=canonical(body))]), ARTIFACTS),
+        [*rows(bad), *ARTIFACTS],
+    )
     with pytest.raises(ContextOSError, match=entries[0].run):
         asyncio.run(replay_export(read_export(raw, KEYS)))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from contextos import audit
+from contextos.audit import verify
+from contextos.audit.replay import replay
 from contextos.errors import ApprovalRefused, Unavailable
 from tests.e2e.crash_driver import WatchedAdapter, WatchedStores
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -93,9 +94,9 @@ async def refunded(world: TestWorld, amount: int) -> None:
     assert view.state == "completed"
     assert (again.run_id, again.record) == (view.run_id, view.record)
     assert [paid["transaction_id"] for paid in world.refunds()] == [view.record["outputs"]["transaction_id"]]
-    streams = await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+    streams = await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
     assert [(one.stream, one.ended) for one in streams if one.stream.startswith("run_")] == [(view.run_id, True)]
-    replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+    replayed = await replay(world.deployment, TENANT, view.run_id)
     assert replayed.record_hash == view.record["record_hash"]
     world.close()
 

@@ -16,14 +16,15 @@ import orjson
 import pytest
 import rfc8785
 
-from contextos import __version__, audit
+from contextos import __version__
+from contextos.audit.replay import Unreachable, replay
 from contextos.context.surface import tool_manifest
-from contextos.contracts.codec import resolve
+from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.journal import KINDS, SEMANTICS
-from contextos.contracts.policy import APPROVAL_MODES
 from contextos.contracts.refs import EVIDENCE
 from contextos.errors import Integrity
-from contextos.views import RunView
+from contextos.queries.run_view import RunView
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -46,9 +47,12 @@ class Ran:
 
 
 RUNS = {
-    "completed": (2500, "ord_881", None), "approved": (4200, "ord_881", "approved"),
-    "denied": (3100, "ord_881", "denied"), "refused": (2500, "ord_896", None), "escalated": (2500, "ord_890", None),
-}  # fmt: skip
+    "completed": (2500, "ord_881", None),
+    "approved": (4200, "ord_881", "approved"),
+    "denied": (3100, "ord_881", "denied"),
+    "refused": (2500, "ord_896", None),
+    "escalated": (2500, "ord_890", None),
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +68,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
             entries = []
             for entry in await world.stores.tenant(TENANT).read(view.run_id):
                 body = orjson.loads(entry.body or b"{}")
-                entries.append((entry.kind, entry.key, body["answer"] if KINDS[entry.kind].asked else body))
+                entries.append((entry.kind, entry.key, body["answer"] if KINDS[entry.kind].recorded else body))
             made[name] = Ran(world, view, entries)
 
     run(go())
@@ -98,8 +102,11 @@ def test_what_lies_above_the_ceiling_is_gone_before_a_planner_could_choose(ceili
         view = await world.invoke(body)
         entries = await world.stores.tenant(TENANT).read(view.run_id)
         compiled = next(orjson.loads(entry.body or b"") for entry in entries if entry.kind == "context.compiled")
-        modes = [meta["approval_mode"] for adapter in compiled["manifests"]["tool_manifest"]
-                 for meta in adapter["capability_metadata"].values()]  # fmt: skip
+        modes = [
+            meta["approval_mode"]
+            for adapter in compiled["manifests"]["tool_manifest"]
+            for meta in adapter["capability_metadata"].values()
+        ]
         assert modes
         assert all(APPROVAL_MODES.index(mode) <= APPROVAL_MODES.index(ceiling) for mode in modes)  # type: ignore[arg-type]
         assert ("adp_payments.issue_refund" in compiled["context_ledger"]["tools"]) == (ceiling == "destructive")
@@ -113,8 +120,9 @@ def test_what_lies_above_the_ceiling_is_gone_before_a_planner_could_choose(ceili
 def test_the_compiled_hash_covers_exactly_prompt_manifests_controls_and_budget(ran: dict[str, Ran]) -> None:
     for one in ran.values():
         for compiled in one.all("context.compiled"):
-            covered = {part: compiled[part] for part in
-                       ("compiled_prompt", "manifests", "runtime_controls", "budget_report")}  # fmt: skip
+            covered = {
+                part: compiled[part] for part in ("compiled_prompt", "manifests", "runtime_controls", "budget_report")
+            }
             address = "sha256:" + hashlib.sha256(rfc8785.dumps(covered)).hexdigest()
             assert compiled["context_ledger"]["compiled_context_hash"] == address
             assert set(compiled) == {*covered, "context_ledger"}
@@ -170,7 +178,7 @@ def test_a_result_names_what_it_changed_and_a_replay_reads_it_instead_of_doing_i
         spies = {adapter: Wrapped(inner) for adapter, inner in one.world.adapters.items()}
         kept = dict(one.world.adapters)
         one.world.adapters.update(spies)  # type: ignore[arg-type]
-        replayed = run(audit.replay(one.world.deployment, TENANT, one.view.run_id))
+        replayed = run(replay(one.world.deployment, TENANT, one.view.run_id))
         one.world.adapters.update(kept)
         assert replayed.record_hash == one.record["record_hash"]
         assert [spy.calls for spy in spies.values()] == [[], [], []]
@@ -182,16 +190,22 @@ def resolved(one: Ran, ref: str) -> bool:
     if ref.startswith("tool:"):
         _, capability, call = ref.split(":")
         given = [body["envelope"] for body in one.all("tool.returned")]
-        return any((each["capability_id"], each["tool_call_id"]) == (capability, call)
-                   and each["status"] in ("ok", "completed") for each in given)  # fmt: skip
+        return any(
+            (each["capability_id"], each["tool_call_id"]) == (capability, call)
+            and each["status"] in ("ok", "completed")
+            for each in given
+        )
     if ref.startswith("kg:"):
         return any(item["evidence_ref"] == ref for found in one.all("evidence.retrieved") for item in found)
     if ref.startswith("memory:"):
         return any(item["evidence_ref"] == ref for found in one.all("memory.recalled") for item in found)
     if ref.startswith("policy:"):
         bundle, rule = ref.removeprefix("policy:").split("#")
-        return any(rule in each["matched_rule_ids"] and bundle in each["bundle_ids"]
-                   for body in one.all("policy.decided") for each in body.get("decisions", [body]))  # fmt: skip
+        return any(
+            rule in each["matched_rule_ids"] and bundle in each["bundle_ids"]
+            for body in one.all("policy.decided")
+            for each in body.get("decisions", [body])
+        )
     return False
 
 
@@ -232,8 +246,9 @@ def test_both_identities_travel_with_every_call_and_the_token_is_never_kept(ran:
         assert [link["kind"] for link in body["envelope"]["principal_chain"]] == ["user", "agent"]
         assert body["envelope"]["auth_ref"].startswith("claim_hash:sha256:")
     assert [link["id"] for link in one.record["agent_identity"]["principal_chain"]] == [
-        "usr_771", "agent:contextos/support-refund@1.2.0",
-    ]  # fmt: skip
+        "usr_771",
+        "agent:contextos/support-refund@1.2.0",
+    ]
     claim = one.all("identity.resolved")[0]["claim"]
     assert "token" not in claim
     assert claim["claim_hash"] == one.record["agent_identity"]["claim_hash"]
@@ -260,8 +275,11 @@ def test_a_read_runs_inline_and_is_audited(ran: dict[str, Ran]) -> None:
 
 @pytest.mark.requirement("A-MODE-LOWERED")
 def test_a_mode_is_lowered_only_by_a_rule_that_bounds_the_arguments(ran: dict[str, Ran]) -> None:
-    decision = next(body for kind, key, body in ran["completed"].entries
-                    if kind == "policy.decided" and key.startswith("execute/") and key.endswith("s3"))  # fmt: skip
+    decision = next(
+        body
+        for kind, key, body in ran["completed"].entries
+        if kind == "policy.decided" and key.startswith("execute/") and key.endswith("s3")
+    )
     assert decision["effective_approval_mode"] == "delegated"
     assert decision["arg_constraints"]["amount_inr"] == [{"max": 3000}]
 
@@ -330,8 +348,13 @@ def test_a_run_records_by_digest_what_it_pinned_and_by_which_rules_it_goes(ran: 
         assert pinned["pins"][f"adapter:{adapter}"] == "sha256:" + hashlib.sha256(canonical).hexdigest()
     head = run(one.world.stores.graph(TENANT).head())
     rules = {field: pinned[field] for field in ("snapshot", "semantics", "runtime_version", "profile", "estimator")}
-    assert rules == {"snapshot": f"kg_{head}", "semantics": SEMANTICS, "runtime_version": __version__,
-                     "profile": "embedded", "estimator": "bytes_div_4@1"}  # fmt: skip
+    assert rules == {
+        "snapshot": f"kg_{head}",
+        "semantics": SEMANTICS,
+        "runtime_version": __version__,
+        "profile": "embedded",
+        "estimator": "bytes_div_4@1",
+    }
 
 
 @pytest.mark.requirement("R-LEDGERS", "R-REVISIONS")
@@ -353,7 +376,7 @@ def test_a_record_names_its_three_ledgers_and_each_change_is_a_revision(ran: dic
 @pytest.mark.requirement("T-FAIL-REPLAY", "T-REPLAY-NO-EFFECT")
 def test_a_replay_that_reaches_for_the_outside_is_stopped() -> None:
     with pytest.raises(Integrity, match="outside"):
-        audit.Unreachable().call()
+        Unreachable().call()
 
 
 def test_the_reading_helpers_of_this_file_can_fail(ran: dict[str, Ran]) -> None:
@@ -361,5 +384,5 @@ def test_the_reading_helpers_of_this_file_can_fail(ran: dict[str, Ran]) -> None:
     assert not resolved(one, "tool:adp_orders.lookup:tool_0000000000000000")
     assert not resolved(one, "kg:customer:cus_77#snapshot_kg_999")
     assert not resolved(one, "policy:POLICY_RETURNS_V4#R_NOT_ELIGIBLE")
-    assert resolve({"a": 1}, "/a") == 1
+    assert resolve_pointer({"a": 1}, "/a") == 1
     assert tool_manifest([], {}) == []

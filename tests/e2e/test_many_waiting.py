@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.durable import DurableEngine, DurableLimits
+from contextos.engine.durable.engine import DurableEngine, DurableLimits
+from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.engine.reach import migrate
-from contextos.resting import MAX_RESTING, MAX_RESTING_BYTES
-from contextos.store.clock import SystemClock
+from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES
+from contextos.store.shared.clock import SystemClock
 from tests.e2e.faulty_storage import FaultyPostgres
 from tests.postgres import Database, Server
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -59,9 +59,11 @@ async def idle_cost(stores: CountedSweeps, relay: FaultyPostgres) -> dict[str, f
         await asyncio.sleep(0.02)
     said = relay.heard - heard
     return {
-        "messages per sweep": round(said / (stores.sweeps - sweeps)), "connections": len(relay.relays),
-        "tasks": len(asyncio.all_tasks()), "threads": threading.active_count(),
-    }  # fmt: skip
+        "messages per sweep": round(said / (stores.sweeps - sweeps)),
+        "connections": len(relay.relays),
+        "tasks": len(asyncio.all_tasks()),
+        "threads": threading.active_count(),
+    }
 
 
 async def wait_for(world: TestWorld, run_id: str, state: str) -> None:
@@ -86,15 +88,18 @@ async def asked(world: TestWorld, count: int) -> list[str]:
 @pytest.mark.requirement("E-WAITING-IS-FREE")
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("local", 300), pytest.param("local", 10_000, marks=pytest.mark.soak),
-     pytest.param("durable", 10_000, marks=pytest.mark.soak)],
-)  # fmt: skip
+    [
+        ("local", 300),
+        pytest.param("local", 10_000, marks=pytest.mark.soak),
+        pytest.param("durable", 10_000, marks=pytest.mark.soak),
+    ],
+)
 def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
     tmp_path: Path, postgres: Server, database: Database, kind: str, count: int
 ) -> None:
     queues = postgres.database(like="template1")
     if kind == "durable":
-        migrate(queues.owner, None)
+        migrate_queue_tables(queues.owner, None)
 
     async def go() -> None:
         relay = FaultyPostgres(database, "counted")
@@ -108,8 +113,8 @@ def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
         before = await idle_cost(stores, relay)
         runs = await asked(world, count)
         kept = world.deployment._resting._kept
-        assert len(kept) <= MAX_RESTING < count
-        assert sum(size for _, size in kept.values()) <= MAX_RESTING_BYTES
+        assert len(kept) <= MAX_SUSPENDED < count
+        assert sum(size for _, size in kept.values()) <= MAX_SUSPENDED_BYTES
         after = await idle_cost(stores, relay)
         # A connection (two tasks of the relay) may come or go at any time; what a run cost would show `count` times.
         assert all(after[what] <= before[what] + A_FEW for what in before), (before, after)

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from contextos import audit
-from contextos.contracts.codec import loads
-from contextos.store.clock import SystemClock
+from contextos.audit import verify
+from contextos.contracts.encoding.codec import loads
+from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, open_world, place_of, publish_world, request, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,9 +44,11 @@ def workspace(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def start(plan: Path, out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.e2e.race_driver", str(plan), str(out)],
-        cwd=ROOT, text=True, stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-    )  # fmt: skip
+    )
 
 
 def race(
@@ -57,10 +59,18 @@ def race(
     outs, processes = [], []
     for number, part in enumerate(bodies):
         plan, out = folder / f"plan{number}.json", folder / f"out{number}.json"
-        plan.write_text(json.dumps({
-            "workspace": str(workspace), "bodies": part, "slow_ms": slow_ms, "identity_args": identity_args,
-            "loops": LOOPS.get(place_of(workspace), 4),
-        }), "utf-8")
+        plan.write_text(
+            json.dumps(
+                {
+                    "workspace": str(workspace),
+                    "bodies": part,
+                    "slow_ms": slow_ms,
+                    "identity_args": identity_args,
+                    "loops": LOOPS.get(place_of(workspace), 4),
+                }
+            ),
+            "utf-8",
+        )
         processes.append(start(plan, out))
         outs.append(out)
     try:
@@ -79,16 +89,16 @@ def race(
     return [answer for out in outs for answer in json.loads(out.read_text("utf-8"))]
 
 
-async def settled(workspace: Path) -> tuple[list[dict[str, Any]], list[audit.Verified]]:
+async def settled(workspace: Path) -> tuple[list[dict[str, Any]], list[verify.VerifiedStream]]:
     """The shop's refunds and the verified streams, as a fresh process finds them."""
     world = await open_world(workspace, stores=place_of(workspace), clock=SystemClock())
     try:
-        return world.refunds(), await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        return world.refunds(), await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
     finally:
         await world.aclose()
 
 
-def runs(streams: list[audit.Verified]) -> list[audit.Verified]:
+def runs(streams: list[verify.VerifiedStream]) -> list[verify.VerifiedStream]:
     return [one for one in streams if one.stream.startswith("run_")]
 
 

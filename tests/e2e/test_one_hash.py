@@ -31,9 +31,12 @@ def lines(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     process = subprocess.run(
         [sys.executable, "-m", "tests.e2e.compile_driver", str(folder / "runs"), str(RUNS)],
-        capture_output=True, text=True, check=False, cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
         env={"PYTHONPATH": paths, "PATH": os.environ.get("PATH", "")} | environment,
-    )  # fmt: skip
+    )
     assert process.returncode == 0, process.stderr
     return [json.loads(line) for line in process.stdout.splitlines()]
 

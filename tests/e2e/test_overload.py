@@ -19,33 +19,36 @@ from typing import Any
 
 import pytest
 
-from contextos import audit, deployment, latest
 from contextos.app import _tell
-from contextos.contracts.codec import canonical
+from contextos.audit.replay import replay
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
-from contextos.contracts.pressure import Pressure
 from contextos.control.artifacts import PACK_TYPE
-from contextos.engine.gate import Gate
+from contextos.engine.admission_controller import AdmissionController
 from contextos.errors import Overloaded, Unavailable
-from contextos.outside import Open
-from contextos.store.clock import SystemClock
-from contextos.store.witness import FileWitness
+from contextos.operations import deployment, lru
+from contextos.operations.ports import UnboundedAdmission
+from contextos.operations.witness import WitnessPublisher
+from contextos.store.shared.clock import SystemClock
+from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import seal
-from contextos.witnessing import Witnessing
 from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 
 QUIET = "tenant_quiet"
 CAPACITY = 4
-LIMITS = Pressure(max_callers=8, max_callers_per_tenant=CAPACITY, max_turns=2, max_turns_per_tenant=1)
+LIMITS = AdmissionLimits(max_callers=8, max_callers_per_tenant=CAPACITY, max_turns=2, max_turns_per_tenant=1)
+
+
 def asked(tenant: str, amount: int) -> dict[str, Any]:
     """A request of its own: in this shop order and amount say which refund it is."""
     return {**request(amount, f"req_{amount}"), "tenant_id": tenant}
 
 
-async def opened(path: Path, stores: str) -> tuple[TestWorld, Gate]:
+async def opened(path: Path, stores: str) -> tuple[TestWorld, AdmissionController]:
     """A world behind a gate, and in it a second tenant with the same people and the same pack."""
     world = await open_world(path, stores=stores, clock=SystemClock())
-    gate = Gate(LIMITS, world.clock)
+    gate = AdmissionController(LIMITS, world.clock)
     world.deployment.ports = replace(world.deployment.ports, admission=gate)
     where = path / "directory.json"
     known = json.loads(where.read_text("utf-8"))
@@ -79,14 +82,14 @@ class Seen:
                 self.ended[tenant, amount] = view.state
                 return
 
-    async def watch(self, gate: Gate) -> None:
+    async def watch(self, gate: AdmissionController) -> None:
         while True:
             for name, size in (("callers", gate.callers), ("driving", gate.driving)):
                 self.most[name] = max(self.most[name], size)
             await asyncio.sleep(0.001)
 
 
-async def storm(world: TestWorld, gate: Gate, noisy: range, quiet: range) -> Seen:
+async def storm(world: TestWorld, gate: AdmissionController, noisy: range, quiet: range) -> Seen:
     """All noisy callers at once; the quiet tenant asks one thing after the other."""
     seen = Seen()
 
@@ -176,7 +179,7 @@ def test_runs_of_invented_tenants_take_no_memory_and_no_tenant_that_works_is_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment, "MAX_CATALOGS", 8)
-    monkeypatch.setattr(latest, "MAX_TENANTS", 16)
+    monkeypatch.setattr(lru, "MAX_TENANTS", 16)
 
     async def act() -> None:
         world, _ = await opened(tmp_path, "memory")
@@ -201,7 +204,7 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
         world, _ = await opened(tmp_path, "memory")
         told: list[tuple[str, ...]] = []
 
-        class Noted(Witnessing):
+        class Noted(WitnessPublisher):
             async def tell(self, tenants: Iterable[str]) -> int:
                 told.append(tuple(tenants))
                 return await super().tell(told[-1])
@@ -210,14 +213,14 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
         telling = Noted(world.stores, witness, world.keys, world.clock)
         for number in range(20):
             assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
-        for number in range(latest.TELLS + 1):
+        for number in range(lru.TELLS + 1):
             assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
             await _tell(telling, world.deployment)
-        assert told[latest.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
-        assert told[latest.TELLS] == (TENANT,)
+        assert told[lru.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
+        assert told[lru.TELLS] == (TENANT,)
         assert (await world.invoke(asked("invented_7", 2))).state == "refused"
         monkeypatch.setattr(witness, "path", tmp_path)
-        for _ in range(2 * latest.TELLS):
+        for _ in range(2 * lru.TELLS):
             with pytest.raises(Unavailable):
                 await _tell(telling, world.deployment)
         monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")
@@ -231,7 +234,7 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
 def test_past_its_quota_a_tenant_begins_no_run_and_still_gets_the_answers_of_those_it_has(tmp_path: Path) -> None:
     async def act() -> None:
         world, gate = await opened(tmp_path, "memory")
-        gate = Gate(replace(LIMITS, max_new_runs_per_minute_per_tenant=1), world.clock)
+        gate = AdmissionController(replace(LIMITS, max_new_runs_per_minute_per_tenant=1), world.clock)
         world.deployment.ports = replace(world.deployment.ports, admission=gate)
         first = await world.invoke(asked(TENANT, 1))
         with pytest.raises(Overloaded) as raised:
@@ -250,7 +253,7 @@ def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, f
     """While the first read is asked another tenant takes the only turn, and keeps it for an hour."""
 
     class Busy:
-        def __init__(self, adapter: Any, gate: Gate, clock: ManualClock) -> None:
+        def __init__(self, adapter: Any, gate: AdmissionController, clock: ManualClock) -> None:
             self.adapter, self.gate, self.clock = adapter, gate, clock
             self.others: list[asyncio.Task[None]] = []
 
@@ -275,7 +278,7 @@ def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, f
 
     async def act() -> None:
         world = await open_world(tmp_path)
-        gate = Gate(replace(LIMITS, max_turns=1), world.clock)
+        gate = AdmissionController(replace(LIMITS, max_turns=1), world.clock)
         world.deployment.ports = replace(world.deployment.ports, admission=gate)
         orders: Any = Busy(world.adapters["adp_orders"], gate, world.clock)
         world.adapters["adp_orders"] = orders
@@ -288,7 +291,7 @@ def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, f
         entries = await world.stores.tenant(TENANT).read(view.run_id)
         answer = next(json.loads(one.body or b"")["answer"] for one in entries if one.kind == "tool.returned")
         assert (answer["waited_us"] >= 3_600_000_000, answer["envelope"]["latency_ms"] < 1_000) == (True, True)
-        again = await audit.replay(world.deployment, TENANT, view.run_id)
+        again = await replay(world.deployment, TENANT, view.run_id)
         assert again.record_hash == view.record["record_hash"]
         world.close()
 
@@ -299,7 +302,7 @@ def test_waiting_for_a_turn_costs_a_run_none_of_its_wall_clock(tmp_path: Path, f
 def test_others_may_go_first_after_a_commit_but_not_before_a_call_is_sent_nor_at_the_end(tmp_path: Path) -> None:
     durable = list[int]()
 
-    class Looking(Open):
+    class Looking(UnboundedAdmission):
         async def make_way(self, tenant_id: str, run_id: str) -> None:
             durable.append(len(await world.stores.tenant(tenant_id).read(run_id)))
 

@@ -14,18 +14,19 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import audit, exports
-from contextos.app import Settings, open_app, open_as_it_is
-from contextos.cli import run as command
-from contextos.cli.workspace import Workspace, seed
+from contextos.app import open_app, open_as_it_is
+from contextos.audit import export, verify
+from contextos.cli import run_command_line as command
+from contextos.cli.demo.workspace import Workspace, seed_graph
 from contextos.contracts.journal import Batch, Write
+from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.engine.reach import migrate
 from contextos.errors import ChainBroken, InvalidSettings
-from contextos.restoring import restored
-from contextos.store.clock import SystemClock
-from contextos.store.witness import FileWitness
-from contextos.witnessing import Witnessing
+from contextos.operations.restore import record_restore
+from contextos.operations.witness import WitnessPublisher
+from contextos.settings import Settings
+from contextos.store.shared.clock import SystemClock
+from contextos.store.witness.file import FileWitness
 from tests.e2e.test_heartbeats import TTL_US, two
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -39,10 +40,10 @@ def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path:
         view = await world.approve(waiting.run_id)
         assert (small.state, waiting.state, view.state) == ("completed", "waiting", "completed")
         assert [one["amount_inr"] for one in world.refunds()] == [900, 4200]
-        verified = await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        verified = await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         assert {one.stream for one in verified} == {"index", "control", small.run_id, view.run_id}
-        raw = await exports.export(world.deployment, TENANT, [small.run_id, view.run_id], by="test")
-        replayed = await exports.replay_export(exports.read_export(raw, world.keys))
+        raw = await export.export_runs(world.deployment, TENANT, [small.run_id, view.run_id], by="test")
+        replayed = await export.replay_export(export.read_export(raw, world.keys))
         assert [one.record_hash for one in replayed] == [
             one.record["record_hash"] for one in (small, view) if one.record
         ]
@@ -98,7 +99,7 @@ def test_what_the_databases_owner_deletes_is_named_against_the_witness(
         witness = FileWitness(tmp_path / "witness.jsonl")
         for number in range(2):
             await world.invoke(request(900 + number, f"req_{number}"))
-        await Witnessing(world.stores, witness, world.keys, world.clock).tell([TENANT])
+        await WitnessPublisher(world.stores, witness, world.keys, world.clock).tell([TENANT])
         await world.stores.aclose()
 
     run(go())
@@ -110,7 +111,7 @@ def test_what_the_databases_owner_deletes_is_named_against_the_witness(
         world = await open_world(tmp_path, stores=database.app)
         heads = await FileWitness(tmp_path / "witness.jsonl").heads(TENANT)
         with pytest.raises(ChainBroken):
-            await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+            await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
         await world.stores.aclose()
 
     run(look())
@@ -171,7 +172,7 @@ def test_an_engine_drives_on_when_the_server_comes_back(tmp_path: Path) -> None:
         engine.submit(TENANT, waiting.run_id)
         assert await ended(world, waiting.run_id) == "completed"
         assert [one["amount_inr"] for one in world.refunds()] == [4200]
-        await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         await engine.stop()
         await world.stores.aclose()
 
@@ -193,7 +194,7 @@ def shop(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) ->
 
 async def seeded(path: Path) -> None:
     app = await open_app(Settings.read(path))
-    await seed(app, Workspace(path, TENANT, {}))
+    await seed_graph(app, Workspace(path, TENANT, {}))
     app.close()
 
 
@@ -202,7 +203,7 @@ def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_
     shop: Path, database: Database, postgres: Server
 ) -> None:
     queues = postgres.database(like="template1")
-    migrate(queues.owner, None)
+    migrate_queue_tables(queues.owner, None)
 
     async def start(store: str) -> None:
         app = await open_app(replace(Settings.read(shop), store=store, queue=queues.owner))
@@ -220,7 +221,7 @@ def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_
     with pytest.raises(InvalidSettings, match="is the queue of another store; name another database in `queue`"):
         run(start(copy.app))
     queues.execute("DROP SCHEMA dbos CASCADE")
-    migrate(queues.owner, None)
+    migrate_queue_tables(queues.owner, None)
     run(start(copy.app))
     with pytest.raises(InvalidSettings, match="is the queue of another store"):
         run(start(database.app))
@@ -230,7 +231,7 @@ def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_
 
 async def said_restored(shop: Path, copy: Database) -> None:
     app = await open_as_it_is(replace(Settings.read(shop), store=copy.app))
-    await restored(app.deployment, None, TENANT, by="user_operator_5")
+    await record_restore(app.deployment, None, TENANT, by="user_operator_5")
     app.close()
 
 
@@ -260,7 +261,7 @@ def test_a_killed_process_leaves_a_run_that_another_finishes_once(
     settings.write_text("lease_ttl_s = 5\n" + settings.read_text())
     source = (shop / "shop.py").read_text()
     body = (
-        "import os, signal, sys; from contextos.adapters import function as f; call = f.FunctionAdapter.call\n"
+        "import os, signal, sys; from contextos.adapters.function import adapter as f; call = f.FunctionAdapter.call\n"
         "async def dying(self, name, *rest):\n"
         "    reply = await call(self, name, *rest)\n"
         "    if name == 'issue_refund': os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -9,19 +9,23 @@ from typing import Any
 
 import pytest
 
-from contextos import audit, deployment
-from contextos.action import delivery
-from contextos.contracts.codec import canonical, parse
+from contextos.action.gateway import dispatcher
+from contextos.audit.replay import replay
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Draft, Parked, link
-from contextos.contracts.run import InvokeRequest
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.decision import machine
 from contextos.errors import ChainBroken, ReplayMismatch, Unavailable
-from contextos.resting import MAX_RESTING, MAX_RESTING_BYTES, RestingLoops
-from contextos.runtime import invoke_agent
-from contextos.store.memory import MemoryStore
-from contextos.trust.chain import append, verify_chain
-from contextos.trust.ledger import Live, RunJournal
+from contextos.operations import deployment
+from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
+from contextos.runtime import state_machine
+from contextos.runtime.admission import request_fingerprint
+from contextos.runtime.loop import invoke_agent
+from contextos.runtime.state_machine import transition
+from contextos.store.memory.stores import MemoryStore
+from contextos.trust.journal.chain import append, verify_chain
+from contextos.trust.journal.ledger import LiveDriver, RunJournal
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -41,7 +45,7 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def forget(world: TestWorld) -> None:
     """What a restart does to the loops that are kept."""
-    world.deployment._resting = RestingLoops()
+    world.deployment._resting = SuspendedRuns()
 
 
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
@@ -58,7 +62,7 @@ def test_a_kept_loop_and_a_derived_one_leave_the_same_journal(tmp_path: Path, de
         assert view.state == "completed"
         assert derived.count(view.run_id) == (1 if keep else 2)
         kinds.append(run(world.kinds(view.run_id)))
-        derived_again = run(audit.replay(world.deployment, TENANT, view.run_id))
+        derived_again = run(replay(world.deployment, TENANT, view.run_id))
         assert derived_again.record_hash == view.record["record_hash"]
     assert kinds[0] == kinds[1]
     assert "run.resumed" in kinds[0]
@@ -131,7 +135,7 @@ def test_a_deadline_that_passes_at_rest_ends_the_run_from_where_it_rests(tmp_pat
     run(world.deployment.advance(TENANT, view.run_id))
     view = run(world.deployment.view(TENANT, view.run_id))
     assert (view.state, derived) == ("escalated", [view.run_id])
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
     assert world.refunds() == []
 
 
@@ -191,14 +195,14 @@ def test_what_an_adapter_does_to_its_arguments_reaches_nobody_else(tmp_path: Pat
     reads.given[0]["iban"] = "XX9"
     view = run(world.approve(view.run_id))
     assert (view.state, pays.given, derived) == ("completed", [{"iban": "DE1"}], [view.run_id])
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
 
 
 def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second line: as if the copies of the first one were missing."""
-    monkeypatch.setattr(delivery, "own_copy", lambda value: value)
+    monkeypatch.setattr(dispatcher, "own_copy", lambda value: value)
     world = run(open_world(tmp_path, pack=with_payee))
     reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
     world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
@@ -223,11 +227,11 @@ def test_what_a_caller_does_to_a_view_reaches_no_other_caller(tmp_path: Path) ->
 def test_whoever_drives_the_loop_without_keeping_it_is_told_that_it_waits(tmp_path: Path) -> None:
     world = run(open_world(tmp_path))
     ports, app = world.deployment.ports, world.deployment
-    live = Live(ports.stores.tenant(TENANT), ports.clock, ports.entropy, ports.keys, "me", 1_000_000)
-    journal = RunJournal(TENANT, "run_00000000000000aa", (), deployment.transition, machine.START, live)
+    live = LiveDriver(ports.stores.tenant(TENANT), ports.clock, ports.entropy, ports.keys, "me", 1_000_000)
+    journal = RunJournal(TENANT, "run_00000000000000aa", (), transition, state_machine.START, live)
     asked = parse(InvokeRequest, canonical(request(4200, "req_own")))
     with pytest.raises(Parked) as parked:
-        run(invoke_agent(asked, deployment.fingerprint(asked), app.world(TENANT, journal)))
+        run(invoke_agent(asked, request_fingerprint(asked), app.world(TENANT, journal)))
     assert parked.value.wake_at_us > ports.clock.now_us()
 
 
@@ -254,9 +258,11 @@ def at_rest(size: int) -> Any:
     return SimpleNamespace(journal=SimpleNamespace(entries=[SimpleNamespace(body=bytes(size))]))
 
 
-@pytest.mark.parametrize(("size", "most"), [(0, MAX_RESTING), (MAX_RESTING_BYTES // 4, 4), (MAX_RESTING_BYTES + 1, 0)])
+@pytest.mark.parametrize(
+    ("size", "most"), [(0, MAX_SUSPENDED), (MAX_SUSPENDED_BYTES // 4, 4), (MAX_SUSPENDED_BYTES + 1, 0)]
+)
 def test_no_more_loops_are_kept_than_their_number_and_size_allow(size: int, most: int) -> None:
-    loops, resting, count = RestingLoops(), at_rest(size), most + 5
+    loops, resting, count = SuspendedRuns(), at_rest(size), most + 5
     for number in range(count):
         loops.keep((TENANT, f"run_{number}"), resting)
     kept = [number for number in range(count) if loops.take((TENANT, f"run_{number}")) is resting]

@@ -15,9 +15,10 @@ import asyncpg
 import orjson
 import pytest
 
-from contextos.app import Settings, open_app
-from contextos.cli import run as command
-from contextos.cli.workspace import Workspace, seed
+from contextos.app import open_app
+from contextos.cli import run_command_line as command
+from contextos.cli.demo.workspace import Workspace, seed_graph
+from contextos.settings import Settings
 from tests.postgres import TEMPLATE, Database, Server, program_path
 from tests.unit.store.test_postgres_tenants import TABLES, lacking
 from tests.world import TENANT, run
@@ -72,7 +73,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
         async def seeded() -> None:
             app = await open_app(Settings.read(path))
-            await seed(app, Workspace(path, TENANT, {}))
+            await seed_graph(app, Workspace(path, TENANT, {}))
             app.close()
 
         server = request.getfixturevalue("postgres") if request.param == "postgresql" else None

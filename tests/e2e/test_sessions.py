@@ -13,16 +13,18 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import __version__, audit, runtime
-from contextos.contracts.codec import canonical
+from contextos import __version__
+from contextos.audit.replay import replay
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Batch
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment, due_now
-from contextos.desk import Settlement
 from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
-from contextos.seams import Limits, World, described
-from contextos.store.memory import MemoryStore
+from contextos.operations.deployment import Deployment, due_runs
+from contextos.operations.operator import SettlementInput
+from contextos.runtime import loop
+from contextos.runtime.wiring import RunEnvironment, RunLimits, describe_deployment
+from contextos.store.memory.stores import MemoryStore
 from contextos.trust.seal import seal
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
 from tests.world import OPERATOR, TENANT, TestWorld, example, open_world, request, run
@@ -99,7 +101,7 @@ def test_a_long_running_request_is_received_and_an_engine_drives_it(tmp_path: Pa
     done = run(world.invoke(long(900, "req_long")))
     assert done.state == "completed"
     assert len(world.refunds()) == 1
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
     world.close()
 
 
@@ -143,7 +145,7 @@ def test_a_session_that_waits_for_a_person_ends_at_its_deadline_and_dispatches_n
     last = bodies(world, view.run_id, "session.checkpointed")[-1]
     assert (last["verdict"], last["steps_done"]) == ("escalate", ["s1", "s2"])
     assert world.refunds() == []
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -186,9 +188,14 @@ def test_nobody_is_asked_once_a_read_took_all_the_time_that_a_session_had(
 @pytest.mark.requirement("R-LIMITS-LOWEST")
 @pytest.mark.parametrize(
     ("hint", "pack", "deployment", "lowest"),
-    [(None, None, 14_400_000, 14_400_000), (500_000, None, 600_000, 500_000), (900_000, None, 600_000, 600_000),
-     (900_000, 300_000, 600_000, 300_000), (900_000, 950_000, 14_400_000, 900_000)],
-)  # fmt: skip
+    [
+        (None, None, 14_400_000, 14_400_000),
+        (500_000, None, 600_000, 500_000),
+        (900_000, None, 600_000, 600_000),
+        (900_000, 300_000, 600_000, 300_000),
+        (900_000, 950_000, 14_400_000, 900_000),
+    ],
+)
 def test_the_lowest_limit_of_a_session_counts_and_no_hint_raises_it(
     tmp_path: Path, hint: int | None, pack: int | None, deployment: int, lowest: int
 ) -> None:
@@ -196,7 +203,7 @@ def test_the_lowest_limit_of_a_session_counts_and_no_hint_raises_it(
         if pack:
             body["pack_meta"]["max_session_duration_ms"] = pack
 
-    world = run(open_world(tmp_path, pack=state, limits=Limits(max_session_duration_ms=deployment)))
+    world = run(open_world(tmp_path, pack=state, limits=RunLimits(max_session_duration_ms=deployment)))
     asked = long(900, "req_lowest")
     asked["runtime"] |= {"max_session_duration_ms": hint} if hint else {}
     view = run(world.invoke(asked))
@@ -245,9 +252,10 @@ def test_a_session_with_an_answer_ends_at_its_deadline_though_what_it_would_ask_
         raise Unavailable(down, "it is away")
 
     owner, name = (
-        (type(world.deployment.ports.directory), "resolve") if down == "the directory"
+        (type(world.deployment.ports.directory), "resolve")
+        if down == "the directory"
         else (type(world.adapters["adp_policy"]), "call")
-    )  # fmt: skip
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, away)
         world.clock.at_us += 600_000_000
@@ -257,7 +265,7 @@ def test_a_session_with_an_answer_ends_at_its_deadline_though_what_it_would_ask_
     assert [one["code"] for one in done.record["rationale"]["failures"]] == ["budget_exhausted"]
     assert world.refunds() == []
     assert "evidence.rechecked" not in run(world.kinds(view.run_id))
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
 
 
 @pytest.mark.requirement("R-SESSION-LIMIT")
@@ -278,7 +286,7 @@ def test_a_session_that_waits_for_the_act_of_another_run_ends_at_its_deadline(tm
     done = run(world.deployment.view(TENANT, view.run_id))
     assert done.state == "exhausted"
     assert "another run is doing the act" in done.record["rationale"]["failures"][0]["detail"]
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
     assert len(world.refunds()) == 1, "the other run's, which nobody has settled yet"
 
 
@@ -291,7 +299,7 @@ def test_a_session_with_an_uncertain_effect_waits_past_its_deadline_and_sends_no
     world.clock.at_us += 700_000_000
     run(world.deployment.advance(TENANT, view.run_id))
     assert run(world.deployment.view(TENANT, view.run_id)).waiting["for"] == "settlement"
-    told = Settlement(happened=False, by=OPERATOR, evidence_ref="artifact:shop_books#rev_1")
+    told = SettlementInput(happened=False, by=OPERATOR, evidence_ref="artifact:shop_books#rev_1")
     done = run(world.settle(view.run_id, told))
     assert done.state == "escalated"
     kinds = run(world.kinds(view.run_id))
@@ -344,9 +352,14 @@ def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: 
     (point,) = bodies(world, view.run_id, "session.checkpointed")
     newer = example("pack.json")
     newer["pack_meta"]["pack_version"] = "5.2.1"
-    run(world.deployment.catalog(TENANT).publish(
-        seal(PACK_TYPE, canonical(newer), world.keys, "pack"), by="test", at_us=world.clock.now_us(), salt=os.urandom
-    ))  # fmt: skip
+    run(
+        world.deployment.catalog(TENANT).publish(
+            seal(PACK_TYPE, canonical(newer), world.keys, "pack"),
+            by="test",
+            at_us=world.clock.now_us(),
+            salt=os.urandom,
+        )
+    )
     graph = world.deployment.ports.graph(TENANT)
     node = {**example("graph.json")["nodes"][0], "ceid": "customer:cus_new"}
     moved = run(graph.put([node], []))
@@ -365,20 +378,20 @@ def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: 
 def test_a_long_running_run_from_before_there_were_sessions_goes_on_and_replays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def before(world: World) -> dict[str, Any]:
-        said = described(world)
+    def before(world: RunEnvironment) -> dict[str, Any]:
+        said = describe_deployment(world)
         del said["limits"]["max_session_duration_ms"]
         return said
 
     world = run(open_world(tmp_path))
-    monkeypatch.setattr(runtime, "described", before)
+    monkeypatch.setattr(loop, "describe_deployment", before)
     view = run(world.invoke(long(900, "req_old")))
     world.clock.at_us += 14_400_000_001
     run(driven_by_an_engine(world))
     done = run(world.deployment.view(TENANT, view.run_id))
     assert done.state == "completed"
     assert "session.checkpointed" not in run(world.kinds(view.run_id))
-    assert run(audit.replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
 
 
 @pytest.mark.requirement("R-MODES")
@@ -398,7 +411,7 @@ def test_a_run_whose_process_died_at_any_boundary_is_driven_on_by_the_sweep_of_a
             pass
         ports = replace(world.deployment.ports, owner="successor", alive=lambda owner: owner == "successor")
         successor = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
-        sweeping = LocalEngine(successor.advance, world.stores, world.clock, orphans=lambda: due_now(successor))
+        sweeping = LocalEngine(successor.advance, world.stores, world.clock, orphans=lambda: due_runs(successor))
         await sweeping.start()
         await sweeping.idle()
         await sweeping.stop()
@@ -408,7 +421,7 @@ def test_a_run_whose_process_died_at_any_boundary_is_driven_on_by_the_sweep_of_a
             return faults, None
         view = await successor.view(TENANT, index[0].key)
         assert len(world.refunds()) == 1
-        assert (await audit.replay(successor, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+        assert (await replay(successor, TENANT, view.run_id)).record_hash == view.record["record_hash"]
         return faults, view.state
 
     ends: list[str | None] = []

@@ -15,15 +15,15 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import desk
-from contextos.contracts.codec import content_address
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Write
-from contextos.contracts.tool import AdapterReply, CallContext
 from contextos.errors import ApprovalRefused, Integrity, InvalidInput, LostReply, Unavailable
-from contextos.trust.assertion import sign_statement
-from contextos.trust.chain import append
+from contextos.operations import operator
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.settlement import sign_settlement
+from contextos.trust.journal.chain import append
 from contextos.trust.seal import kid_of
-from contextos.trust.settlement import sign_settlement
 from tests.e2e.test_verdicts import Wrapped, audited
 from tests.world import (
     APPROVER,
@@ -41,8 +41,8 @@ from tests.world import (
 AMOUNT = 2500
 STRANGER_KEY = bytes(range(9, 41))
 PAID = {"transaction_id": "txn_seen", "refund_amount_inr": AMOUNT, "currency": "INR"}
-HAPPENED = desk.Settlement(True, OPERATOR, "artifact:bank#rev_1", PAID, ("refund:txn_seen",))
-DID_NOT = desk.Settlement(False, OPERATOR, "artifact:bank#rev_1")
+HAPPENED = operator.SettlementInput(True, OPERATOR, "artifact:bank#rev_1", PAID, ("refund:txn_seen",))
+DID_NOT = operator.SettlementInput(False, OPERATOR, "artifact:bank#rev_1")
 
 
 @dataclass
@@ -89,7 +89,7 @@ async def still_uncertain(world: TestWorld, run_id: str) -> None:
     assert len(world.refunds()) == 1
 
 
-def jws(seed: bytes, sign: Any = sign_settlement, **changed: Any) -> desk.Assert:
+def jws(seed: bytes, sign: Any = sign_settlement, **changed: Any) -> operator.SignStatement:
     def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"kind": "jws", "token": sign(seed, kid_of(public_key(seed)), {**said, **changed})}
 
@@ -101,8 +101,13 @@ def person(approver_id: str, seed: bytes = OPERATOR_KEY, **more: Any) -> Callabl
 
     def change(tenant: dict[str, Any]) -> None:
         public = public_key(seed)
-        one = {"approver_id": approver_id, "roles": ["operator"], "granted_by": {"operator": "user_coo_1"},
-               "keys": [{"kid": kid_of(public), "public_key": public.hex()}], **more}  # fmt: skip
+        one = {
+            "approver_id": approver_id,
+            "roles": ["operator"],
+            "granted_by": {"operator": "user_coo_1"},
+            "keys": [{"kid": kid_of(public), "public_key": public.hex()}],
+            **more,
+        }
         others = [other for other in tenant["approvers"] if other["approver_id"] != approver_id]
         tenant["approvers"] = [*others, one]
 
@@ -115,7 +120,7 @@ def as_it_is(_tenant: dict[str, Any]) -> None:
 
 AGENT = "agent:contextos/support-refund@1.2.0"
 OTHER_CALL = {"tool_call_id": "tool_0000000000000000"}
-REFUSED: dict[str, tuple[str, Callable[[dict[str, Any]], None], desk.Assert, str]] = {
+REFUSED: dict[str, tuple[str, Callable[[dict[str, Any]], None], operator.SignStatement, str]] = {
     "the requester": ("usr_771", person("usr_771"), jws(OPERATOR_KEY), "self_settlement"),
     "the requester, unknown as anything else": ("usr_771", as_it_is, jws(OPERATOR_KEY), "self_settlement"),
     "the agent": ("agt_support", person("agt_support"), jws(OPERATOR_KEY), "self_settlement"),
@@ -125,20 +130,23 @@ REFUSED: dict[str, tuple[str, Callable[[dict[str, Any]], None], desk.Assert, str
     "an approver": (APPROVER, as_it_is, jws(APPROVER_KEY), "not_operator"),
     "who lost the role": (OPERATOR, person(OPERATOR, roles=[]), jws(OPERATOR_KEY), "not_operator"),
     "who gave it to themselves": (
-        OPERATOR, person(OPERATOR, granted_by={"operator": OPERATOR}), jws(OPERATOR_KEY), "self_granted",
+        OPERATOR,
+        person(OPERATOR, granted_by={"operator": OPERATOR}),
+        jws(OPERATOR_KEY),
+        "self_granted",
     ),
     "whom nobody gave it": (OPERATOR, person(OPERATOR, granted_by={}), jws(OPERATOR_KEY), "not_granted"),
     "without a key": (OPERATOR, person(OPERATOR, keys=[]), jws(OPERATOR_KEY), "assertion_invalid"),
     "another's key": (OPERATOR, as_it_is, jws(STRANGER_KEY), "assertion_invalid"),
-    "a token for approvals": (OPERATOR, as_it_is, jws(OPERATOR_KEY, sign_statement), "assertion_invalid"),
+    "a token for approvals": (OPERATOR, as_it_is, jws(OPERATOR_KEY, sign_approval), "assertion_invalid"),
     "of another call": (OPERATOR, as_it_is, jws(OPERATOR_KEY, **OTHER_CALL), "assertion_invalid"),
     "of another run": (OPERATOR, as_it_is, jws(OPERATOR_KEY, run_id="run_0000000000000000"), "assertion_invalid"),
     "the other outcome": (OPERATOR, as_it_is, jws(OPERATOR_KEY, happened=True), "assertion_invalid"),
     "other evidence": (OPERATOR, as_it_is, jws(OPERATOR_KEY, evidence_ref="memory:x"), "assertion_invalid"),
     "no token": (OPERATOR, as_it_is, lambda _: {"kind": "jws"}, "assertion_invalid"),
     "no kind": (OPERATOR, as_it_is, lambda _: {}, "assertion_invalid"),
-    "unsigned": (OPERATOR, as_it_is, desk.unsafe_local, "unsafe_not_allowed"),
-}  # fmt: skip
+    "unsigned": (OPERATOR, as_it_is, operator.unsafe_local_assertion, "unsafe_not_allowed"),
+}
 
 
 @pytest.mark.requirement("T-SETTLEMENT", "A-SAME-ACT")
@@ -151,7 +159,7 @@ def test_a_settlement_that_does_not_count_releases_nothing(name: str, tmp_path: 
         before = (tmp_path / "directory.json").read_bytes()
         world.edit_directory(change)
         with pytest.raises(ApprovalRefused) as refused:
-            await desk.settle(world.deployment, TENANT, run_id, replace(DID_NOT, by=by), vouch=vouch)
+            await operator.settle_effect(world.deployment, TENANT, run_id, replace(DID_NOT, by=by), vouch=vouch)
         assert refused.value.reason == reason
         (tmp_path / "directory.json").write_bytes(before)
         await still_uncertain(world, run_id)
@@ -160,7 +168,7 @@ def test_a_settlement_that_does_not_count_releases_nothing(name: str, tmp_path: 
     run(go())
 
 
-UNFIT: dict[str, tuple[desk.Settlement, str]] = {
+UNFIT: dict[str, tuple[operator.SettlementInput, str]] = {
     "no reference": (replace(DID_NOT, evidence_ref=""), "/evidence_ref"),
     "no such reference": (replace(DID_NOT, evidence_ref="bank:1"), "/evidence_ref"),
     "a long mutation": (replace(HAPPENED, mutations=("m" * 600,)), "/mutations/0"),
@@ -202,7 +210,7 @@ def test_what_an_operator_states_is_redacted_before_it_is_signed_and_kept(tmp_pa
             return jws(OPERATOR_KEY)(said)
 
         told = replace(HAPPENED, output={**PAID, "transaction_id": "4111 1111 1111 1111"})
-        await desk.settle(world.deployment, TENANT, run_id, told, vouch=vouch)
+        await operator.settle_effect(world.deployment, TENANT, run_id, told, vouch=vouch)
         await world.deployment.advance(TENANT, run_id)
         view = await world.deployment.view(TENANT, run_id)
         assert (view.record or {})["outputs"]["transaction_id"] == "[redacted:pan]"
@@ -251,9 +259,11 @@ def test_an_unsigned_settlement_counts_where_the_settings_allow_it_and_the_recor
     async def go() -> None:
         world, run_id = await uncertain(tmp_path, unsafe=("unsafe_local_approvals",))
         with pytest.raises(ApprovalRefused) as refused:
-            await desk.settle(world.deployment, TENANT, run_id, replace(HAPPENED, by=APPROVER), vouch=desk.unsafe_local)
+            await operator.settle_effect(
+                world.deployment, TENANT, run_id, replace(HAPPENED, by=APPROVER), vouch=operator.unsafe_local_assertion
+            )
         assert refused.value.reason == "not_operator"
-        await desk.settle(world.deployment, TENANT, run_id, HAPPENED, vouch=desk.unsafe_local)
+        await operator.settle_effect(world.deployment, TENANT, run_id, HAPPENED, vouch=operator.unsafe_local_assertion)
         await world.deployment.advance(TENANT, run_id)
         view = await world.deployment.view(TENANT, run_id)
         assert view.state == "completed"
@@ -344,14 +354,27 @@ def test_where_what_settling_rests_on_was_erased_nobody_settles(kind: str, tmp_p
 
 
 def plain(**changed: Any) -> dict[str, Any]:
-    return {"happened": False, "by": OPERATOR, "evidence_ref": "artifact:bank#rev_1", "output": None,
-            "mutations": [], "assertion": {"kind": "unsafe_local"}, **changed}  # fmt: skip
+    return {
+        "happened": False,
+        "by": OPERATOR,
+        "evidence_ref": "artifact:bank#rev_1",
+        "output": None,
+        "mutations": [],
+        "assertion": {"kind": "unsafe_local"},
+        **changed,
+    }
 
 
 def signed_for(run_id: str, call: str, seed: bytes, body: dict[str, Any]) -> dict[str, Any]:
-    said = {"run_id": run_id, "tool_call_id": call, "happened": body["happened"],
-            "output_digest": content_address(body["output"]), "mutations": body["mutations"],
-            "evidence_ref": body["evidence_ref"], "by": body["by"]}  # fmt: skip
+    said = {
+        "run_id": run_id,
+        "tool_call_id": call,
+        "happened": body["happened"],
+        "output_digest": content_address(body["output"]),
+        "mutations": body["mutations"],
+        "evidence_ref": body["evidence_ref"],
+        "by": body["by"],
+    }
     return {**body, "assertion": jws(seed)(said)}
 
 
@@ -443,9 +466,15 @@ def test_an_act_that_somebody_released_in_the_store_is_not_concluded_by_a_settle
 
 
 CANCELLERS = {
-    "usr_771": None, "usr_owner_1": None, OPERATOR: None, "usr_772": "not_operator", "user_ops_1": "not_operator",
-    APPROVER: "not_operator", "agt_support": "not_operator", "": "not_operator",
-}  # fmt: skip
+    "usr_771": None,
+    "usr_owner_1": None,
+    OPERATOR: None,
+    "usr_772": "not_operator",
+    "user_ops_1": "not_operator",
+    APPROVER: "not_operator",
+    "agt_support": "not_operator",
+    "": "not_operator",
+}
 
 
 @pytest.mark.requirement("R-CANCEL")
@@ -455,12 +484,12 @@ def test_who_asked_the_agents_owner_and_operators_may_cancel(by: str, reason: st
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         if reason is None:
-            await desk.cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
+            await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
             await world.deployment.advance(TENANT, waiting.run_id)
             assert (await world.deployment.view(TENANT, waiting.run_id)).state == "cancelled"
         else:
             with pytest.raises(ApprovalRefused) as refused:
-                await desk.cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
+                await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
             assert refused.value.reason == reason
             assert "run.cancel_requested" not in await world.kinds(waiting.run_id)
             assert not await world.stores.tenant(TENANT).scan("cancels")
@@ -480,9 +509,9 @@ def test_where_it_was_erased_who_asked_only_an_operator_may_cancel(tmp_path: Pat
             TENANT, waiting.run_id, next(one.seq for one in entries if one.kind == "identity.resolved")
         )
         with pytest.raises(ApprovalRefused) as refused:
-            await desk.cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="x")
+            await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="x")
         assert refused.value.reason == "not_operator"
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="x")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="x")
         assert await world.stores.tenant(TENANT).scan("cancels")
         world.close()
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from contextos import audit, desk
+from contextos.audit import verify
+from contextos.audit.replay import replay
 from contextos.contracts.journal import Batch
-from contextos.engine.owner import LeasedOwner
+from contextos.engine.lease_owner import LeasedOwner
+from contextos.operations import operator
 from tests.postgres import Database
 from tests.world import OPERATOR, TENANT, ManualClock, TestWorld, open_world, request, run
 
@@ -65,12 +67,14 @@ async def two_workers(path: Path, stores: str) -> tuple[TestWorld, Stops, TestWo
     return first, stops, second
 
 
-def by_the_books(paid: list[dict[str, Any]]) -> desk.Settlement:
+def by_the_books(paid: list[dict[str, Any]]) -> operator.SettlementInput:
     """What a person finds who looks at the shop's books."""
     output = None
     if paid:
         output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": 900, "currency": "INR"}
-    return desk.Settlement(happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output)
+    return operator.SettlementInput(
+        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+    )
 
 
 @pytest.mark.requirement("J-FENCED", "A-NO-BLIND-RETRY")
@@ -103,8 +107,8 @@ def test_nobody_is_asked_about_a_call_that_a_stopped_worker_may_still_make(
         assert second.refunds() == paid
         kinds = await second.kinds(run_id)
         assert kinds.count("tool.dispatching") == kinds.count("tool.returned")
-        await audit.verify_tenant(second.stores.tenant(TENANT), TENANT, second.keys)
-        await audit.replay(second.deployment, TENANT, run_id)
+        await verify.verify_tenant(second.stores.tenant(TENANT), TENANT, second.keys)
+        await replay(second.deployment, TENANT, run_id)
         for world in (first, second):
             await world.aclose()
 

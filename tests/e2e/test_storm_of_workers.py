@@ -22,11 +22,13 @@ from typing import Any
 
 import pytest
 
-from contextos import audit, desk
-from contextos.engine.reach import migrate
+from contextos.audit import verify
+from contextos.audit.replay import replay
+from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
-from contextos.store.clock import SystemClock
-from contextos.views import RunView
+from contextos.operations import operator
+from contextos.queries.run_view import RunView
+from contextos.store.shared.clock import SystemClock
 from tests.postgres import Server, own_server
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, run
 
@@ -55,9 +57,14 @@ class Storm:
         plan = str(self.folder / "plan.json")
         with (self.folder / "said.log").open("ab") as said:
             self.workers.append(
-                subprocess.Popen([sys.executable, "-m", "tests.e2e.storm_worker", plan, seed],
-                                 cwd=ROOT, env=environment, stdout=said, stderr=said)
-            )  # fmt: skip
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.e2e.storm_worker", plan, seed],
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=said,
+                    stderr=said,
+                )
+            )
 
     def kill_worker(self) -> None:
         worker = self.workers.pop(self.chance.randrange(len(self.workers)))
@@ -86,11 +93,16 @@ class Storm:
 def storm(folder: Path, count: int, engine: str, seed: int) -> Iterator[Storm]:
     with own_server() as server:
         stores, queue = server.database(), server.database(like="template1")
-        migrate(queue.owner, None)
+        migrate_queue_tables(queue.owner, None)
         (folder / "workspace").mkdir()
         requests = [planned(number) for number in range(count)]
-        plan = {"workspace": str(folder / "workspace"), "stores": stores.app, "queue": queue.owner, "engine": engine,
-                "requests": requests}  # fmt: skip
+        plan = {
+            "workspace": str(folder / "workspace"),
+            "stores": stores.app,
+            "queue": queue.owner,
+            "engine": engine,
+            "requests": requests,
+        }
         (folder / "plan.json").write_text(json.dumps(plan), "utf-8")
         made = Storm(folder, server, plan, random.Random(seed))
         try:
@@ -165,9 +177,14 @@ async def settle(world: TestWorld, one: dict[str, Any], view: RunView) -> None:
     paid = [refund for refund in world.refunds() if refund["order_id"] == one["order_id"]]
     output = None
     if paid:
-        output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
-                  "currency": paid[0]["currency"]}  # fmt: skip
-    known = desk.Settlement(happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output)
+        output = {
+            "transaction_id": paid[0]["transaction_id"],
+            "refund_amount_inr": paid[0]["amount_inr"],
+            "currency": paid[0]["currency"],
+        }
+    known = operator.SettlementInput(
+        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+    )
     await world.settle(view.run_id, known, drive=False)
 
 
@@ -179,11 +196,14 @@ async def audited(world: TestWorld, plan: dict[str, Any], told: list[dict[str, A
     views = {one["request_id"]: await found(world, one) for one in plan["requests"]}
     for promised in told:
         view = views[promised["request_id"]]
-        kept = view is not None and view.run_id == promised["run_id"] and (
-            not promised["ended"] or (view.record or {}).get("record_hash") == promised["record_hash"])
+        kept = (
+            view is not None
+            and view.run_id == promised["run_id"]
+            and (not promised["ended"] or (view.record or {}).get("record_hash") == promised["record_hash"])
+        )
         counts["promises broken"] += not kept
     store = world.stores.tenant(TENANT)
-    streams = {one.stream: one for one in await audit.verify_tenant(store, TENANT, world.keys)}
+    streams = {one.stream: one for one in await verify.verify_tenant(store, TENANT, world.keys)}
     for one in plan["requests"]:
         view = views[one["request_id"]]
         if view is None:
@@ -193,10 +213,9 @@ async def audited(world: TestWorld, plan: dict[str, Any], told: list[dict[str, A
         counts["not verified"] += view.run_id not in streams
         counts[f"{one['fate']}: {view.state}"] += 1
         paid = refunds[one["order_id"]]
-        counts["wrong ends"] += (view.state != ENDS.get(one["fate"], view.state)
-                                 or paid != (view.state == "completed"))  # fmt: skip
+        counts["wrong ends"] += view.state != ENDS.get(one["fate"], view.state) or paid != (view.state == "completed")
         try:
-            replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+            replayed = await replay(world.deployment, TENANT, view.run_id)
             counts["not replayed equal"] += replayed.record_hash != (view.record or {}).get("record_hash")
         except (ReplayMismatch, NotFound):
             counts["not replayed equal"] += 1
@@ -236,8 +255,18 @@ async def weather(made: Storm, rage_s: float, patience_s: float) -> Counter[str]
 
 def check(counts: Counter[str]) -> None:
     print(dict(counts))
-    for wrong in ("lost", "stuck", "duplicate effects", "promises broken", "not verified", "wrong ends",
-                  "not replayed equal", "runs besides", "dispatches without one outcome", "failed drives"):  # fmt: skip
+    for wrong in (
+        "lost",
+        "stuck",
+        "duplicate effects",
+        "promises broken",
+        "not verified",
+        "wrong ends",
+        "not replayed equal",
+        "runs besides",
+        "dispatches without one outcome",
+        "failed drives",
+    ):
         assert counts[wrong] == 0, counts
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from contextos import audit, desk, exports, letters
+from contextos.audit import export, verify
+from contextos.audit.replay import replay
 from contextos.contracts.journal import CONTROL, INDEX
 from contextos.errors import ContextOSError
-from contextos.intelligence.memory import queue, review
+from contextos.intelligence.memory import list_candidates, review_proposal
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.store.postgres_connections import connect
+from contextos.operations import dead_letters, operator
+from contextos.store.postgres.connections import connect_postgres
 from tests.postgres import Database
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 
@@ -42,10 +44,10 @@ async def two_tenants(path: Path, stores: str) -> AsyncIterator[tuple[TestWorld,
         for name, amount in {"paid": 900, "asked": 4200, "denied": 4300, "cancelled": 4400, "buried": 4500}.items()
     }
     await world.approve(runs["denied"], "denied")
-    await desk.cancel(world.deployment, TENANT, runs["cancelled"], by=OPERATOR, reason="a mistake")
+    await operator.request_cancel(world.deployment, TENANT, runs["cancelled"], by=OPERATOR, reason="a mistake")
     store = world.stores.tenant(TENANT)
     seen = len(await store.read(runs["buried"]))
-    assert await letters.bury(store, runs["buried"], ("planted", "it failed for good"), 1, seen=seen)
+    assert await dead_letters.add(store, runs["buried"], ("planted", "it failed for good"), 1, seen=seen)
     try:
         yield world, runs
     finally:
@@ -75,29 +77,31 @@ def absent(name: str) -> str:
 def roads(world: TestWorld, name: str) -> dict[str, Callable[[], Awaitable[Any]]]:
     """Every way in which `OTHER` can ask for something called `name`."""
     app, store, graph = world.deployment, world.stores.tenant(OTHER), world.stores.graph(OTHER)
-    settled = desk.Settlement(happened=False, by=OPERATOR, evidence_ref="artifact:books#rev_1")
+    settled = operator.SettlementInput(happened=False, by=OPERATOR, evidence_ref="artifact:books#rev_1")
     return {
         "view": lambda: app.view(OTHER, name),
         "advance": lambda: app.advance(OTHER, name),
-        "approve": lambda: desk.answer(
-            app, OTHER, name, approver_id=APPROVER, verdict="approved", reason="", vouch=dict),
-        "settle": lambda: desk.settle(app, OTHER, name, settled, vouch=dict),
-        "cancel": lambda: desk.cancel(app, OTHER, name, by=OPERATOR, reason=""),
-        "erase": lambda: desk.erase(app, OTHER, name, 1, by=OPERATOR, reason=""),
+        "approve": lambda: operator.answer_approval(
+            app, OTHER, name, approver_id=APPROVER, verdict="approved", reason="", vouch=dict
+        ),
+        "settle": lambda: operator.settle_effect(app, OTHER, name, settled, vouch=dict),
+        "cancel": lambda: operator.request_cancel(app, OTHER, name, by=OPERATOR, reason=""),
+        "erase": lambda: operator.erase_entry(app, OTHER, name, 1, by=OPERATOR, reason=""),
         "erase past the desk": lambda: world.stores.erase(OTHER, name, 1),
-        "replay": lambda: audit.replay(app, OTHER, name),
-        "export": lambda: exports.export(app, OTHER, [name], by="test"),
-        "retry": lambda: letters.retry(store, name),
+        "replay": lambda: replay(app, OTHER, name),
+        "export": lambda: export.export_runs(app, OTHER, [name], by="test"),
+        "retry": lambda: dead_letters.remove(store, name),
         "read": lambda: store.read(name),
         "signed_heads": lambda: store.signed_heads(name),
         "withdraw": lambda: app.catalog(OTHER).withdraw(name, by=OPERATOR, reason="", at_us=1, salt=os.urandom),
         "activate": lambda: app.catalog(OTHER).activate_policies(
-            [("tenant", name)], by=OPERATOR, at_us=1, salt=os.urandom),
+            [("tenant", name)], by=OPERATOR, at_us=1, salt=os.urandom
+        ),
         "pin": lambda: app.catalog(OTHER).pin([name], {}),
-        "promote": lambda: review(store, name, "promote", reviewer=OPERATOR, at_us=1, salt=bytes(16)),
+        "promote": lambda: review_proposal(store, name, "promote", reviewer=OPERATOR, at_us=1, salt=bytes(16)),
         "neighbourhood": lambda: graph.neighbourhood([name], at=10**6, hops=3, fan_out=9, limit=9),
         "nodes": lambda: graph.nodes([name], at=10**6),
-    }  # fmt: skip
+    }
 
 
 async def names_of(world: TestWorld, runs: dict[str, str]) -> list[str]:
@@ -106,7 +110,7 @@ async def names_of(world: TestWorld, runs: dict[str, str]) -> list[str]:
     collections = ("requests", "approvals", "pins", "artifacts", "keys", "denials", "cancels", "dead_letters", "active")
     kept = [document.key for collection in collections for document in await store.scan(collection)]
     assert {key.partition("_")[0] for key in kept} >= {"req", "appr", "run"}
-    proposals = [one.proposal_id for one in await queue(store)]
+    proposals = [one.proposal_id for one in await list_candidates(store)]
     assert proposals
     return [*runs.values(), *kept, *proposals, "order:ord_881", "customer:cus_77"]
 
@@ -131,8 +135,13 @@ def test_what_another_tenant_has_answers_as_what_nobody_has(
 
 async def everything(world: TestWorld) -> list[Any]:
     store = world.stores.tenant(TENANT)
-    verified = await audit.verify_tenant(store, TENANT, world.keys)
-    return [verified, await world.stores.graph(TENANT).head(), world.refunds(), await letters.dead_letters(store)]
+    verified = await verify.verify_tenant(store, TENANT, world.keys)
+    return [
+        verified,
+        await world.stores.graph(TENANT).head(),
+        world.refunds(),
+        await dead_letters.list_dead_letters(store),
+    ]
 
 
 @pytest.mark.requirement("J-TENANT")
@@ -147,7 +156,8 @@ def test_requests_pins_snapshots_and_streams_of_two_tenants_have_nothing_to_do_w
                 assert await mine.read(stream) == []
                 assert len(await theirs.read(stream)) > 0
             assert await GraphKnowledge(world.stores.graph(OTHER)).snapshot() != (
-                await GraphKnowledge(world.stores.graph(TENANT)).snapshot())  # fmt: skip
+                await GraphKnowledge(world.stores.graph(TENANT)).snapshot()
+            )
             # The same request id, with a pin that only the other one has: a run of its own, as with a pin of nobody.
             pinned = []
             for ref in ("ctxpack.support@5.2.0", "ctxpack.nobody@5.2.0"):
@@ -182,7 +192,7 @@ def test_under_another_tenant_the_database_itself_shows_and_changes_nothing(tmp_
             assert len({row["collection"] for row in rows}) >= 10
             for row in rows:
                 assert await world.stores.tenant(OTHER).scan(row["collection"], key=row["key"]) == []
-            connection = await connect(database.app)
+            connection = await connect_postgres(database.app)
             transaction = connection.transaction()
             await transaction.start()
             await connection.execute("SELECT set_config('contextos.tenant', $1, true)", OTHER)

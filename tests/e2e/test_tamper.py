@@ -24,10 +24,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos import audit, desk, exports
+from contextos.audit import export, verify
+from contextos.audit.replay import replay
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
-from contextos.trust.chain import verify_chain
+from contextos.operations import operator
+from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import KeyRing
 from tests.e2e.test_approvals import policies_changed
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -42,7 +44,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
         waiting = await world.invoke(request(4200, "req_1"))
         await world.approve(waiting.run_id)
         other = await world.invoke(request(2500, "req_2"))
-        raw = await exports.export(world.deployment, TENANT, [waiting.run_id, other.run_id], by="test")
+        raw = await export.export_runs(world.deployment, TENANT, [waiting.run_id, other.run_id], by="test")
         world.close()
         return raw, world.keys, waiting.run_id
 
@@ -53,7 +55,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
 def where(raw: bytes, keys: KeyRing) -> tuple[str, int] | None:
     """The stream and entry that reading the export names; None when it reads."""
     try:
-        exports.read_export(raw, keys)
+        export.read_export(raw, keys)
     except ChainBroken as broken:
         return broken.stream, broken.seq
     except SignatureInvalid:
@@ -79,7 +81,7 @@ def flipped(raw: bytes, position: int, bit: int) -> bytes:
 @pytest.mark.requirement("T-TAMPER-EXPORT")
 def test_an_honest_export_reads(exported: tuple[bytes, KeyRing, str]) -> None:
     raw, keys, run_id = exported
-    streams = exports.read_export(raw, keys).streams
+    streams = export.read_export(raw, keys).streams
     assert streams[run_id][-1].kind == "run.ended"
     assert len(streams) == 2
 
@@ -104,9 +106,7 @@ def test_a_flipped_byte_of_an_export_is_found_and_its_entry_named(exported: tupl
 @pytest.mark.requirement("T-TAMPER-EXPORT")
 @settings(max_examples=300)
 @given(position=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_any_flipped_bit_is_found_where_it_is(
-    exported: tuple[bytes, KeyRing, str], position: int, bit: int
-) -> None:
+def test_any_flipped_bit_is_found_where_it_is(exported: tuple[bytes, KeyRing, str], position: int, bit: int) -> None:
     raw, keys, _ = exported
     position %= len(raw)
     found = where(flipped(raw, position, 1 << bit), keys)
@@ -144,9 +144,23 @@ def test_a_line_that_is_dropped_doubled_or_swapped_is_named(exported: tuple[byte
 
 
 @pytest.mark.requirement("T-TAMPER-EXPORT")
-@pytest.mark.parametrize("raw", [b"", b"\n", b"\n\n", b"{}\n", b"[]\n", b'{"manifest":null}\n', b'{"manifest":{}}\n',
-                                 b'{"manifest":{"signatures":[]}}\n', b'{"manifest":{"signatures":[{}]}}\n',
-                                 b'{"manifest":{"signatures":1}}\n', b"\xff\n", b"x" * 100])  # fmt: skip
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\n",
+        b"\n\n",
+        b"{}\n",
+        b"[]\n",
+        b'{"manifest":null}\n',
+        b'{"manifest":{}}\n',
+        b'{"manifest":{"signatures":[]}}\n',
+        b'{"manifest":{"signatures":[{}]}}\n',
+        b'{"manifest":{"signatures":1}}\n',
+        b"\xff\n",
+        b"x" * 100,
+    ],
+)
 def test_what_is_no_export_is_told_and_never_a_defect(raw: bytes, exported: tuple[bytes, KeyRing, str]) -> None:
     assert where(raw, exported[1]) is not None
 
@@ -171,7 +185,7 @@ def attack(path: Path, *statements: tuple[str, tuple[Any, ...]]) -> None:
 
 async def told(world: TestWorld) -> tuple[str, int] | None:
     try:
-        await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
     except ChainBroken as broken:
         return broken.stream, broken.seq
     return None
@@ -188,9 +202,17 @@ async def two_runs(path: Path) -> tuple[TestWorld, str, str, list[Entry]]:
 
 
 COLUMNS = {
-    "kind": "run.resumed", "key": "elsewhere", "at_us": 1, '"by"': "nobody", "body_digest": "sha256:" + "0" * 64,
-    "prev_hash": "sha256:" + "0" * 64, "hash": "sha256:" + "0" * 64, "salt": bytes(16), "body": b"{}", "v": 2,
-}  # fmt: skip
+    "kind": "run.resumed",
+    "key": "elsewhere",
+    "at_us": 1,
+    '"by"': "nobody",
+    "body_digest": "sha256:" + "0" * 64,
+    "prev_hash": "sha256:" + "0" * 64,
+    "hash": "sha256:" + "0" * 64,
+    "salt": bytes(16),
+    "body": b"{}",
+    "v": 2,
+}
 
 
 @pytest.mark.requirement("T-TAMPER-STORE")
@@ -232,26 +254,41 @@ def test_what_is_taken_out_of_the_database_is_missed(tmp_path: Path) -> None:
         cases: list[tuple[str, list[tuple[str, tuple[Any, ...]]], tuple[str, int]]] = [
             ("an entry", [(f"DELETE FROM journal WHERE {OF} AND seq = 5", (TENANT, run_id))], (run_id, 5)),
             ("the first entry", [(f"DELETE FROM journal WHERE {OF} AND seq = 1", (TENANT, run_id))], (run_id, 1)),
-            ("the tail", [(f"DELETE FROM journal WHERE {OF} AND seq > ?", (TENANT, run_id, last - 3))],
-             (run_id, last - 2)),
+            (
+                "the tail",
+                [(f"DELETE FROM journal WHERE {OF} AND seq > ?", (TENANT, run_id, last - 3))],
+                (run_id, last - 2),
+            ),
             ("the whole run", [(f"DELETE FROM journal WHERE {OF}", (TENANT, run_id))], (run_id, 1)),
-            ("the tail and the index line that closed it", [
-                (f"DELETE FROM journal WHERE {OF} AND seq > ?", (TENANT, other, 10)),
-                (f"DELETE FROM journal WHERE {OF} AND seq = ?", (TENANT, INDEX, index[-1].seq)),
-            ], (other, 11)),
+            (
+                "the tail and the index line that closed it",
+                [
+                    (f"DELETE FROM journal WHERE {OF} AND seq > ?", (TENANT, other, 10)),
+                    (f"DELETE FROM journal WHERE {OF} AND seq = ?", (TENANT, INDEX, index[-1].seq)),
+                ],
+                (other, 11),
+            ),
             ("a line of the index", [(f"DELETE FROM journal WHERE {OF} AND seq = 2", (TENANT, INDEX))], (INDEX, 2)),
-            ("a run and the end of the index", [
-                (f"DELETE FROM journal WHERE {OF}", (TENANT, other)),
-                (f"DELETE FROM journal WHERE {OF} AND key = ?", (TENANT, INDEX, other)),
-            ], (INDEX, index[-1].seq - 1)),
+            (
+                "a run and the end of the index",
+                [
+                    (f"DELETE FROM journal WHERE {OF}", (TENANT, other)),
+                    (f"DELETE FROM journal WHERE {OF} AND key = ?", (TENANT, INDEX, other)),
+                ],
+                (INDEX, index[-1].seq - 1),
+            ),
             ("signed heads", [("DELETE FROM heads WHERE tenant = ? AND stream = ?", (TENANT, run_id))], (run_id, 1)),
-            ("the last signed head", [
-                ("DELETE FROM heads WHERE tenant = ? AND stream = ? AND seq = ?", (TENANT, run_id, last)),
-            ], (run_id, last - 5)),
-            ("the control stream's first line", [
-                (f"DELETE FROM journal WHERE {OF} AND seq = 1", (TENANT, "control")),
-            ], ("control", 1)),
-        ]  # fmt: skip
+            (
+                "the last signed head",
+                [("DELETE FROM heads WHERE tenant = ? AND stream = ? AND seq = ?", (TENANT, run_id, last))],
+                (run_id, last - 5),
+            ),
+            (
+                "the control stream's first line",
+                [(f"DELETE FROM journal WHERE {OF} AND seq = 1", (TENANT, "control"))],
+                ("control", 1),
+            ),
+        ]
         for what, statements, place in cases:
             with closing(sqlite3.connect(tmp_path / "contextos.db")) as connection:
                 tables = ("journal", "heads")
@@ -291,9 +328,12 @@ def test_a_run_rewritten_with_hashes_that_fit_is_found_by_its_signed_heads(heads
         forged = rewritten(entries, lambda entry: (entry.body or b"").replace(b"4200", b"2400"))
         assert forged[0].hash != entries[0].hash
         statements: list[tuple[str, tuple[Any, ...]]] = [
-            (f"UPDATE journal SET body_digest = ?, prev_hash = ?, hash = ?, body = ? WHERE {OF} AND seq = ?",
-             (one.body_digest, one.prev_hash, one.hash, one.body, TENANT, run_id, one.seq)) for one in forged
-        ]  # fmt: skip
+            (
+                f"UPDATE journal SET body_digest = ?, prev_hash = ?, hash = ?, body = ? WHERE {OF} AND seq = ?",
+                (one.body_digest, one.prev_hash, one.hash, one.body, TENANT, run_id, one.seq),
+            )
+            for one in forged
+        ]
         place = "tenant = ? AND stream = ?"
         if heads == "deleted":
             statements.append((f"DELETE FROM heads WHERE {place}", (TENANT, run_id)))
@@ -305,9 +345,12 @@ def test_a_run_rewritten_with_hashes_that_fit_is_found_by_its_signed_heads(heads
         old, new = entries[-1].hash.encode(), forged[-1].hash.encode()
         lines = rewritten(index, lambda entry: (entry.body or b"").replace(old, new))
         statements += [
-            (f"UPDATE journal SET body_digest = ?, prev_hash = ?, hash = ?, body = ? WHERE {OF} AND seq = ?",
-             (one.body_digest, one.prev_hash, one.hash, one.body, TENANT, INDEX, one.seq)) for one in lines
-        ]  # fmt: skip
+            (
+                f"UPDATE journal SET body_digest = ?, prev_hash = ?, hash = ?, body = ? WHERE {OF} AND seq = ?",
+                (one.body_digest, one.prev_hash, one.hash, one.body, TENANT, INDEX, one.seq),
+            )
+            for one in lines
+        ]
         attack(tmp_path, *statements)
         found = await told(world)
         assert found is not None
@@ -326,8 +369,14 @@ def test_a_rewritten_record_does_not_replay(tmp_path: Path) -> None:
         view = await world.invoke(request(2500, "req_1"))
         entries = list(await world.stores.tenant(TENANT).read(view.run_id))
         named = {}
-        for kind in ("policy.decided", "plan.proposed", "plan.verified", "tool.dispatching", "record.revised",
-                     "run.ended"):  # fmt: skip
+        for kind in (
+            "policy.decided",
+            "plan.proposed",
+            "plan.verified",
+            "tool.dispatching",
+            "record.revised",
+            "run.ended",
+        ):
             spoil = next(entry.seq for entry in entries if entry.kind == kind)
 
             def change(entry: Entry, spoil: int = spoil) -> bytes:
@@ -335,7 +384,7 @@ def test_a_rewritten_record_does_not_replay(tmp_path: Path) -> None:
                 return orjson.dumps({**body, "extra": 1}) if entry.seq == spoil else entry.body or b""
 
             with pytest.raises(ReplayMismatch) as error:
-                await audit.replay(world.deployment, TENANT, view.run_id, rewritten(entries, change))
+                await replay(world.deployment, TENANT, view.run_id, rewritten(entries, change))
             named[kind] = (error.value.seq, spoil)
         assert all(found == spoil for found, spoil in named.values()), named
         world.close()
@@ -354,24 +403,26 @@ def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missi
         whole = list(await store.read(run_id))
         noted = [entry.seq for entry in whole if entry.kind in ("run.context", "context.compiled", "plan.proposed")]
         for seq in noted:
-            await desk.erase(world.deployment, TENANT, run_id, seq, by="user_dpo_1", reason="the customer asked")
+            await operator.erase_entry(
+                world.deployment, TENANT, run_id, seq, by="user_dpo_1", reason="the customer asked"
+            )
         acts = [entry for entry in await store.read("control") if entry.kind == "entry.erased"]
         assert [orjson.loads(act.body or b"")["seq"] for act in acts] == noted
         with pytest.raises(NotFound):
-            await desk.erase(world.deployment, TENANT, run_id, 999, by="user_dpo_1", reason="no such entry")
-        verified = {one.stream: one for one in await audit.verify_tenant(store, TENANT, world.keys)}
+            await operator.erase_entry(world.deployment, TENANT, run_id, 999, by="user_dpo_1", reason="no such entry")
+        verified = {one.stream: one for one in await verify.verify_tenant(store, TENANT, world.keys)}
         assert verified[run_id].erased == tuple(noted)
-        replayed = await audit.replay(world.deployment, TENANT, run_id)
+        replayed = await replay(world.deployment, TENANT, run_id)
         assert (replayed.status, replayed.missing) == ("DECIDED", tuple(noted))
         message = next(entry.seq for entry in whole if entry.kind == "run.received")
         await world.stores.erase(TENANT, run_id, message)
-        await audit.verify_tenant(store, TENANT, world.keys)
+        await verify.verify_tenant(store, TENANT, world.keys)
         with pytest.raises(ReplayMismatch) as error:
-            await audit.replay(world.deployment, TENANT, run_id)
+            await replay(world.deployment, TENANT, run_id)
         assert error.value.seq == message
         assert "erased" in str(error.value)
-        raw = await exports.export(world.deployment, TENANT, [run_id], by="test")
-        streams = exports.read_export(raw, world.keys).streams
+        raw = await export.export_runs(world.deployment, TENANT, [run_id], by="test")
+        streams = export.read_export(raw, world.keys).streams
         assert [entry.seq for entry in streams[run_id] if entry.body is None] == sorted([*noted, message])
         world.close()
 
@@ -391,9 +442,9 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
             kept[view.run_id] = [one._replace(body=None, salt=None) if one is entry else one for one in entries]
             seen = await world.deployment.view(TENANT, view.run_id)
             assert (seen.state, seen.ended) == ("completed", True), entry.kind
-            await audit.verify_tenant(store, TENANT, world.keys)
+            await verify.verify_tenant(store, TENANT, world.keys)
             try:
-                replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+                replayed = await replay(world.deployment, TENANT, view.run_id)
                 assert replayed.missing == (entry.seq,)
             except Integrity as error:
                 assert f"entry {entry.seq} " in str(error)
@@ -440,14 +491,14 @@ def test_a_database_taken_back_whole_is_only_found_by_a_witness_outside(tmp_path
             connection.execute("VACUUM INTO ?", (str(tmp_path / "yesterday.db"),))
         later = await world.invoke(request(4200, "req_2"))
         await world.approve(later.run_id)
-        witness = await exports.export(world.deployment, TENANT, [later.run_id], by="test")
+        witness = await export.export_runs(world.deployment, TENANT, [later.run_id], by="test")
         world.close()
         for name in ("contextos.db", "contextos.db-wal", "contextos.db-shm"):
             (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / "yesterday.db").rename(tmp_path / "contextos.db")
         again = await open_world(tmp_path, stores="sqlite")
         assert await told(again) is None, "nothing inside can tell"
-        streams = exports.read_export(witness, again.keys).streams
+        streams = export.read_export(witness, again.keys).streams
         assert await again.stores.tenant(TENANT).read(later.run_id) == []
         assert streams[later.run_id][-1].kind == "run.ended", "the export kept outside shows what is gone"
         again.close()
@@ -461,11 +512,11 @@ def test_an_export_holds_runs_of_its_tenant_only(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(Exception, match="there is no run"):
-            await exports.export(world.deployment, "tenant_other_prod", [view.run_id], by="test")
-        raw = await exports.export(world.deployment, TENANT, [view.run_id], by="test")
+            await export.export_runs(world.deployment, "tenant_other_prod", [view.run_id], by="test")
+        raw = await export.export_runs(world.deployment, TENANT, [view.run_id], by="test")
         manifest = orjson.loads(raw.split(b"\n")[0])["manifest"]
         assert orjson.loads(base64.b64decode(manifest["payload"]))["tenant"] == TENANT
-        assert set(exports.read_export(raw, world.keys).streams) == {view.run_id}
+        assert set(export.read_export(raw, world.keys).streams) == {view.run_id}
         control = await world.stores.tenant(TENANT).read("control")
         assert (control[-1].kind, control[-1].by) == ("runs.exported", "test")
         assert list(orjson.loads(control[-1].body or b"")["runs"]) == [view.run_id]

@@ -17,17 +17,20 @@ from typing import Any, get_args
 import orjson
 import pytest
 
-from contextos import audit, desk
-from contextos.cli.opening import exit_code_of
+from contextos.audit import verify
+from contextos.audit.replay import replay
+from contextos.cli.command_context import exit_code_of
+from contextos.contracts.envelopes.plan import Plan
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.contracts.envelopes.verdicts import FailureCode
 from contextos.contracts.journal import Entry
-from contextos.contracts.plan import Plan
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
-from contextos.contracts.verdicts import FailureCode
-from contextos.decision import planner
+from contextos.decision.planners import template
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFound, Unavailable
-from contextos.seams import Limits
-from contextos.store.clock import SystemClock
-from contextos.views import RunView
+from contextos.operations import operator
+from contextos.queries.run_view import RunView
+from contextos.runtime import loop
+from contextos.runtime.wiring import RunLimits
+from contextos.store.shared.clock import SystemClock
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 
 Body = dict[str, Any]
@@ -112,19 +115,30 @@ def nowhere(body: Body) -> None:
 
 def with_lookup(template: Body) -> None:
     """Undo what `nowhere` did, for a template that was copied from it."""
-    template["steps"].insert(0, {
-        "id": "s1", "tool": "adp_orders.lookup", "approval_mode": "read_only",
-        "params": {"order_id": {"from": "request", "pointer": "/input/context/order_id"}},
-    })  # fmt: skip
+    template["steps"].insert(
+        0,
+        {
+            "id": "s1",
+            "tool": "adp_orders.lookup",
+            "approval_mode": "read_only",
+            "params": {"order_id": {"from": "request", "pointer": "/input/context/order_id"}},
+        },
+    )
     template["steps"][1]["depends_on"] = ["s1"]
 
 
 def hidden(body: Body) -> None:
     """Nothing allows a refund at compile, so policy hides it."""
-    body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].insert(0, {
-        "rule_id": "R_CLOSED", "applies_to": {"capability": "adp_payments.issue_refund", "point": "compile"},
-        "if": {"==": [{"var": "tenant.tenant_id"}, TENANT]}, "then": {"allow": False}, "rationale": "closed today",
-    })  # fmt: skip
+    body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].insert(
+        0,
+        {
+            "rule_id": "R_CLOSED",
+            "applies_to": {"capability": "adp_payments.issue_refund", "point": "compile"},
+            "if": {"==": [{"var": "tenant.tenant_id"}, TENANT]},
+            "then": {"allow": False},
+            "rationale": "closed today",
+        },
+    )
 
 
 @dataclass
@@ -140,7 +154,7 @@ class Case:
     directory: Callable[[Body], None] | None = None
     wrap: dict[str, Any] = field(default_factory=dict)
     without: str | None = None
-    limits: Limits = Limits()  # noqa: RUF009
+    limits: RunLimits = RunLimits()  # noqa: RUF009
     reaches: dict[str, int] | None = None
 
 
@@ -157,81 +171,169 @@ NOTHING = {"adp_orders": 0, "adp_policy": 0, "adp_payments": 0}
 
 CASES: dict[str, Case] = {
     # Who and what: admission.
-    "unknown_intent": Case("unknown_intent", "rejected", request=edited("input", "intent", to="support.gift"),
-                           reaches=NOTHING),
-    "unknown_channel": Case("unknown_intent", "rejected", request=edited("input", to=lambda i: {**i, "channel": "fax"}),
-                            reaches=NOTHING),
+    "unknown_intent": Case(
+        "unknown_intent", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
+    ),
+    "unknown_channel": Case(
+        "unknown_intent", "rejected", request=edited("input", to=lambda i: {**i, "channel": "fax"}), reaches=NOTHING
+    ),
     "unpinned_ref": Case("unpinned_ref", "rejected", request=edited("context_pack_refs", to=["ctxpack.support"])),
     "range_ref": Case("unpinned_ref", "rejected", request=edited("context_pack_refs", to=["ctxpack.support@^5.0.0"])),
     "unknown_ref": Case("unknown_ref", "rejected", request=edited("context_pack_refs", to=["ctxpack.support@9.9.9"])),
     "unknown_adapter": Case("unknown_ref", "rejected", without="adp_payments"),
-    "mode_misstated": Case("unknown_ref", "rejected", pack=edited(
-        *TEMPLATE, "steps", 2, "approval_mode", to="read_only")),
+    "mode_misstated": Case(
+        "unknown_ref", "rejected", pack=edited(*TEMPLATE, "steps", 2, "approval_mode", to="read_only")
+    ),
     "unknown_user": Case("identity_refused", "refused", request=user("usr_nobody"), reaches=NOTHING),
     "unknown_agent": Case("identity_refused", "refused", request=edited("agent", "agent_id", to="agt_nobody")),
-    "retired_agent": Case("identity_refused", "refused", request=edited("agent", to={
-        "agent_id": "agt_support_old", "workload_identity": "spiffe://contextos/agents/support-old"})),
+    "retired_agent": Case(
+        "identity_refused",
+        "refused",
+        request=edited(
+            "agent", to={"agent_id": "agt_support_old", "workload_identity": "spiffe://contextos/agents/support-old"}
+        ),
+    ),
     "claimed_role": Case("identity_refused", "refused", request=edited("user", to=lambda u: {**u, "role": "cfo"})),
-    "other_workload": Case("identity_refused", "refused", request=edited(
-        "agent", "workload_identity", to="spiffe://contextos/agents/other")),
+    "other_workload": Case(
+        "identity_refused",
+        "refused",
+        request=edited("agent", "workload_identity", to="spiffe://contextos/agents/other"),
+    ),
     "undelegated_scope": Case("identity_refused", "refused", request=user("usr_773")),
-    "too_many_scopes": Case("identity_refused", "refused", request=edited(
-        "user", "delegation", "scopes", to=["orders.read", "payments.refund", "everything"])),
+    "too_many_scopes": Case(
+        "identity_refused",
+        "refused",
+        request=edited("user", "delegation", "scopes", to=["orders.read", "payments.refund", "everything"]),
+    ),
     # What may be seen: the manifest.
-    "wrong_role": Case("tool_not_in_manifest", "rejected", reaches=NOTHING, request=all_of(
-        user("usr_774"), edited("user", "delegation", "scopes", to=["orders.read"]))),
-    "scope_missing": Case("tool_not_in_manifest", "rejected", reaches=NOTHING, request=edited(
-        "user", "delegation", "scopes", to=["orders.read"])),
-    "no_permission": Case("tool_not_in_manifest", "rejected", reaches=NOTHING, pack=edited(
-        "tooling_layer", "permissions", to=lambda all_: all_[:-1])),
+    "wrong_role": Case(
+        "tool_not_in_manifest",
+        "rejected",
+        reaches=NOTHING,
+        request=all_of(user("usr_774"), edited("user", "delegation", "scopes", to=["orders.read"])),
+    ),
+    "scope_missing": Case(
+        "tool_not_in_manifest",
+        "rejected",
+        reaches=NOTHING,
+        request=edited("user", "delegation", "scopes", to=["orders.read"]),
+    ),
+    "no_permission": Case(
+        "tool_not_in_manifest",
+        "rejected",
+        reaches=NOTHING,
+        pack=edited("tooling_layer", "permissions", to=lambda all_: all_[:-1]),
+    ),
     "hidden_by_policy": Case("policy_denied", "refused", reaches=NOTHING, pack=hidden),
     "caller_lowers_mode": Case("policy_denied", "refused", reaches=NOTHING, request=hint("safety_mode", "delegated")),
-    "pack_ceiling": Case("policy_denied", "refused", reaches=NOTHING, pack=edited(
-        "pack_meta", "safety_ceiling", to="delegated")),
-    "agent_ceiling": Case("policy_denied", "refused", reaches=NOTHING, directory=edited(
-        "agents", 0, "ceiling", to="delegated")),
-    "intent_risk": Case("policy_denied", "refused", reaches=NOTHING, pack=edited(
-        "decision_layer", "intents", 0, "risk_class", to="delegated")),
+    "pack_ceiling": Case(
+        "policy_denied", "refused", reaches=NOTHING, pack=edited("pack_meta", "safety_ceiling", to="delegated")
+    ),
+    "agent_ceiling": Case(
+        "policy_denied", "refused", reaches=NOTHING, directory=edited("agents", 0, "ceiling", to="delegated")
+    ),
+    "intent_risk": Case(
+        "policy_denied",
+        "refused",
+        reaches=NOTHING,
+        pack=edited("decision_layer", "intents", 0, "risk_class", to="delegated"),
+    ),
     # What the Critic refuses.
     "evidence_missing": Case("missing_evidence", "escalated", order="ord_890", reaches=NOTHING),
     "order_unknown_to_all": Case("missing_evidence", "escalated", order="ord_999", reaches=NOTHING),
-    "schema_at_plan": Case("schema_mismatch", "rejected", reaches=NOTHING, request=edited(
-        "input", "context", "refund_amount", to="2500")),
-    "argument_unresolved": Case("schema_mismatch", "rejected", reaches=NOTHING, request=edited(
-        "input", "context", to=lambda c: {k: v for k, v in c.items() if k != "currency"})),
-    "spec_cannot_say_approved": Case("violates_decision_spec", "rejected", reaches=NOTHING, pack=edited(
-        "decision_layer", "decision_specs", 0, "allowed_outcomes", to=["denied", "escalated"])),
+    "schema_at_plan": Case(
+        "schema_mismatch", "rejected", reaches=NOTHING, request=edited("input", "context", "refund_amount", to="2500")
+    ),
+    "argument_unresolved": Case(
+        "schema_mismatch",
+        "rejected",
+        reaches=NOTHING,
+        request=edited("input", "context", to=lambda c: {k: v for k, v in c.items() if k != "currency"}),
+    ),
+    "spec_cannot_say_approved": Case(
+        "violates_decision_spec",
+        "rejected",
+        reaches=NOTHING,
+        pack=edited("decision_layer", "decision_specs", 0, "allowed_outcomes", to=["denied", "escalated"]),
+    ),
     # What the Gateway refuses.
-    "schema_at_gateway": Case("schema_mismatch", "rejected", reaches=READS, pack=all_of(
-        edited(*TEMPLATE, "steps", 2, "params", "amount_inr", to={"from": "step", "pointer": "/s1/currency"}),
-        edited(*TEMPLATE, "steps", 2, "depends_on", to=["s1", "s2"]))),
-    "request_and_argument_disagree": Case("argument_out_of_bounds", "rejected", reaches=READS, pack=edited(
-        *TEMPLATE, "steps", 2, "params", "amount_inr", to={"from": "step", "pointer": "/s2/refundable_inr"})),
-    "above_permission": Case("argument_out_of_bounds", "rejected", reaches=READS, pack=edited(
-        "tooling_layer", "permissions", 2, "arg_constraints", to={"amount_inr": {"min": 1, "max": 2000}})),
-    "above_rule_bound": Case("argument_out_of_bounds", "rejected", reaches=READS, pack=edited(
-        *RULES, 6, "then", "arg_constraints", "amount_inr", to={"max": 2000})),
-    "wrong_currency": Case("argument_out_of_bounds", "rejected", reaches=READS, request=edited(
-        "input", "context", "currency", to="USD")),
+    "schema_at_gateway": Case(
+        "schema_mismatch",
+        "rejected",
+        reaches=READS,
+        pack=all_of(
+            edited(*TEMPLATE, "steps", 2, "params", "amount_inr", to={"from": "step", "pointer": "/s1/currency"}),
+            edited(*TEMPLATE, "steps", 2, "depends_on", to=["s1", "s2"]),
+        ),
+    ),
+    "request_and_argument_disagree": Case(
+        "argument_out_of_bounds",
+        "rejected",
+        reaches=READS,
+        pack=edited(
+            *TEMPLATE, "steps", 2, "params", "amount_inr", to={"from": "step", "pointer": "/s2/refundable_inr"}
+        ),
+    ),
+    "above_permission": Case(
+        "argument_out_of_bounds",
+        "rejected",
+        reaches=READS,
+        pack=edited("tooling_layer", "permissions", 2, "arg_constraints", to={"amount_inr": {"min": 1, "max": 2000}}),
+    ),
+    "above_rule_bound": Case(
+        "argument_out_of_bounds",
+        "rejected",
+        reaches=READS,
+        pack=edited(*RULES, 6, "then", "arg_constraints", "amount_inr", to={"max": 2000}),
+    ),
+    "wrong_currency": Case(
+        "argument_out_of_bounds", "rejected", reaches=READS, request=edited("input", "context", "currency", to="USD")
+    ),
     "identity_not_verified": Case("policy_denied", "refused", order="ord_896", reaches=READS),
     "not_eligible": Case("policy_denied", "refused", amount=2000, order="ord_883", reaches=READS),
     "more_than_refundable": Case("policy_denied", "refused", amount=9901, reaches=READS),
     "guardrail_escalates": Case("must_escalate", "escalated", amount=200_000, order="ord_895", reaches=READS),
-    "guardrail_refuses": Case("policy_denied", "refused", amount=200_000, order="ord_895", reaches=READS, pack=edited(
-        "policy_layer", "guardrails", "must_refuse", to=["R_ABOVE_LIMIT"])),
-    "guardrail_escalates_what_is_allowed": Case("must_escalate", "escalated", reaches=READS, pack=edited(
-        "policy_layer", "guardrails", "must_escalate", to=["R_LOW_VALUE_DELEGATED"])),
-    "destructive_without_gate": Case("policy_denied", "refused", amount=4200, reaches=READS, pack=edited(
-        *RULES, 7, "then", to=lambda then: {k: v for k, v in then.items() if k != "requires_approval_gate"})),
-    "fact_missing_at_policy": Case("policy_eval_error", "refused", reaches=READS, pack=edited(
-        *RULES, 4, "if", to={"==": [{"var": "evidence.policy.eval.colour"}, "red"]})),
-    "loop_guard": Case("loop_guard", "escalated", reaches={"adp_orders": 2, "adp_policy": 0, "adp_payments": 0},
-                       pack=edited(*TEMPLATE, "steps", to=three_lookups)),
+    "guardrail_refuses": Case(
+        "policy_denied",
+        "refused",
+        amount=200_000,
+        order="ord_895",
+        reaches=READS,
+        pack=edited("policy_layer", "guardrails", "must_refuse", to=["R_ABOVE_LIMIT"]),
+    ),
+    "guardrail_escalates_what_is_allowed": Case(
+        "must_escalate",
+        "escalated",
+        reaches=READS,
+        pack=edited("policy_layer", "guardrails", "must_escalate", to=["R_LOW_VALUE_DELEGATED"]),
+    ),
+    "destructive_without_gate": Case(
+        "policy_denied",
+        "refused",
+        amount=4200,
+        reaches=READS,
+        pack=edited(
+            *RULES, 7, "then", to=lambda then: {k: v for k, v in then.items() if k != "requires_approval_gate"}
+        ),
+    ),
+    "fact_missing_at_policy": Case(
+        "policy_eval_error",
+        "refused",
+        reaches=READS,
+        pack=edited(*RULES, 4, "if", to={"==": [{"var": "evidence.policy.eval.colour"}, "red"]}),
+    ),
+    "loop_guard": Case(
+        "loop_guard",
+        "escalated",
+        reaches={"adp_orders": 2, "adp_policy": 0, "adp_payments": 0},
+        pack=edited(*TEMPLATE, "steps", to=three_lookups),
+    ),
     # What comes back.
     "output_of_other_schema": Case("unsafe_output", "escalated", wrap={"adp_policy": said(eligible="yes")}),
     "output_with_more": Case("unsafe_output", "escalated", wrap={"adp_orders": said(card="x")}),
-    "output_with_secret": Case("unsafe_output", "escalated", wrap={"adp_orders": said(
-        customer_id="AKIA" + "IOSFODNN7EXAMPLE")}),
+    "output_with_secret": Case(
+        "unsafe_output", "escalated", wrap={"adp_orders": said(customer_id="AKIA" + "IOSFODNN7EXAMPLE")}
+    ),
     "output_with_zero_width": Case("unsafe_output", "escalated", wrap={"adp_orders": said(status="deliv\u200bered")}),
     "output_with_bidi": Case("unsafe_output", "escalated", wrap={"adp_orders": said(status="\u202edereviled")}),
     "output_too_large": Case("unsafe_output", "escalated", wrap={"adp_orders": said(status="x" * 1_100_000)}),
@@ -239,20 +341,37 @@ CASES: dict[str, Case] = {
     "order_unknown_to_shop": Case("missing_evidence", "escalated", order="ord_777"),
     # The six budgets, and the deployment's own limits.
     "total_tokens": Case("budget_exhausted", "exhausted", request=hint("total_tokens", 100), reaches=NOTHING),
-    "bucket_tokens": Case("budget_exhausted", "exhausted", reaches=NOTHING, pack=edited(
-        "pack_meta", "run_budget", "bucket_tokens", "policy", to=10)),
+    "bucket_tokens": Case(
+        "budget_exhausted",
+        "exhausted",
+        reaches=NOTHING,
+        pack=edited("pack_meta", "run_budget", "bucket_tokens", "policy", to=10),
+    ),
     "max_tool_calls": Case("budget_exhausted", "exhausted", request=hint("max_tool_calls", 2), reaches=NOTHING),
-    "max_replan_attempts": Case("budget_exhausted", "exhausted", order="ord_890", reaches=NOTHING, pack=templates(
-        lambda template: None), request=hint("max_replan_attempts", 0)),
+    "max_replan_attempts": Case(
+        "budget_exhausted",
+        "exhausted",
+        order="ord_890",
+        reaches=NOTHING,
+        pack=templates(lambda template: None),
+        request=hint("max_replan_attempts", 0),
+    ),
     "wall_clock_ms": Case("budget_exhausted", "exhausted", request=hint("wall_clock_ms", 1), reaches=NOTHING),
     "max_cost_cents": Case("budget_exhausted", "exhausted", request=hint("max_cost_cents", 0.2), reaches=READS),
-    "limit_of_deployment": Case("budget_exhausted", "exhausted", limits=Limits(max_tool_calls=2), reaches=NOTHING),
-    "limit_of_agent": Case("budget_exhausted", "exhausted", reaches=READS, directory=edited(
-        "agents", 0, "max_cost_cents", to=0.3)),
-}  # fmt: skip
+    "limit_of_deployment": Case("budget_exhausted", "exhausted", limits=RunLimits(max_tool_calls=2), reaches=NOTHING),
+    "limit_of_agent": Case(
+        "budget_exhausted", "exhausted", reaches=READS, directory=edited("agents", 0, "max_cost_cents", to=0.3)
+    ),
+}
 
-STATUS = {"escalated": "ESCALATED", "exhausted": "ESCALATED", "rejected": "REJECTED", "refused": "REJECTED",
-          "cancelled": "REJECTED", "completed": "DECIDED"}  # fmt: skip
+STATUS = {
+    "escalated": "ESCALATED",
+    "exhausted": "ESCALATED",
+    "rejected": "REJECTED",
+    "refused": "REJECTED",
+    "cancelled": "REJECTED",
+    "completed": "DECIDED",
+}
 
 
 async def opened(path: Path, case: Case) -> tuple[TestWorld, dict[str, Wrapped]]:
@@ -270,16 +389,26 @@ async def opened(path: Path, case: Case) -> tuple[TestWorld, dict[str, Wrapped]]
 
 async def audited(world: TestWorld, view: RunView) -> None:
     """What holds for every run: the journal verifies, and a replay comes to the same record."""
-    await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
-    replayed = await audit.replay(world.deployment, TENANT, view.run_id)
+    await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+    replayed = await replay(world.deployment, TENANT, view.run_id)
     assert view.record is not None
     assert (replayed.status, replayed.record_hash) == (view.record["status"], view.record["record_hash"])
 
 
 @pytest.mark.requirement(
-    "T-FAIL-INTENT", "T-FAIL-MANIFEST", "T-FAIL-SCHEMA", "T-FAIL-POLICY", "T-FAIL-BUDGET", "T-FAIL-UNSAFE",
-    "A-GUARD-AGREE", "A-STATUS", "R-LIMITS-LOWEST", "R-FAIL-TYPED", "R-LOOP-GUARD", "R-ADMISSION",
-)  # fmt: skip
+    "T-FAIL-INTENT",
+    "T-FAIL-MANIFEST",
+    "T-FAIL-SCHEMA",
+    "T-FAIL-POLICY",
+    "T-FAIL-BUDGET",
+    "T-FAIL-UNSAFE",
+    "A-GUARD-AGREE",
+    "A-STATUS",
+    "R-LIMITS-LOWEST",
+    "R-FAIL-TYPED",
+    "R-LOOP-GUARD",
+    "R-ADMISSION",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_a_refusal_is_typed_recorded_and_without_effect(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -324,10 +453,18 @@ def stopped_as(entries: Sequence[Entry]) -> set[str]:
 async def known_only_to_the_graph(world: TestWorld, order: str) -> None:
     await world.stores.graph(TENANT).put(
         [{"ceid": f"order:{order}", "type": "order", "properties": {}}],
-        [{"src": f"order:{order}", "predicate": "placed_by", "dst": "customer:cus_77",
-          "evidence_ref": f"artifact:order_{order}#rev_1", "observed_at": "2026-05-03T09:30:00Z",
-          "integrity": "trusted", "classification": "CONFIDENTIAL"}],
-    )  # fmt: skip
+        [
+            {
+                "src": f"order:{order}",
+                "predicate": "placed_by",
+                "dst": "customer:cus_77",
+                "evidence_ref": f"artifact:order_{order}#rev_1",
+                "observed_at": "2026-05-03T09:30:00Z",
+                "integrity": "trusted",
+                "classification": "CONFIDENTIAL",
+            }
+        ],
+    )
 
 
 REFUSED_BY_LINT = {
@@ -361,22 +498,48 @@ HOSTILE: dict[str, tuple[FailureCode, Callable[[Plan], Plan]]] = {
     "tool_of_nobody": ("tool_not_in_manifest", step_3(tool="shell")),
     "no_checkpoint": ("violates_decision_spec", lambda plan: plan.model_copy(update={"decision_checkpoints": ()})),
     "checkpoint_not_before": ("violates_decision_spec", step_3(depends_on=())),
-    "decision_invented": ("violates_decision_spec", lambda plan: plan.model_copy(update={"decision_checkpoints": (
-        plan.decision_checkpoints[0].model_copy(update={"decision_id": "support.refund.anything"}),)})),
+    "decision_invented": (
+        "violates_decision_spec",
+        lambda plan: plan.model_copy(
+            update={
+                "decision_checkpoints": (
+                    plan.decision_checkpoints[0].model_copy(update={"decision_id": "support.refund.anything"}),
+                )
+            }
+        ),
+    ),
     "step_twice": ("schema_mismatch", step_3(id="s1")),
     "depends_on_itself": ("schema_mismatch", step_3(depends_on=("s3",))),
-    "binding_ahead": ("schema_mismatch", lambda plan: plan.model_copy(update={"steps": (
-        plan.steps[0].model_copy(update={"params": {"order_id": {"from": "step", "pointer": "/s3/currency"}}}),
-        *plan.steps[1:])})),
-    "argument_added": ("schema_mismatch", step_3(params={
-        "order_id": "ord_881", "amount_inr": 2500, "currency": "INR", "to": "acc_1"})),
-    "literal_above_limit": ("must_escalate", step_3(params={
-        "order_id": "ord_881", "amount_inr": 500_000, "currency": "INR"})),
-    "other_amount": ("argument_out_of_bounds", step_3(params={
-        "order_id": "ord_881", "amount_inr": 2600, "currency": "INR"})),
-    "other_order": ("argument_out_of_bounds", step_3(params={
-        "order_id": "ord_882", "amount_inr": 1000, "currency": "INR"})),
-}  # fmt: skip
+    "binding_ahead": (
+        "schema_mismatch",
+        lambda plan: plan.model_copy(
+            update={
+                "steps": (
+                    plan.steps[0].model_copy(
+                        update={"params": {"order_id": {"from": "step", "pointer": "/s3/currency"}}}
+                    ),
+                    *plan.steps[1:],
+                )
+            }
+        ),
+    ),
+    "argument_added": (
+        "schema_mismatch",
+        step_3(params={"order_id": "ord_881", "amount_inr": 2500, "currency": "INR", "to": "acc_1"}),
+    ),
+    "literal_above_limit": (
+        "must_escalate",
+        step_3(params={"order_id": "ord_881", "amount_inr": 500_000, "currency": "INR"}),
+    ),
+    "other_amount": (
+        "argument_out_of_bounds",
+        step_3(params={"order_id": "ord_881", "amount_inr": 2600, "currency": "INR"}),
+    ),
+    "other_order": (
+        "argument_out_of_bounds",
+        step_3(params={"order_id": "ord_882", "amount_inr": 1000, "currency": "INR"}),
+    ),
+}
 
 
 @pytest.mark.requirement("T-FAIL-MANIFEST", "C-INV-2", "R-PLAN-TYPED", "A-SPEC-BOUND")
@@ -385,8 +548,8 @@ def test_whatever_a_planner_proposes_the_boundary_decides(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, spoil = HOSTILE[name]
-    honest = planner.propose
-    monkeypatch.setattr(planner, "propose", lambda *args: spoil(honest(*args)))
+    honest = template.propose_plan
+    monkeypatch.setattr(loop, "propose_plan", lambda *args: spoil(honest(*args)))
 
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case(code, ""))
@@ -407,8 +570,9 @@ def test_unsafe_output_is_quarantined_and_only_its_reason_is_kept(tmp_path: Path
     secret = "AKIA" + "IOSFODNN7EXAMPLE"
 
     async def go() -> None:
-        world, _ = await opened(tmp_path, Case("unsafe_output", "escalated", wrap={
-            "adp_orders": said(customer_id=secret)}))  # fmt: skip
+        world, _ = await opened(
+            tmp_path, Case("unsafe_output", "escalated", wrap={"adp_orders": said(customer_id=secret)})
+        )
         view = await world.invoke(request(2500, "req_1"))
         entries = await world.stores.tenant(TENANT).read(view.run_id)
         assert view.record is not None
@@ -421,13 +585,13 @@ def test_unsafe_output_is_quarantined_and_only_its_reason_is_kept(tmp_path: Path
 
 OUTPUTS: dict[str, AdapterReply] = {
     "other_schema": AdapterReply(output={"paid": True}),
-    "secret": AdapterReply(output={
-        "transaction_id": "AKIA" + "IOSFODNN7EXAMPLE", "refund_amount_inr": 2500, "currency": "INR"}),
+    "secret": AdapterReply(
+        output={"transaction_id": "AKIA" + "IOSFODNN7EXAMPLE", "refund_amount_inr": 2500, "currency": "INR"}
+    ),
     "absent": AdapterReply(),
-    "half_a_character": AdapterReply(output={
-        "transaction_id": "\ud800", "refund_amount_inr": 2500, "currency": "INR"}),
+    "half_a_character": AdapterReply(output={"transaction_id": "\ud800", "refund_amount_inr": 2500, "currency": "INR"}),
     "too_big_a_number": AdapterReply(output={"transaction_id": "t", "refund_amount_inr": 10**30, "currency": "INR"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.requirement("T-FAIL-UNSAFE", "A-SAME-ACT")
@@ -541,10 +705,13 @@ def meanwhile(world: TestWorld, happens: Callable[[], object]) -> None:
 @pytest.mark.requirement("A-MODE-DELEGATED")
 @pytest.mark.parametrize(
     "lost",
-    [lambda tenant: tenant["users"][0].update(delegation_live=False), lambda tenant: tenant["users"].pop(0),
-     lambda tenant: tenant["agents"][0].update(lifecycle="suspended")],
+    [
+        lambda tenant: tenant["users"][0].update(delegation_live=False),
+        lambda tenant: tenant["users"].pop(0),
+        lambda tenant: tenant["agents"][0].update(lifecycle="suspended"),
+    ],
     ids=["delegation", "user", "agent"],
-)  # fmt: skip
+)
 def test_who_lost_their_standing_since_admission_moves_no_money(tmp_path: Path, lost: Any) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -692,13 +859,22 @@ def stored(world: TestWorld) -> int:
 
 
 @pytest.mark.requirement("R-MALFORMED")
-@pytest.mark.parametrize("raw", [
-    b"", b"{", b"[]", b'{"request_id": "req_1"}', b'{"a": 1, "a": 2}', b"\xff", b'{"a": NaN}',
-    pytest.param(request(2500, "req_1") | {"surprise": 1}, id="unknown_field"),
-    pytest.param(request(2500, "req_1") | {"context_pack_refs": []}, id="no_pack"),
-    pytest.param(request(2500, "req\n1"), id="bad_request_id"),
-    pytest.param(request(2500, "req_1") | {"mode": "someday"}, id="bad_mode"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"request_id": "req_1"}',
+        b'{"a": 1, "a": 2}',
+        b"\xff",
+        b'{"a": NaN}',
+        pytest.param(request(2500, "req_1") | {"surprise": 1}, id="unknown_field"),
+        pytest.param(request(2500, "req_1") | {"context_pack_refs": []}, id="no_pack"),
+        pytest.param(request(2500, "req\n1"), id="bad_request_id"),
+        pytest.param(request(2500, "req_1") | {"mode": "someday"}, id="bad_mode"),
+    ],
+)
 def test_a_malformed_request_is_told_and_stores_nothing(raw: Any, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -812,9 +988,10 @@ def test_a_denial_is_final_and_nobody_is_asked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R-UNANSWERED")
-@pytest.mark.parametrize(("on_timeout", "end", "code"), [
-    ("escalate", "escalated", "approval_timeout"), ("deny", "rejected", "approval_denied"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("on_timeout", "end", "code"),
+    [("escalate", "escalated", "approval_timeout"), ("deny", "rejected", "approval_denied")],
+)
 def test_what_nobody_answers_ends_as_the_gate_says(on_timeout: str, end: str, code: str, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(
@@ -857,7 +1034,7 @@ def test_a_run_cancelled_while_it_waits_moves_no_money(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -878,7 +1055,7 @@ def test_a_run_cancelled_after_the_approval_and_before_the_dispatch_moves_no_mon
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         await world.answer(waiting.run_id)
-        await desk.cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -895,8 +1072,8 @@ def test_a_run_that_ended_cannot_be_cancelled(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
-        with pytest.raises(desk.ApprovalRefused) as error:
-            await desk.cancel(world.deployment, TENANT, view.run_id, by=OPERATOR, reason="too late")
+        with pytest.raises(operator.ApprovalRefused) as error:
+            await operator.request_cancel(world.deployment, TENANT, view.run_id, by=OPERATOR, reason="too late")
         assert error.value.reason == "not_waiting"
         world.close()
 
@@ -929,8 +1106,9 @@ def test_the_same_act_asked_twice_happens_once_and_both_records_say_so(tmp_path:
         assert first.run_id != second.run_id
         assert first.record["outputs"] == second.record["outputs"]
         assert len(world.refunds()) == 1
-        refused = [entry for entry in await world.stores.tenant(TENANT).read(second.run_id)
-                   if entry.kind == "tool.refused"]  # fmt: skip
+        refused = [
+            entry for entry in await world.stores.tenant(TENANT).read(second.run_id) if entry.kind == "tool.refused"
+        ]
         assert len(refused) == 1
         assert b'"idempotent_replayed":true' in (refused[0].body or b"")
         await audited(world, second)
@@ -1052,12 +1230,17 @@ def test_what_an_adapter_does_to_its_arguments_is_not_sent_again(tmp_path: Path)
 
 
 DIRECTORIES = {
-    "empty": "", "no_json": "{", "a_list": "[]", "no_lists": json.dumps({TENANT: {}}), "null": "null",
+    "empty": "",
+    "no_json": "{",
+    "a_list": "[]",
+    "no_lists": json.dumps({TENANT: {}}),
+    "null": "null",
     "users_are_a_text": json.dumps({TENANT: {"users": "all", "agents": [], "approvers": []}}),
     "nameless_user": json.dumps({TENANT: {"users": [{}], "agents": [], "approvers": []}}),
-    "unknown_lifecycle": json.dumps({TENANT: {"users": [], "approvers": [], "agents": [{
-        "agent_id": "agt_support", "lifecycle": "immortal"}]}}),
-}  # fmt: skip
+    "unknown_lifecycle": json.dumps(
+        {TENANT: {"users": [], "approvers": [], "agents": [{"agent_id": "agt_support", "lifecycle": "immortal"}]}}
+    ),
+}
 
 
 @pytest.mark.requirement("R-UNAVAILABLE", "R-FAIL-TYPED")
@@ -1084,11 +1267,14 @@ def test_a_broken_directory_knows_nobody_and_nothing_is_lost(name: str, tmp_path
 
 def test_every_failure_code_that_this_version_can_give_has_a_case() -> None:
     elsewhere = {
-        "approval_timeout", "approval_denied", "cancelled",  # above
+        "approval_timeout",
+        "approval_denied",
+        "cancelled",  # above
         "approval_void",  # test_approvals
         "tool_failed",  # above, and in the crash tests
-        "effect_uncertain", "idempotency_conflict",  # the crash tests, and the gateway's machine
-    }  # fmt: skip
+        "effect_uncertain",
+        "idempotency_conflict",  # the crash tests, and the gateway's machine
+    }
     not_yet = {"no_model_route", "evidence_stale"}  # no model gateway yet; stale evidence loses its name: missing
     tested = {case.code for case in CASES.values()} | {code for code, _ in HOSTILE.values()}
     assert set(get_args(FailureCode)) - tested == elsewhere | not_yet

@@ -20,10 +20,10 @@ from typing import Any
 
 import orjson
 
-from contextos import exports
-from contextos.contracts.codec import canonical, digest
+from contextos.audit import export
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.journal import Draft, Entry, genesis, link
-from contextos.trust.assertion import sign_statement
+from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.seal import KeyRing, kid_of, seal
 from tests.world import TENANT, TestWorld, open_world, public_key, request
 
@@ -93,7 +93,7 @@ def forged(entries: list[Entry]) -> list[Entry]:
     """The approval is signed by a key that is not the approver's."""
 
     def change(body: Any) -> None:
-        token = sign_statement(STRANGER, kid_of(public_key(STRANGER)), {"verdict": "approved"})
+        token = sign_approval(STRANGER, kid_of(public_key(STRANGER)), {"verdict": "approved"})
         body["answer"]["assertion"] = {"kind": "jws", "token": token}
 
     return changing("approval.answered", change)(entries)
@@ -120,8 +120,8 @@ def written(world: TestWorld, entries: Sequence[Entry], artifacts: Sequence[byte
     """An export of one stream, as `exports.export` writes it."""
     streams = [{"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash}]
     manifest = {"tenant": TENANT, "streams": streams, "lines": [digest(line) for line in artifacts]}
-    sealed = seal(exports.EXPORT_TYPE, canonical(manifest), world.keys, "export")
-    lines = [canonical({"entry": exports._line(entry)}) for entry in entries]
+    sealed = seal(export.EXPORT_TYPE, canonical(manifest), world.keys, "export")
+    lines = [canonical({"entry": export._line(entry)}) for entry in entries]
     return b"\n".join([canonical({"manifest": sealed}), *lines, *artifacts]) + b"\n"
 
 
@@ -130,10 +130,10 @@ async def of_refunds() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await runs(world)
-        files = {"refunds": await exports.export(world.deployment, TENANT, list(made.values()), by="test")}
-        export = exports.read_export(files["refunds"], world.keys)
-        alone = await exports.export(world.deployment, TENANT, [made["approved"]], by="test")
-        entries = list(export.streams[made["approved"]])
+        files = {"refunds": await export.export_runs(world.deployment, TENANT, list(made.values()), by="test")}
+        opened = export.read_export(files["refunds"], world.keys)
+        alone = await export.export_runs(world.deployment, TENANT, [made["approved"]], by="test")
+        entries = list(opened.streams[made["approved"]])
         artifacts = alone.split(b"\n")[1 + len(entries) : -1]
         for title, spoil in SPOILED.items():
             files[title] = written(world, spoil(entries), artifacts)
@@ -148,7 +148,7 @@ async def of_sessions() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await sessions(world)
-        raw = await exports.export(world.deployment, TENANT, list(made.values()), by="test")
+        raw = await export.export_runs(world.deployment, TENANT, list(made.values()), by="test")
         world.close()
     return raw
 
@@ -161,7 +161,7 @@ async def main(named: Sequence[str]) -> None:
         (HERE / f"{title}.jsonl.gz").write_bytes(gzip.compress(files[title], mtime=0))
         print(f'{title} = "{hashlib.sha256(files[title]).hexdigest()}"')
         if title in GOOD:
-            for one in await exports.replay_export(exports.read_export(files[title], keys)):
+            for one in await export.replay_export(export.read_export(files[title], keys)):
                 print(f'{one.run_id} = ["{one.status}", "{one.record_hash}"]')
 
 

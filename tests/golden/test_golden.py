@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from contextos.audit.export import Export, read_export, replay_export
 from contextos.errors import ContextOSError
-from contextos.exports import Export, read_export, replay_export
 from contextos.trust.seal import KeyRing
 
 HERE = Path(__file__).resolve().parent

@@ -18,11 +18,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from contextos import audit, desk
-from contextos.contracts.codec import canonical
+from contextos.audit import verify
+from contextos.audit.replay import replay
+from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
-from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused
+from contextos.operations import operator
+from contextos.operations.deployment import Deployment
 from contextos.trust.seal import seal
 from tests.e2e.test_approvals import OWNER_KEY, SECOND, SECOND_KEY, STRANGER_KEY, edge, with_keys
 from tests.e2e.test_verdicts import Wrapped, edited
@@ -158,7 +160,9 @@ class Approvals(RuleBasedStateMachine):
     def cancel(self, run_id: str, asked: Asked) -> None:
         by = (OPERATOR, "usr_771", "user_nobody")[self.number % 3]
         why = "not_waiting" if asked.state in ENDS else "not_operator" if by == "user_nobody" else None
-        assert self.told(desk.cancel(self.world.deployment, TENANT, run_id, by=by, reason="a mistake")) == why
+        assert (
+            self.told(operator.request_cancel(self.world.deployment, TENANT, run_id, by=by, reason="a mistake")) == why
+        )
         if why is None and asked.question == "open":
             asked.question = "cancelled"
         asked.wish |= why is None
@@ -230,7 +234,7 @@ class Approvals(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         store = self.world.stores.tenant(TENANT)
-        self.drive(audit.verify_tenant(store, TENANT, self.world.keys))
+        self.drive(verify.verify_tenant(store, TENANT, self.world.keys))
         for run_id, asked in self.runs.items():
             entries = self.drive(store.read(run_id))
             asks = next(orjson.loads(entry.body) for entry in entries if entry.kind == "approval.asked")
@@ -238,7 +242,7 @@ class Approvals(RuleBasedStateMachine):
             assert orjson.loads(document.body)["state"] == asked.question
             if asked.state in ENDS:
                 record = self.drive(self.world.deployment.view(TENANT, run_id)).record
-                replayed = self.drive(audit.replay(self.world.deployment, TENANT, run_id))
+                replayed = self.drive(replay(self.world.deployment, TENANT, run_id))
                 assert replayed.record_hash == record["record_hash"]
         for opened in (self.world.close, self.loop.close, self.folder.cleanup):
             opened()

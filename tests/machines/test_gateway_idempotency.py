@@ -18,15 +18,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from contextos import audit, desk
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.audit import verify
+from contextos.audit.replay import replay
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import ApprovalRefused, Conflict, LostReply, Unavailable
+from contextos.operations import operator
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request
 
 FAULTS: tuple[tuple[str, ...], ...] = (
-    (), ("lost_after",), ("lost_before",), ("down",), ("lost_after",) * 3, ("lost_before",) * 3, ("down",) * 3,
-    ("down", "lost_after"), ("lost_after", "down", "down"), ("lost_before", "lost_after", "lost_before"),
-)  # fmt: skip
+    (),
+    ("lost_after",),
+    ("lost_before",),
+    ("down",),
+    ("lost_after",) * 3,
+    ("lost_before",) * 3,
+    ("down",) * 3,
+    ("down", "lost_after"),
+    ("lost_after", "down", "down"),
+    ("lost_before", "lost_after", "lost_before"),
+)
 AMOUNTS = (700, 3100)
 ENDS = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
 
@@ -119,12 +129,22 @@ class Gateway(RuleBasedStateMachine):
         """A person looks into the shop and says what is true."""
         for run_id in self.waiting("settlement")[:1]:
             paid = [one for one in self.world.refunds() if one["amount_inr"] == self.amounts[run_id]]
-            output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": paid[0]["amount_inr"],
-                      "currency": "INR"} if paid else None  # fmt: skip
-            told = desk.Settlement(
-                bool(paid), OPERATOR, "artifact:shop#rev_1", output,
+            output = (
+                {
+                    "transaction_id": paid[0]["transaction_id"],
+                    "refund_amount_inr": paid[0]["amount_inr"],
+                    "currency": "INR",
+                }
+                if paid
+                else None
+            )
+            told = operator.SettlementInput(
+                bool(paid),
+                OPERATOR,
+                "artifact:shop#rev_1",
+                output,
                 (f"refund:{paid[0]['transaction_id']}",) if paid else (),
-            )  # fmt: skip
+            )
             self.drive(self.world.settle(run_id, told))
             self.seen(run_id)
 
@@ -133,7 +153,7 @@ class Gateway(RuleBasedStateMachine):
     def cancel(self) -> None:
         for run_id in [name for name, state in self.states.items() if state == "waiting"][:1]:
             try:
-                self.drive(desk.cancel(self.world.deployment, TENANT, run_id, by=OPERATOR, reason="x"))
+                self.drive(operator.request_cancel(self.world.deployment, TENANT, run_id, by=OPERATOR, reason="x"))
             except (ApprovalRefused, Conflict):
                 return
             self.drive(self.world.deployment.advance(TENANT, run_id))
@@ -162,10 +182,10 @@ class Gateway(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
-            self.drive(audit.verify_tenant(self.world.stores.tenant(TENANT), TENANT, self.world.keys))
+            self.drive(verify.verify_tenant(self.world.stores.tenant(TENANT), TENANT, self.world.keys))
             for run_id, state in self.states.items():
                 if state in ENDS:
-                    self.drive(audit.replay(self.world.deployment, TENANT, run_id))
+                    self.drive(replay(self.world.deployment, TENANT, run_id))
             self.world.close()
             self.loop.close()
             self.folder.cleanup()

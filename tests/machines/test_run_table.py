@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contextos.contracts.journal import KINDS
-from contextos.decision.machine import ENDS, START, TABLE, event, events, step
-from contextos.deployment import transition
 from contextos.errors import ReplayMismatch
-from contextos.store.memory import MemoryStores
-from contextos.trust.chain import verify_chain
-from contextos.trust.ledger import Live, RunJournal
+from contextos.runtime.state_machine import ENDS, START, TABLE, event_of, events, step, transition
+from contextos.store.memory.stores import MemoryStores
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.ledger import LiveDriver, RunJournal
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
@@ -92,13 +91,13 @@ class RunTable(RuleBasedStateMachine):
         clock = ManualClock()
         self.stores = MemoryStores(clock=clock)
         store = self.stores.tenant(TENANT)
-        live = Live(store, clock, SystemEntropy(), KeyRing.from_seed(b"k" * 32), "owner", 1_000_000)
+        live = LiveDriver(store, clock, SystemEntropy(), KeyRing.from_seed(b"k" * 32), "owner", 1_000_000)
         self.journal = RunJournal(TENANT, RUN, (), transition, START, live)
         self.state, self.length = START, 0
 
     def happens(self, kind: str, verdict: str) -> None:
         body = body_of(kind, verdict)
-        expected = TABLE[self.state].get(event(kind, body))
+        expected = TABLE[self.state].get(event_of(kind, body))
         before = (self.journal.state, self.journal.head, self.journal.now_us, len(self.journal.log()))
         try:
             self.write(kind, body)
@@ -115,10 +114,10 @@ class RunTable(RuleBasedStateMachine):
         async def answer() -> dict[str, Any]:
             return body
 
-        if KINDS[kind].asked:
-            run(self.journal.ask(kind, "", {}, answer))
+        if KINDS[kind].recorded:
+            run(self.journal.record(kind, "", {}, answer))
         else:
-            self.journal.note(kind, "", body)
+            self.journal.derive(kind, "", body)
 
     @rule(name=st.sampled_from(EVENTS))
     def anything(self, name: str) -> None:
@@ -154,10 +153,10 @@ class RunTable(RuleBasedStateMachine):
         for entry in self.journal.log():
             if entry.kind == "run.resumed":
                 continue
-            if KINDS[entry.kind].asked:
-                run(tape.ask(entry.kind, entry.key, {}, self.unreachable))
+            if KINDS[entry.kind].recorded:
+                run(tape.record(entry.kind, entry.key, {}, self.unreachable))
             else:
-                tape.note(entry.kind, entry.key, entry.body)
+                tape.derive(entry.kind, entry.key, entry.body)
         assert not tape.on_tape
         assert (tape.state, tape.head) == (self.journal.state, self.journal.head)
 

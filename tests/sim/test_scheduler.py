@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from contextos.errors import Unavailable
-from contextos.sim.faults import KINDS, Faults
+from contextos.sim.faults import FAULT_KINDS, Faults
 from contextos.sim.scheduler import HostDown, Scheduler, die, immediately, join, pause
 
 
@@ -144,6 +144,6 @@ def test_the_order_of_equals_is_the_seeds_and_only_the_seeds():
 def test_each_seed_has_its_own_weather_and_calm_has_none():
     weather = {tuple(Faults(Random(seed)).rates.items()) for seed in range(20)}
     assert len(weather) == 20
-    assert all(any(Faults(Random(seed)).rates[kind] for seed in range(40)) for kind in KINDS)
+    assert all(any(Faults(Random(seed)).rates[kind] for seed in range(40)) for kind in FAULT_KINDS)
     assert not any(Faults(Random(1), calm=True).rates.values())
     assert not Faults(Random(1), calm=True).strikes("crash")

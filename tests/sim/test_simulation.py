@@ -11,12 +11,13 @@ from random import Random
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.sim import PLANTS, Outcome, run, simulate
-from contextos.sim.end import judge_quiet
-from contextos.sim.faults import PLACES
+from contextos.sim import SeedOutcome, simulate_seed, simulate_seeds
+from contextos.sim.end import check_quiet
+from contextos.sim.faults import CRASH_RATES
+from contextos.sim.mutants import MUTANTS
 from contextos.sim.play import play
 from contextos.sim.scenario import HOSTILE_PLANS, Asked, Scenario, draw
-from contextos.sim.world import World
+from contextos.sim.world import SimulatedWorld
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 ENOUGH = 250
@@ -29,40 +30,54 @@ def calm(strategy: str, amount_inr: int, scope: str = "tenant", times: int = 1) 
     """One refund that nothing disturbs, or the same one several times over."""
     asked = tuple(Asked(f"req_calm{n}", "usr_771", "ord_881", amount_inr, 8, n * 100_000, 1) for n in range(times))
     return Scenario(
-        strategy=strategy, scope=scope, external_reads=True, hosts=1, asked=asked, hostile=None, approvers_answer=1.0,
-        meddling=False, nudges=False, cancels=False,
-    )  # fmt: skip
+        strategy=strategy,
+        scope=scope,
+        external_reads=True,
+        hosts=1,
+        asked=asked,
+        hostile=None,
+        approvers_answer=1.0,
+        meddling=False,
+        nudges=False,
+        cancels=False,
+    )
 
 
-def played(scenario: Scenario, die_at: tuple[str, int] | None = None, seed: int = 7) -> World:
-    world = World(seed, fixed=scenario, die_at=die_at)
+def played(scenario: Scenario, die_at: tuple[str, int] | None = None, seed: int = 7) -> SimulatedWorld:
+    world = SimulatedWorld(seed, fixed=scenario, die_at=die_at)
     play(world)
     world.scheduler.close()
     return world
 
 
-def ends(world: World) -> list[str]:
+def ends(world: SimulatedWorld) -> list[str]:
     return sorted(seen.state for seen in world.judge.runs.values())
 
 
 def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
-    report = run(range(50))
+    report = simulate_seeds(range(50))
     assert report.clean, "\n".join(map(str, report.violations))
     assert report.seeds_run == 50
     assert {"completed", "refused", "escalated", "rejected"} <= report.ends.keys()
     named = (
-        "sessions", "sessions out of time", "crashes", "recoveries", "settlements", "effects", "approvals asked",
+        "sessions",
+        "sessions out of time",
+        "crashes",
+        "recoveries",
+        "settlements",
+        "effects",
+        "approvals asked",
         "circuit open",
-    )  # fmt: skip
+    )
     for name in named:
         assert report.exercised[name] > 0, name
     assert len(report.faults) > 12
 
 
 def test_faults_strike_at_every_place_where_a_run_may_stand():
-    missed = set(PLACES)
+    missed = set(CRASH_RATES)
     for seed in range(50, 50 + ENOUGH):
-        outcome = simulate(seed)
+        outcome = simulate_seed(seed)
         assert not outcome.violations, "\n".join(map(str, outcome.violations))
         missed -= {struck.partition(" ")[2].partition(" ")[2] for struck in outcome.faults}
         if not missed:
@@ -72,21 +87,21 @@ def test_faults_strike_at_every_place_where_a_run_may_stand():
 
 def test_progress_is_told_of_every_seed_in_order():
     told: list[int] = []
-    run([3, 1, 2], progress=told.append)
+    simulate_seeds([3, 1, 2], progress=told.append)
     assert told == [3, 1, 2]
 
 
 @pytest.mark.parametrize("seed", [1, 5, 17])
 def test_the_same_seed_is_the_same_world_step_by_step(seed):
-    assert simulate(seed) == simulate(seed)
+    assert simulate_seed(seed) == simulate_seed(seed)
 
 
 def test_two_seeds_are_two_worlds():
-    assert simulate(1).digest != simulate(2).digest
+    assert simulate_seed(1).digest != simulate_seed(2).digest
 
 
 def test_a_seed_does_not_depend_on_the_hash_seed_of_the_process():
-    program = "from contextos.sim import simulate; print([simulate(seed).digest for seed in (3, 9)])"
+    program = "from contextos.sim import simulate_seed; print([simulate_seed(seed).digest for seed in (3, 9)])"
     digests = set()
     for hash_seed in ("0", "1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SRC)}
@@ -96,26 +111,26 @@ def test_a_seed_does_not_depend_on_the_hash_seed_of_the_process():
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", MUTANTS)
 def test_a_planted_bug_is_found_and_its_seed_shows_it_again(plant):
-    found: Outcome | None = None
+    found: SeedOutcome | None = None
     first = FROM.get(plant, 0)
     for seed in range(first, first + ENOUGH):
-        found = simulate(seed, plant)
+        found = simulate_seed(seed, plant)
         if found.violations:
             break
     assert found is not None
     assert found.violations, f"`{plant}` was not found in {ENOUGH} seeds"
-    again = simulate(found.seed, plant)
+    again = simulate_seed(found.seed, plant)
     assert again.violations == found.violations
     assert again.digest == found.digest
     assert f"seed {found.seed}, step " in str(found.violations[0])
-    assert not simulate(found.seed).violations, "without the bug the same seed is clean"
+    assert not simulate_seed(found.seed).violations, "without the bug the same seed is clean"
 
 
 def test_an_unknown_plant_is_refused_and_nothing_is_played():
     with pytest.raises(InvalidSettings, match="no bug that can be planted"):
-        simulate(1, "no_such_bug")
+        simulate_seed(1, "no_such_bug")
 
 
 @pytest.mark.parametrize("strategy", ["keyed", "lookup", "none", "lookup_weak"])
@@ -155,10 +170,10 @@ def test_an_effect_of_unknown_outcome_excuses_only_a_run_that_waits_for_its_sett
     world = played(calm("none", 2900))
     (seen,) = world.judge.runs.values()
     seen.state, seen.unsettled = "waiting", "0/s3/1"
-    judge_quiet(world)
+    check_quiet(world)
     assert world.judge.violations == []
     seen.state = "executing"
-    judge_quiet(world)
+    check_quiet(world)
     assert [one.invariant for one in world.judge.violations] == ["nobody_is_lost"]
 
 
@@ -195,5 +210,5 @@ def test_scenarios_cover_every_strategy_scope_and_lie():
 
 @pytest.mark.soak
 def test_a_thousand_worlds_hold_every_invariant():
-    report = run(range(1_000))
+    report = simulate_seeds(range(1_000))
     assert report.clean, "\n".join(map(str, report.violations))

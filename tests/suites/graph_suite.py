@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextos.errors import InvalidInput
-from contextos.store.edges import MAX_PUT
-from contextos.store.memory_graph import MemoryGraph
+from contextos.store.memory.graph import MemoryGraph
+from contextos.store.shared.graph_validation import MAX_PUT
 from tests.suites.store_suite import at_once
 
 _tenants = count()
@@ -55,9 +55,15 @@ class GraphFace:
 
 def edge(src: str, dst: str, edge_id: str | None = None, **more: Any) -> dict[str, Any]:
     made = {
-        "src": src, "predicate": "knows", "dst": dst, "evidence_ref": "artifact:a#1", "observed_at": "2026-01-01",
-        "integrity": "trusted", "classification": "INTERNAL", **more,
-    }  # fmt: skip
+        "src": src,
+        "predicate": "knows",
+        "dst": dst,
+        "evidence_ref": "artifact:a#1",
+        "observed_at": "2026-01-01",
+        "integrity": "trusted",
+        "classification": "INTERNAL",
+        **more,
+    }
     return made if edge_id is None else {**made, "edge_id": edge_id}
 
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from contextos.contracts import journal
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Document, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound
-from contextos.store.batch import MAX_BATCH_ENTRIES, MAX_BODY_BYTES, MAX_NAME_BYTES
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES, MAX_NAME_BYTES
 
 T = TypeVar("T")
 NOW_US = 1_000_000
-LARGE = bytes(MAX_BODY_BYTES + 1)
+LARGE = bytes(MAX_ENTRY_BYTES + 1)
 _tenants = count()
 
 
@@ -187,9 +187,7 @@ class StoreSuite:
         assert world.scan("keys") == [("present", 1, b"kept")]
 
     @pytest.mark.requirement("J-DEADLINE")
-    @pytest.mark.parametrize(
-        ("now_us", "stands"), [(99, False), (100, True), (150, True), (200, True), (201, False)]
-    )  # fmt: skip
+    @pytest.mark.parametrize(("now_us", "stands"), [(99, False), (100, True), (150, True), (200, True), (201, False)])
     def test_a_deadline_is_judged_on_the_stores_own_clock_and_includes_its_ends(
         self, world: World, now_us: int, stands: bool
     ) -> None:
@@ -255,9 +253,13 @@ class StoreSuite:
     def test_due_names_runs_of_all_tenants_earliest_first_and_never_those_at_rest(self, world: World) -> None:
         other = f"{world.tenant}_other"
         for tenant, run, wake_at_us in (
-            (world.tenant, "run_b", 30), (other, "run_a", 20), (world.tenant, "run_a", 10), (other, "run_b", 31),
-            (other, "run_c", 5), (world.tenant, "run_c", 10),
-        ):  # fmt: skip
+            (world.tenant, "run_b", 30),
+            (other, "run_a", 20),
+            (world.tenant, "run_a", 10),
+            (other, "run_b", 31),
+            (other, "run_c", 5),
+            (world.tenant, "run_c", 10),
+        ):
             world.commit(Batch(run, wake_at_us=wake_at_us), tenant)
         world.commit(Batch("run_c", wake_at_us=0), other)
         world.commit(Batch("run_a", writes=(Write("keys", "k", 0, b"v"),)))
@@ -291,8 +293,9 @@ class StoreSuite:
         many = [("keys", f"absent_{number}") for number in range(1000)]
         places = (("keys", "a"), ("leases", "a"), ("leases", "b"), ("keys", "b"), ("keys", "a"), ("keys", "a\0"), *many)
         assert world.run(world.store().find(places)) == {
-            ("keys", "a"): Document("keys", "a", 2, b"3"), ("leases", "b"): Document("leases", "b", 1, b"2"),
-        }  # fmt: skip
+            ("keys", "a"): Document("keys", "a", 2, b"3"),
+            ("leases", "b"): Document("leases", "b", 1, b"2"),
+        }
         assert world.run(world.store().find(())) == {}
         assert world.run(world.stores.tenant(f"{world.tenant}_other").find(places)) == {}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos import audit
+from contextos.audit import verify
 from contextos.contracts.journal import CONTROL, INDEX, WitnessedHead
-from contextos.contracts.ports import Witness
+from contextos.contracts.ports.outside import Witness
 from contextos.errors import ChainBroken, ContextOSError
-from contextos.restoring import restored
-from contextos.witnessing import Witnessing, reach, restorations
+from contextos.operations.restore import record_restore
+from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
 from tests.unit.test_restoring import backup, restore
 from tests.world import TENANT, open_world, request, run
 
@@ -31,7 +31,7 @@ class WitnessSuite:
             await make().put([head(1), head(2, CONTROL), head(3, tenant="other")])
             await make().put([head(5)])
             known = await make().heads(TENANT)
-            assert reach(known) == {INDEX: 5, CONTROL: 2}
+            assert witnessed_lengths(known) == {INDEX: 5, CONTROL: 2}
             assert set(known) == {head(1), head(5), head(2, CONTROL)}
             assert list(await make().heads("other")) == [head(3, tenant="other")]
             assert await make().heads("nobody") == []
@@ -42,7 +42,7 @@ class WitnessSuite:
         async def go() -> None:
             for upto in (1, 2, 3, 9):
                 await make().put([head(seq) for seq in range(1, upto + 1)])
-                assert reach(await make().heads(TENANT)) == {INDEX: upto}
+                assert witnessed_lengths(await make().heads(TENANT)) == {INDEX: upto}
 
         asyncio.run(go())
 
@@ -50,14 +50,14 @@ class WitnessSuite:
         async def go() -> None:
             await make().put([head(7)])
             await make().put([head(3)])
-            assert reach(await make().heads(TENANT)) == {INDEX: 7}
+            assert witnessed_lengths(await make().heads(TENANT)) == {INDEX: 7}
 
         asyncio.run(go())
 
     def test_of_many_who_put_at_once_nobody_is_lost(self, make: Make) -> None:
         async def go() -> None:
             await asyncio.gather(*(make().put([head(seq), head(seq, CONTROL)]) for seq in range(1, 6)))
-            assert reach(await make().heads(TENANT)) == {INDEX: 5, CONTROL: 5}
+            assert witnessed_lengths(await make().heads(TENANT)) == {INDEX: 5, CONTROL: 5}
 
         asyncio.run(go())
 
@@ -74,12 +74,12 @@ class WitnessSuite:
         async def go() -> None:
             world = await open_world(tmp_path)
 
-            def told() -> Witnessing:
-                return Witnessing(world.stores, make(), world.keys, world.clock)
+            def told() -> WitnessPublisher:
+                return WitnessPublisher(world.stores, make(), world.keys, world.clock)
 
             async def verified() -> None:
                 heads = await make().heads(TENANT)
-                await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+                await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
             await world.invoke(request(900, "req_1"))
             await told().tell([TENANT])
@@ -90,12 +90,13 @@ class WitnessSuite:
             restore(world, taken)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await verified()
-            await restored(world.deployment, told(), TENANT, by="user_operator_5")
+            await record_restore(world.deployment, told(), TENANT, by="user_operator_5")
             await told().tell([TENANT])
             await verified()
             assert [(one.stream, one.gone) for one in restorations(await make().heads(TENANT))] == [
-                (CONTROL, 0), (INDEX, 2)
-            ]  # fmt: skip
+                (CONTROL, 0),
+                (INDEX, 2),
+            ]
             whole = backup(world)
             await world.invoke(request(902, "req_3"))
             await told().tell([TENANT])

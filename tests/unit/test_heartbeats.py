@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from contextos.contracts.journal import Batch, Document, Write
-from contextos.heartbeats import Heart, is_held
-from contextos.store.memory import MemoryStores
+from contextos.operations.heartbeats import Heartbeats, is_held
+from contextos.store.memory.stores import MemoryStores
 
 TENANT, RUN = "tenant_a", "run_1"
 TTL_US, LEASE_US = 60, 180
@@ -26,15 +26,15 @@ async def stores_with(lease: dict[str, Any]) -> MemoryStores:
     return stores
 
 
-async def beaten(stores: MemoryStores, heart: Heart, now_us: int = NOW_US) -> tuple[list[dict[str, Any]], bool]:
+async def beaten(stores: MemoryStores, heart: Heartbeats, now_us: int = NOW_US) -> tuple[list[dict[str, Any]], bool]:
     """What is said after a beat of `me`, and whether the run is still woken when it was to be."""
     await heart.beat(stores, "me", now_us)
     said = [orjson.loads(one.body) for one in await stores.tenant(TENANT).scan("heartbeats")]
     return said, [run async for run in stores.due(7)] == [(TENANT, RUN)]
 
 
-def driving(began_us: int = 0) -> Heart:
-    heart = Heart(TTL_US, LEASE_US)
+def driving(began_us: int = 0) -> Heartbeats:
+    heart = Heartbeats(TTL_US, LEASE_US)
     heart.begins((TENANT, RUN), began_us)
     return heart
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from types import FrameType
 from typing import Any
 
-from contextos import latest
+from contextos.operations import lru
 
 
 def test_who_is_known_is_there_at_every_step_in_which_somebody_else_may_look() -> None:
@@ -15,14 +15,14 @@ def test_who_is_known_is_there_at_every_step_in_which_somebody_else_may_look() -
     seen: list[list[str]] = []
 
     def look(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code is latest.keep.__code__:
+        if frame.f_code is lru.keep_recent.__code__:
             seen.append(sorted(table))
         return look
 
     before = sys.gettrace()
     sys.settrace(look)
     try:
-        latest.keep(table, "a", None, 2)
+        lru.keep_recent(table, "a", None, 2)
     finally:
         sys.settrace(before)
     assert len(seen) > 3
@@ -32,7 +32,7 @@ def test_who_is_known_is_there_at_every_step_in_which_somebody_else_may_look() -
 
 def test_the_first_that_was_kept_stays_and_who_was_asked_for_longest_ago_leaves() -> None:
     table: OrderedDict[str, int] = OrderedDict()
-    assert [latest.keep(table, name, number, 2) for number, name in enumerate("abac")] == [0, 1, 0, 3]
+    assert [lru.keep_recent(table, name, number, 2) for number, name in enumerate("abac")] == [0, 1, 0, 3]
     assert list(table) == ["a", "c"]
 
 
@@ -43,5 +43,5 @@ def test_what_another_thread_let_go_meanwhile_is_no_fault() -> None:
             super().move_to_end(key, last)
 
     table = Losing()
-    assert latest.keep(table, "a", 1, 2) == 1
+    assert lru.keep_recent(table, "a", 1, 2) == 1
     assert not table

@@ -6,8 +6,8 @@ import pytest
 
 from contextos.contracts.journal import Batch, Draft, genesis, link
 from contextos.errors import ChainBroken, Integrity
-from contextos.letters import MAX_DETAIL_CHARS, bury, dead_letters, why
-from contextos.store.memory import MemoryStores
+from contextos.operations.dead_letters import MAX_DETAIL_CHARS, add, failure_cause, list_dead_letters
+from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import at_once
 
 
@@ -21,8 +21,8 @@ def letter(fault: BaseException) -> tuple[str, str]:
     store = MemoryStores().tenant("acme")
     entry = link("acme", "run_a", 1, genesis("acme", "run_a"), Draft("run.context", "", 1, "me", b"{}", bytes(16)))
     at_once(store.commit(Batch("run_a", (entry,))))
-    assert at_once(bury(store, "run_a", why(fault), 1, seen=1))
-    [found] = at_once(dead_letters(store))
+    assert at_once(add(store, "run_a", failure_cause(fault), 1, seen=1))
+    [found] = at_once(list_dead_letters(store))
     return found.code, found.detail
 
 

@@ -13,14 +13,15 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-from contextos import audit
+from contextos.audit import verify
+from contextos.audit.replay import replay
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, Unavailable
-from contextos.restoring import restored
-from contextos.store.clock import SystemClock
-from contextos.store.memory import MemoryStore
-from contextos.store.witness import FileWitness
-from contextos.witnessing import Witnessing, reach, restorations
+from contextos.operations.restore import record_restore
+from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
+from contextos.store.memory.stores import MemoryStore
+from contextos.store.shared.clock import SystemClock
+from contextos.store.witness.file import FileWitness
 from tests.e2e.test_verdicts import Wrapped
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
@@ -60,7 +61,7 @@ async def driven(world: TestWorld) -> list[str]:
         if line.kind == "run.indexed":
             await world.deployment.advance(TENANT, line.key)
             states.append((await world.deployment.view(TENANT, line.key)).state)
-    await audit.verify_tenant(store, TENANT, world.keys)
+    await verify.verify_tenant(store, TENANT, world.keys)
     return states
 
 
@@ -85,7 +86,7 @@ def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str
         assert len(began) >= 3
         for taken in began:
             restore(world, taken)
-            await restored(world.deployment, None, TENANT, by=BY)
+            await record_restore(world.deployment, None, TENANT, by=BY)
             await driven(world)
             assert len(world.refunds()) == 1
         world.close()
@@ -126,7 +127,7 @@ def test_between_two_attempts_of_a_call_a_restore_stops_the_run(tmp_path: Path, 
             restore(world, taken)
             with sqlite3.connect(world.path / "shop.db") as books:
                 books.execute("DELETE FROM refunds")  # the other side has long forgotten the key
-            await restored(world.deployment, None, TENANT, by=BY)
+            await record_restore(world.deployment, None, TENANT, by=BY)
             with pytest.raises(Integrity, match="between two attempts"):
                 await driven(world)
             assert world.refunds() == []
@@ -149,7 +150,7 @@ def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Pa
         if answered == "before the backup":
             await world.answer(waiting.run_id)
         restore(world, backup(world))
-        await restored(world.deployment, None, TENANT, by=BY)
+        await record_restore(world.deployment, None, TENANT, by=BY)
         if answered == "after the restore":
             await world.answer(waiting.run_id)
         await world.deployment.advance(TENANT, waiting.run_id)
@@ -158,7 +159,7 @@ def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Pa
         assert view.record is not None
         assert view.record["rationale"]["failures"][0]["code"] == "approval_void"
         assert world.refunds() == []
-        replayed = await audit.replay(world.deployment, TENANT, waiting.run_id)
+        replayed = await replay(world.deployment, TENANT, waiting.run_id)
         assert replayed.record_hash == view.record["record_hash"]
         with pytest.raises(ApprovalRefused):
             await world.answer(waiting.run_id)
@@ -180,7 +181,7 @@ def test_a_restore_between_the_last_look_and_the_commit_that_pays_stops_it(tmp_p
         async def late(store: MemoryStore, batch: Batch) -> None:
             if any(entry.kind == "tool.dispatching" for entry in batch.entries) and not done:
                 done.append(1)
-                await restored(world.deployment, None, TENANT, by=BY)
+                await record_restore(world.deployment, None, TENANT, by=BY)
             await commit(store, batch)
 
         with patch.object(MemoryStore, "commit", late):
@@ -197,16 +198,17 @@ def test_who_restored_is_on_record_in_the_chained_control_stream(tmp_path: Path)
     async def go() -> None:
         world = await open_world(tmp_path)
         await world.invoke(request(900, "req_1"))
-        first = await restored(world.deployment, None, TENANT, by=BY)
-        second = await restored(world.deployment, None, TENANT, by=BY)
+        first = await record_restore(world.deployment, None, TENANT, by=BY)
+        second = await record_restore(world.deployment, None, TENANT, by=BY)
         assert first.epoch_id != second.epoch_id
         store = world.stores.tenant(TENANT)
         lines = [line for line in await store.read(CONTROL) if line.kind == "store.restored"]
         assert [(line.by, orjson.loads(line.body or b"")["epoch"]) for line in lines] == [
-            (BY, first.epoch_id), (BY, second.epoch_id)
-        ]  # fmt: skip
+            (BY, first.epoch_id),
+            (BY, second.epoch_id),
+        ]
         assert orjson.loads(lines[0].body or b"")["left"] == {"index": 2, "control": 1}
-        await audit.verify_tenant(store, TENANT, world.keys)
+        await verify.verify_tenant(store, TENANT, world.keys)
         world.close()
 
     run(go())
@@ -214,7 +216,7 @@ def test_who_restored_is_on_record_in_the_chained_control_stream(tmp_path: Path)
 
 async def verified(world: TestWorld, witness: FileWitness) -> Any:
     heads = await witness.heads(TENANT)
-    return await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+    return await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
 
 def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Path) -> None:
@@ -222,8 +224,8 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
 
-        def watching() -> Witnessing:
-            return Witnessing(world.stores, witness, world.keys, world.clock)
+        def watching() -> WitnessPublisher:
+            return WitnessPublisher(world.stores, witness, world.keys, world.clock)
 
         await world.invoke(request(900, "req_0"))
         taken = backup(world)
@@ -235,7 +237,7 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await check
         told = watching()
-        made = await restored(world.deployment, told, TENANT, by=BY)
+        made = await record_restore(world.deployment, told, TENANT, by=BY)
         assert [(one.stream, one.kept, one.gone) for one in made.restored] == [("control", 1, 0), ("index", 2, 6)]
         for number in range(5, 7):
             await world.invoke(request(900 + number, f"req_{number}"))
@@ -243,10 +245,8 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         assert await watching().tell([TENANT]) == 0
         await verified(world, witness)
         heads = await witness.heads(TENANT)
-        assert reach(heads) == {"index": 6, "control": 2}
-        assert [(one.stream, one.kept, one.gone) for one in restorations(heads)] == [
-            ("control", 1, 0), ("index", 2, 6)
-        ]  # fmt: skip
+        assert witnessed_lengths(heads) == {"index": 6, "control": 2}
+        assert [(one.stream, one.kept, one.gone) for one in restorations(heads)] == [("control", 1, 0), ("index", 2, 6)]
         whole = backup(world)
         for cut in (slice(0, 4), slice(0, 1), slice(0, 0)):
             restore(world, whole)
@@ -256,7 +256,7 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
             for run_id in gone:
                 del kept.streams[run_id]
                 kept.documents.pop(("leases", run_id))
-            await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+            await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
             for check in (verified(world, witness), watching().check(TENANT)):
                 with pytest.raises(ChainBroken, match="witnessed at"):
                     await check
@@ -270,15 +270,15 @@ def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) ->
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = Witnessing(world.stores, witness, world.keys, world.clock)
+        told = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         await world.invoke(request(900, "req_1"))
         await told.tell([TENANT])
         restore(world, taken)
         # All that an owner of the store can write: the epoch, the line of control, a run after it.
-        await restored(world.deployment, None, TENANT, by="mallory")
+        await record_restore(world.deployment, None, TENANT, by="mallory")
         await world.invoke(request(901, "req_2"))
-        for one in (told, Witnessing(world.stores, witness, world.keys, world.clock)):
+        for one in (told, WitnessPublisher(world.stores, witness, world.keys, world.clock)):
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await one.tell([TENANT])
         with pytest.raises(ChainBroken, match="witnessed at"):
@@ -296,7 +296,7 @@ def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = Witnessing(world.stores, witness, world.keys, world.clock)
+        told = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         for number in range(2):
             await world.invoke(request(900 + number, f"req_{number}"))
@@ -304,12 +304,12 @@ def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path:
         restore(world, taken)
         for number in range(2, 6):
             await world.invoke(request(900 + number, f"req_{number}"))
-        late = await restored(
-            world.deployment, Witnessing(world.stores, witness, world.keys, world.clock), TENANT, by=BY
+        late = await record_restore(
+            world.deployment, WitnessPublisher(world.stores, witness, world.keys, world.clock), TENANT, by=BY
         )
         (index,) = [one for one in late.restored if one.stream == "index"]
         assert (index.kept, index.gone) == (1, 3), "the first witnessed line that is another is the second"
-        again = await restored(world.deployment, told, TENANT, by=BY)
+        again = await record_restore(world.deployment, told, TENANT, by=BY)
         assert {one.gone for one in again.restored} == {0}
         await verified(world, witness)
         world.close()
@@ -327,7 +327,7 @@ def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_st
         world.clock.at_us = right
         await world.invoke(request(901, "req_2"))
         restore(world, backup(world))
-        await restored(world.deployment, None, TENANT, by=BY)
+        await record_restore(world.deployment, None, TENANT, by=BY)
         (epoch,) = await world.stores.tenant(TENANT).scan("epoch", key="store")
         begun = (await world.stores.tenant(TENANT).read(ahead.run_id))[0].at_us
         assert begun <= orjson.loads(epoch.body)["at_us"]
@@ -343,24 +343,24 @@ def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
 
-        def watching() -> Witnessing:
-            return Witnessing(world.stores, witness, world.keys, world.clock)
+        def watching() -> WitnessPublisher:
+            return WitnessPublisher(world.stores, witness, world.keys, world.clock)
 
         await world.invoke(request(900, "req_0"))
         worker = watching()
         await worker.tell([TENANT])
         restore(world, backup(world))
-        at_once, accept = watching(), Witnessing.accept
+        at_once, accept = watching(), WitnessPublisher.accept
 
-        async def late(one: Witnessing, *args: Any) -> Any:
+        async def late(one: WitnessPublisher, *args: Any) -> Any:
             await worker.tell([TENANT])
             return await accept(one, *args)
 
-        with patch.object(Witnessing, "accept", late if said == "while it tells" else accept):
-            await restored(world.deployment, at_once, TENANT, by=BY)
+        with patch.object(WitnessPublisher, "accept", late if said == "while it tells" else accept):
+            await record_restore(world.deployment, at_once, TENANT, by=BY)
         await world.invoke(request(901, "req_1"))
         await worker.tell([TENANT])
-        assert reach(await witness.heads(TENANT)) == {"index": 4, "control": 2}
+        assert witnessed_lengths(await witness.heads(TENANT)) == {"index": 4, "control": 2}
         kept = world.stores.tenant(TENANT)._kept
         kept.documents.pop(("leases", kept.streams["index"][2].key))
         del kept.streams[kept.streams["index"][2].key]
@@ -376,7 +376,7 @@ def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: 
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        worker = Witnessing(world.stores, witness, world.keys, world.clock)
+        worker = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         for again in range(2):  # the epoch of the second is as often written as that of the first
             await world.invoke(request(900, "req_1"))
@@ -384,8 +384,8 @@ def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: 
             restore(world, taken)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await worker.tell([TENANT])
-            others = Witnessing(world.stores, witness, world.keys, world.clock)
-            await restored(world.deployment, others, TENANT, by=BY)
+            others = WitnessPublisher(world.stores, witness, world.keys, world.clock)
+            await record_restore(world.deployment, others, TENANT, by=BY)
             assert await worker.tell([TENANT]) == 1, again
         world.close()
 

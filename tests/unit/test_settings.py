@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from contextos.app import SETTINGS_FILE, UNSAFE, Settings, open_app
-from contextos.contracts.pressure import Pressure
+from contextos.app import open_app
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.errors import InvalidSettings, Problem
-from contextos.seams import Limits
-from contextos.settings import LIMITS, PRESSURE, AdapterSetting, check
+from contextos.runtime.wiring import RunLimits
+from contextos.settings import LIMIT_BOUNDS, LIMITS, SETTINGS_FILE, UNSAFE_SETTINGS, AdapterSetting, Settings, check
 
 
 def read(path: Path, text: str) -> Settings:
@@ -50,10 +50,16 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         max_turns = 9
     """
     assert read(tmp_path, text) == Settings(
-        tmp_path, store="s.db", packs=("a", "b"), policies=(("tenant", "POLICY_X@1.0.0"),),
-        unsafe=("unsafe_local_keys",), lease_ttl_s=60, adapters=(AdapterSetting("shop.py:make", "sha256:00"),),
-        limits=Limits(max_cost_cents=12.5, max_replan_attempts=0), pressure=Pressure(max_turns=9),
-    )  # fmt: skip
+        tmp_path,
+        store="s.db",
+        packs=("a", "b"),
+        policies=(("tenant", "POLICY_X@1.0.0"),),
+        unsafe=("unsafe_local_keys",),
+        lease_ttl_s=60,
+        adapters=(AdapterSetting("shop.py:make", "sha256:00"),),
+        limits=RunLimits(max_cost_cents=12.5, max_replan_attempts=0),
+        pressure=AdmissionLimits(max_turns=9),
+    )
 
 
 @pytest.mark.parametrize("profile", ["embedded", "service"])
@@ -64,34 +70,57 @@ def test_without_an_unsafe_line_no_stand_in_is_allowed(tmp_path: Path, profile: 
     assert raised.value.problems[0].code == "unsafe_not_allowed"
 
 
-@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize("name", UNSAFE_SETTINGS)
 def test_a_service_takes_no_stand_in(tmp_path: Path, name: str) -> None:
     said = problem(tmp_path, f'profile = "service"\nunsafe = ["{name}"]')
     assert (said.pointer, said.code) == ("/unsafe", "unsafe_not_allowed")
 
 
 WRONG = [
-    ('lease_ttl_s = -1', "/lease_ttl_s"), ('lease_ttl_s = 0', "/lease_ttl_s"), ('lease_ttl_s = "x"', "/lease_ttl_s"),
-    ('lease_ttl_s = true', "/lease_ttl_s"), ('lease_ttl_s = 1.5', "/lease_ttl_s"),
-    ('profile = "prod"', "/profile"), ('profile = 7', "/profile"), ('store = 7', "/store"), ('store = ""', "/store"),
-    ('packs = "packs"', "/packs"), ('packs = [7]', "/packs/0"), ('unsafe = "unsafe_local_keys"', "/unsafe"),
-    ('unsafe = [7]', "/unsafe/0"), ('unsafe = ["unsafe_all"]', "/unsafe"), ('policies = 7', "/policies"),
-    ('policies = [7]', "/policies/0"), ('policies = [["tenant"]]', "/policies/0"),
-    ('policies = [["pack", "P@1.0.0"]]', "/policies/0"), ('policies = [["tenant", 7]]', "/policies/0"),
+    ("lease_ttl_s = -1", "/lease_ttl_s"),
+    ("lease_ttl_s = 0", "/lease_ttl_s"),
+    ('lease_ttl_s = "x"', "/lease_ttl_s"),
+    ("lease_ttl_s = true", "/lease_ttl_s"),
+    ("lease_ttl_s = 1.5", "/lease_ttl_s"),
+    ('profile = "prod"', "/profile"),
+    ("profile = 7", "/profile"),
+    ("store = 7", "/store"),
+    ('store = ""', "/store"),
+    ('packs = "packs"', "/packs"),
+    ("packs = [7]", "/packs/0"),
+    ('unsafe = "unsafe_local_keys"', "/unsafe"),
+    ("unsafe = [7]", "/unsafe/0"),
+    ('unsafe = ["unsafe_all"]', "/unsafe"),
+    ("policies = 7", "/policies"),
+    ("policies = [7]", "/policies/0"),
+    ('policies = [["tenant"]]', "/policies/0"),
+    ('policies = [["pack", "P@1.0.0"]]', "/policies/0"),
+    ('policies = [["tenant", 7]]', "/policies/0"),
     ('policies = [[["a"], "P@1.0.0"]]', "/policies/0"),
-    ('adapters = 7', "/adapters"), ('adapters = [7]', "/adapters/0"),
+    ("adapters = 7", "/adapters"),
+    ("adapters = [7]", "/adapters/0"),
     ('adapters = [{path = "x"}]', "/adapters/0/digest"),
-    ('adapters = [{path = 7, digest = "x"}]', "/adapters/0/path"), ('adapters = [{url = "x"}]', "/adapters/0/url"),
-    ('queue = "queue.db"', "/queue"), ('queue = "postgresql://q@h/q"', "/queue"), ('queue = 7', "/queue"),
-    ('driving = 7', "/driving"), ('driving = {max_drives = 0}', "/driving/max_drives"),
-    ('driving = {drives = 1}', "/driving/drives"), ('driving = {rate_per_tenant = 5}', "/driving/rate_per_tenant"),
-    ('limits = 7', "/limits"), ('limits = {max_tokens = 7}', "/limits/max_tokens"), ('stores = "x"', "/stores"),
-    ('limits = {max_cost_cents = 0.12345}', "/limits/max_cost_cents"), ('workspace = "/"', "/workspace"),
-    ('limits = {claim_ttl_s = 3601}', "/limits/claim_ttl_s"), ('limits = {wall_clock_ms = 0}', "/limits/wall_clock_ms"),
-    ('pressure = 7', "/pressure"), ('pressure = {max_turns = 1.5}', "/pressure/max_turns"),
-    ('pressure = {turns = 7}', "/pressure/turns"),
-    ('store =', ""),
-]  # fmt: skip
+    ('adapters = [{path = 7, digest = "x"}]', "/adapters/0/path"),
+    ('adapters = [{url = "x"}]', "/adapters/0/url"),
+    ('queue = "queue.db"', "/queue"),
+    ('queue = "postgresql://q@h/q"', "/queue"),
+    ("queue = 7", "/queue"),
+    ("driving = 7", "/driving"),
+    ("driving = {max_drives = 0}", "/driving/max_drives"),
+    ("driving = {drives = 1}", "/driving/drives"),
+    ("driving = {rate_per_tenant = 5}", "/driving/rate_per_tenant"),
+    ("limits = 7", "/limits"),
+    ("limits = {max_tokens = 7}", "/limits/max_tokens"),
+    ('stores = "x"', "/stores"),
+    ("limits = {max_cost_cents = 0.12345}", "/limits/max_cost_cents"),
+    ('workspace = "/"', "/workspace"),
+    ("limits = {claim_ttl_s = 3601}", "/limits/claim_ttl_s"),
+    ("limits = {wall_clock_ms = 0}", "/limits/wall_clock_ms"),
+    ("pressure = 7", "/pressure"),
+    ("pressure = {max_turns = 1.5}", "/pressure/max_turns"),
+    ("pressure = {turns = 7}", "/pressure/turns"),
+    ("store =", ""),
+]
 
 
 @pytest.mark.parametrize(("text", "pointer"), WRONG, ids=[text for text, _ in WRONG])
@@ -99,29 +128,38 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, pointer: str) -> None
     assert problem(tmp_path, text).pointer == pointer
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Limits)])
+@pytest.mark.parametrize("name", [one.name for one in fields(RunLimits)])
 @pytest.mark.parametrize("value", ['"a"', "nan", "inf", "-1", "true", "[]", "9007199254740993"])
 def test_no_limit_is_anything_but_a_number_in_bounds(tmp_path: Path, name: str, value: str) -> None:
     assert problem(tmp_path, f"[limits]\n{name} = {value}").pointer == f"/limits/{name}"
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Pressure)])
+@pytest.mark.parametrize("name", [one.name for one in fields(AdmissionLimits)])
 @pytest.mark.parametrize("value", ['"a"', "inf", "0", "-1", "true", "9007199254740993"])
 def test_no_bound_of_a_process_can_be_taken_off(tmp_path: Path, name: str, value: str) -> None:
     assert problem(tmp_path, f"[pressure]\n{name} = {value}").pointer == f"/pressure/{name}"
 
 
 def test_every_limit_has_its_bounds_and_the_defaults_are_within() -> None:
-    assert list(LIMITS) == [one.name for one in fields(Limits)]
-    assert list(PRESSURE) == [one.name for one in fields(Pressure)]
+    assert list(LIMITS) == [one.name for one in fields(RunLimits)]
+    assert list(LIMIT_BOUNDS) == [one.name for one in fields(AdmissionLimits)]
     check(Settings(Path()))
 
 
-@pytest.mark.parametrize("change", [
-    {"workspace": "here"}, {"lease_ttl_s": float("nan")}, {"limits": Limits(max_tool_calls="a")}, {"limits": {}},  # type: ignore[arg-type]
-    {"limits": Limits(max_cost_cents=float("nan"))}, {"adapters": ("shop.py:make",)},
-    {"pressure": Pressure(max_callers=0)}, {"pressure": Limits()}, {"policies": ("tenant",)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workspace": "here"},
+        {"lease_ttl_s": float("nan")},
+        {"limits": RunLimits(max_tool_calls="a")},
+        {"limits": {}},  # type: ignore[arg-type]
+        {"limits": RunLimits(max_cost_cents=float("nan"))},
+        {"adapters": ("shop.py:make",)},
+        {"pressure": AdmissionLimits(max_callers=0)},
+        {"pressure": RunLimits()},
+        {"policies": ("tenant",)},
+    ],
+)
 def test_settings_that_were_built_by_hand_are_held_to_the_same(tmp_path: Path, change: dict[str, Any]) -> None:
     whole = Settings(tmp_path, unsafe=("unsafe_local_directory", "unsafe_local_keys"))
     with pytest.raises(InvalidSettings) as raised:

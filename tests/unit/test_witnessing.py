@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from contextos import audit, witnessing
+from contextos.audit import verify
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, WitnessedHead, genesis, link
 from contextos.errors import ChainBroken, Integrity, Unavailable
-from contextos.store.memory import MemoryStores
-from contextos.store.witness import FileWitness
+from contextos.operations import witness
+from contextos.operations.witness import WitnessPublisher
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import KeyRing
-from contextos.witnessing import Witnessing
 from tests.suites.store_suite import SettableClock
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -25,13 +26,13 @@ T = TypeVar("T")
 Cut = Callable[[dict[str, list[Entry]]], None]
 
 
-def watching(world: TestWorld, path: Path) -> Witnessing:
-    return Witnessing(world.stores, FileWitness(path), world.keys, world.clock)
+def watching(world: TestWorld, path: Path) -> WitnessPublisher:
+    return WitnessPublisher(world.stores, FileWitness(path), world.keys, world.clock)
 
 
-async def verified(world: TestWorld, witness: FileWitness) -> list[audit.Verified]:
+async def verified(world: TestWorld, witness: FileWitness) -> list[verify.VerifiedStream]:
     heads = await witness.heads(TENANT)
-    return await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
+    return await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
 
 def relinked(entries: list[Entry]) -> list[Entry]:
@@ -80,7 +81,7 @@ def test_what_the_owner_of_the_store_takes_away_is_named(tmp_path: Path, cut: Cu
             if key not in kept.streams:
                 del kept.documents[collection, key]
         # Without a witness all that is left fits.
-        await audit.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         with pytest.raises(ChainBroken, match="witnessed at"):
             await verified(world, witness)
         with pytest.raises(ChainBroken, match="witnessed at"):
@@ -110,9 +111,17 @@ def test_only_what_moved_is_told_also_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"seq": 1}, {"seq": 0}, {"seq": -1}, {"hash": "sha256:" + "0" * 64}, {"signature": "ab"},
-               {"kid": "kid_0000000000000000"}, {"stream": "run_1"}],
-)  # fmt: skip
+    "change",
+    [
+        {"seq": 1},
+        {"seq": 0},
+        {"seq": -1},
+        {"hash": "sha256:" + "0" * 64},
+        {"signature": "ab"},
+        {"kid": "kid_0000000000000000"},
+        {"stream": "run_1"},
+    ],
+)
 def test_a_line_that_the_runtime_never_signed_is_no_proof(tmp_path: Path, change: dict[str, Any]) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -142,7 +151,7 @@ def test_a_file_that_is_no_witness_is_refused(tmp_path: Path, line: bytes) -> No
 def test_a_witness_that_is_out_of_reach_is_told_later(tmp_path: Path) -> None:
     stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
     folder = tmp_path / "gone"
-    told = Witnessing(stores, FileWitness(folder / "witness.jsonl"), keys, clock)
+    told = WitnessPublisher(stores, FileWitness(folder / "witness.jsonl"), keys, clock)
 
     asyncio.run(published(stores, TENANT))
     with pytest.raises(Unavailable):
@@ -204,7 +213,7 @@ def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> 
     async def go() -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = Witnessing(stores, witness, keys, clock)
+        told = WitnessPublisher(stores, witness, keys, clock)
         for tenant in ("a", "b"):
             await published(stores, tenant)
         await told.tell(["a", "b"])
@@ -220,12 +229,12 @@ def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> 
 def test_tenants_that_were_told_of_long_ago_are_forgotten_and_their_cuts_are_found_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnessing, "MAX_KNOWN", 4)
+    monkeypatch.setattr(witness, "MAX_KNOWN_TENANTS", 4)
 
     async def go() -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = Witnessing(stores, witness, keys, clock)
+        told = WitnessPublisher(stores, witness, keys, clock)
         tenants = [f"t{number}" for number in range(12)]
         for tenant in tenants:
             await published(stores, tenant)
@@ -246,16 +255,16 @@ def test_heads_that_were_put_out_of_order_hide_no_cut(tmp_path: Path) -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         witness, early = FileWitness(tmp_path / "witness.jsonl"), FileWitness(tmp_path / "early.jsonl")
         await published(stores, "a")
-        await Witnessing(stores, early, keys, clock).tell(["a"])
+        await WitnessPublisher(stores, early, keys, clock).tell(["a"])
         for _ in range(4):
             await published(stores, "a")
-        await Witnessing(stores, witness, keys, clock).tell(["a"])
+        await WitnessPublisher(stores, witness, keys, clock).tell(["a"])
         await witness.put(await early.heads("a"))
         kept = stores.tenant("a")._kept.streams
         kept[CONTROL] = kept[CONTROL][:1]
         await published(stores, "a")
         with pytest.raises(ChainBroken, match="witnessed at"):
-            await Witnessing(stores, witness, keys, clock).tell(["a"])
+            await WitnessPublisher(stores, witness, keys, clock).tell(["a"])
         assert len(await witness.heads("a")) == 2, "no fork was signed"
 
     asyncio.run(go())
@@ -281,7 +290,7 @@ def test_what_the_witness_gives_wrongly_of_one_tenant_keeps_no_other_from_being_
     async def go() -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         witness = OneBad(tmp_path / "witness.jsonl", fault)
-        told = Witnessing(stores, witness, keys, clock)
+        told = WitnessPublisher(stores, witness, keys, clock)
         await published(stores, "b")
         with pytest.raises(type(fault)):
             await told.tell(["a", "b"])
@@ -297,7 +306,7 @@ def test_what_the_witness_gives_wrongly_of_one_tenant_keeps_no_other_from_being_
 def test_a_cut_is_named_also_while_the_witness_does_not_answer(tmp_path: Path) -> None:
     async def go() -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
-        told = Witnessing(stores, FileWitness(tmp_path / "witness.jsonl"), keys, clock)
+        told = WitnessPublisher(stores, FileWitness(tmp_path / "witness.jsonl"), keys, clock)
         await published(stores, "a")
         await told.tell(["a"])
         told.witness = OneBad(tmp_path / "witness.jsonl", Unavailable("witness", "it is away"))

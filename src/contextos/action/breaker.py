@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from contextos.contracts.pressure import Pressure
+from contextos.contracts.admission_limits import AdmissionLimits
 
-State = Literal["closed", "open", "half_open"]
-Place = tuple[str, str, str]
+CircuitState = Literal["closed", "open", "half_open"]
+CircuitKey = tuple[str, str, str]
 """(tenant, adapter, capability)."""
 
-COLLECTION: Final = "breakers"
+BREAKERS: Final = "breakers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class Circuit:
     `retry_at_us` is 0 while it is closed; half open, it is when the next probe goes if this one is never heard of.
     """
 
-    state: State = "closed"
+    state: CircuitState = "closed"
     failures: int = 0
     since_us: int = 0
     retry_at_us: int = 0
     changes: int = 0
 
 
-def asked(circuit: Circuit, limits: Pressure, now_us: int) -> Circuit | None:
+def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circuit | None:
     """The circuit once a call is let through; None while it is not.
 
     >>> opened = Circuit("open", retry_at_us=10)
-    >>> asked(opened, Pressure(), 9)
-    >>> asked(opened, Pressure(), 10).state
+    >>> admit_call(opened, AdmissionLimits(), 9)
+    >>> admit_call(opened, AdmissionLimits(), 10).state
     'half_open'
     """
     if circuit.state == "closed":
@@ -56,7 +56,7 @@ def asked(circuit: Circuit, limits: Pressure, now_us: int) -> Circuit | None:
     return _moved(circuit, "half_open", now_us, now_us + cool_down_us)
 
 
-def answered(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
+def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
     """The circuit after an answer to a call that was let through after `began_at` changes."""
     if began_at != circuit.changes:
         return circuit
@@ -65,7 +65,7 @@ def answered(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
     return replace(_moved(circuit, "closed", now_us, 0), failures=0)
 
 
-def failed(circuit: Circuit, limits: Pressure, began_at: int, now_us: int) -> Circuit:
+def after_failure(circuit: Circuit, limits: AdmissionLimits, began_at: int, now_us: int) -> Circuit:
     """The circuit after a failure of transport of a call that was let through after `began_at` changes."""
     if began_at != circuit.changes:
         return circuit
@@ -75,45 +75,49 @@ def failed(circuit: Circuit, limits: Pressure, began_at: int, now_us: int) -> Ci
     return _moved(counted, "open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
 
 
-def _moved(circuit: Circuit, state: State, now_us: int, retry_at_us: int) -> Circuit:
+def _moved(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int) -> Circuit:
     return Circuit(state, circuit.failures, now_us, retry_at_us, circuit.changes + 1)
 
 
-class Breakers:
+class CircuitBreakers:
     """The circuits of one process; what never failed takes no room.
 
     `lock` is held for each step where several threads use one object.
     """
 
-    def __init__(self, limits: Pressure, lock: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, limits: AdmissionLimits, lock: AbstractContextManager[Any] | None = None) -> None:
         self.limits, self._lock = limits, lock or nullcontext()
-        self._circuits: dict[Place, Circuit] = {}
+        self._circuits: dict[CircuitKey, Circuit] = {}
 
-    def ask(self, place: Place, now_us: int) -> tuple[Circuit, bool, bool]:
+    def ask(self, place: CircuitKey, now_us: int) -> tuple[Circuit, bool, bool]:
         """(the circuit, whether a call goes through, whether that changed its state)."""
         with self._lock:
             before = self._circuits.get(place, _FRESH)
-            after = asked(before, self.limits, now_us)
+            after = admit_call(before, self.limits, now_us)
             if after is None:
                 return before, False, False
             self._keep(place, after)
             return after, True, after.changes != before.changes
 
-    def shut_until_us(self, place: Place, now_us: int) -> int:
+    def shut_until_us(self, place: CircuitKey, now_us: int) -> int:
         """When the next call goes through; 0 if one does now."""
         with self._lock:
             circuit = self._circuits.get(place, _FRESH)
-            return circuit.retry_at_us if asked(circuit, self.limits, now_us) is None else 0
+            return circuit.retry_at_us if admit_call(circuit, self.limits, now_us) is None else 0
 
-    def tell(self, place: Place, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
+    def tell(self, place: CircuitKey, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
         """What came of a call: (the circuit, whether that changed its state)."""
         with self._lock:
             before = self._circuits.get(place, _FRESH)
-            after = answered(before, began_at, now_us) if answer else failed(before, self.limits, began_at, now_us)
+            after = (
+                after_reply(before, began_at, now_us)
+                if answer
+                else after_failure(before, self.limits, began_at, now_us)
+            )
             self._keep(place, after)
             return after, after.changes != before.changes
 
-    def _keep(self, place: Place, circuit: Circuit) -> None:
+    def _keep(self, place: CircuitKey, circuit: Circuit) -> None:
         # A closed one that has changed is kept too: what began before its last change must still be known as late.
         if circuit == _FRESH:
             self._circuits.pop(place, None)
@@ -124,7 +128,7 @@ class Breakers:
 _FRESH: Final = Circuit()
 
 
-def document(place: Place, circuit: Circuit, process: str) -> dict[str, Any]:
+def circuit_document(place: CircuitKey, circuit: Circuit, process: str) -> dict[str, Any]:
     """A circuit as the tenant's store keeps it; `process` is where it stands so."""
     body = asdict(circuit)
     body.pop("changes")

@@ -10,16 +10,17 @@ from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
-from contextos.contracts.codec import content_address, pointer
-from contextos.contracts.compiled import SurfaceCapability
-from contextos.contracts.pack import ContextPack
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
 from contextos.contracts.scope import Capability
-from contextos.contracts.tool import AdapterDefinition, CapabilityDefinition, capability_id
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_SUBSCHEMAS: Final = 2_000
-MAX_KNOWN: Final = 256
+MAX_REGISTERED: Final = 256
 
 
 def _refuse_remote(uri: str) -> NoReturn:
@@ -42,7 +43,7 @@ class Registry:
         known = self._known.get(id(definitions))
         if known is not None and known[0] is definitions:
             return known[1]
-        if len(self._known) >= MAX_KNOWN:
+        if len(self._known) >= MAX_REGISTERED:
             self._known.clear()
         found = self._register(definitions)
         self._known[id(definitions)] = (definitions, found)
@@ -137,9 +138,10 @@ def surface(
         capability = capabilities[name]
         definition = capability.definition
         permissions = [
-            p for p in pack.tooling_layer.permissions
+            p
+            for p in pack.tooling_layer.permissions
             if f"{p.adapter_id}.{p.capability}" == name and roles.intersection(p.roles)
-        ]  # fmt: skip
+        ]
         withheld = None
         if name not in listed:
             withheld = "not_in_pack"
@@ -154,11 +156,19 @@ def surface(
             for argument, bound in permission.arg_constraints.items():
                 constraints[argument] = (*constraints.get(argument, ()), bound)
         shown.append(
-            SurfaceCapability.unasked({
-                "capability_id": name, "kind": definition.kind, "risk_level": definition.risk_level,
-                "approval_mode": definition.approval_mode, "description": definition.description,
-                "lifecycle": "active", "granted": withheld is None, "withheld": withheld, "constraints": constraints,
-                "definition_digest": capability.definition_digest,
-            })
-        )  # fmt: skip
+            SurfaceCapability.unasked(
+                {
+                    "capability_id": name,
+                    "kind": definition.kind,
+                    "risk_level": definition.risk_level,
+                    "approval_mode": definition.approval_mode,
+                    "description": definition.description,
+                    "lifecycle": "active",
+                    "granted": withheld is None,
+                    "withheld": withheld,
+                    "constraints": constraints,
+                    "definition_digest": capability.definition_digest,
+                }
+            )
+        )
     return tuple(shown)

@@ -20,17 +20,28 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
-from contextos.contracts.codec import JsonValue, canonical, digest, pointer
-from contextos.contracts.slots import PickRefused
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.slots import PickRefused
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Problem, RepeatedAct
-from contextos.slots.desk import SelectionDesk, SlotCall
-from contextos.slots.documents import read_document
-from contextos.slots.select import bind
+from contextos.slots.lint.documents import read_document
+from contextos.slots.select import bind_selection
+from contextos.slots.session import SelectionSession, SlotCall
 
 ALLOWED: Final = (
-    "Flow", "StartNode", "EndNode", "FlowNode", "ToolNode", "ServerTool", "BranchingNode", "InputMessageNode",
-    "OutputMessageNode", "ControlFlowEdge", "DataFlowEdge",
-)  # fmt: skip
+    "Flow",
+    "StartNode",
+    "EndNode",
+    "FlowNode",
+    "ToolNode",
+    "ServerTool",
+    "BranchingNode",
+    "InputMessageNode",
+    "OutputMessageNode",
+    "ControlFlowEdge",
+    "DataFlowEdge",
+)
 
 MAX_SAID_CHARS: Final = 300
 MAX_STEPS: Final = 1000
@@ -40,11 +51,11 @@ FINALIZE, ANSWER = "context_finalize", "userResponse"
 _said: ContextVar[list[str] | None] = ContextVar("_said", default=None)
 """What the person said to the pause that the flow goes on from; whoever takes it empties the list."""
 
-Tools: TypeAlias = Mapping[str, Callable[..., Any]]
+FlowTools: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class FlowPaused:
     """The flow waits for a person: what it showed since it last ran, and the state to go on from."""
 
     shown: tuple[str, ...]
@@ -52,20 +63,20 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FlowFinished:
     """The flow ended with these outputs."""
 
     outputs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FlowRefused:
     """An autonomous slot could not be filled; the flow ended before its consumer."""
 
     why: PickRefused
 
 
-Outcome: TypeAlias = Paused | Finished | Refused
+FlowOutcome: TypeAlias = FlowPaused | FlowFinished | FlowRefused
 
 
 class _Stopped(Exception):
@@ -81,7 +92,7 @@ class AgentFlow:
     def __init__(self, flow: Any, document_digest: str) -> None:
         self._flow, self._digest = flow, document_digest
 
-    async def begin(self, inputs: Mapping[str, Any]) -> Outcome:
+    async def begin(self, inputs: Mapping[str, Any]) -> FlowOutcome:
         """Run from the start to the first pause or the end.
 
         Raises:
@@ -93,7 +104,7 @@ class AgentFlow:
             conversation = self._flow.start_conversation(inputs=dict(inputs))
         return await self._drive(conversation, [])
 
-    async def resume(self, state: str, answer: str) -> Outcome:
+    async def resume(self, state: str, answer: str) -> FlowOutcome:
         """Go on from a pause with what the person said.
 
         Raises:
@@ -109,15 +120,17 @@ class AgentFlow:
         # One context for one state: it remembers what it has read.
         context = DeserializationContext()
         context.registered_tools = {
-            step.tool.name: step.tool for flow in _flows_of(self._flow) for step in flow.steps.values()
+            step.tool.name: step.tool
+            for flow in _flows_of(self._flow)
+            for step in flow.steps.values()
             if hasattr(step, "tool")
-        }  # fmt: skip
+        }
         with _caught(lambda said: _refused("/state", "not_a_state", f"the flow cannot go on from it: {said}")):
             conversation = autodeserialize(kept["conversation"], deserialization_context=context)
             conversation.append_user_message(answer)
         return await self._drive(conversation, [answer])
 
-    async def _drive(self, conversation: Any, said: list[str]) -> Outcome:
+    async def _drive(self, conversation: Any, said: list[str]) -> FlowOutcome:
         from wayflowcore.events.eventlistener import register_event_listeners
         from wayflowcore.executors.executionstatus import FinishedStatus, UserMessageRequestStatus
         from wayflowcore.messagelist import MessageType
@@ -132,18 +145,18 @@ class AgentFlow:
             ):
                 status = await conversation.execute_async()
         except _Stopped as stopped:
-            return Refused(stopped.why)
+            return FlowRefused(stopped.why)
         finally:
             _said.reset(told)
         if isinstance(status, FinishedStatus):
-            return Finished(dict(status.output_values))
+            return FlowFinished(dict(status.output_values))
         assert isinstance(status, UserMessageRequestStatus), "what was allowed to load waits for nothing else"
         new = conversation.get_messages()[before:]
         shown = tuple(one.content for one in new if one.message_type != MessageType.USER)
-        return Paused(shown, json.dumps({"document": self._digest, "conversation": serialize(conversation)}))
+        return FlowPaused(shown, json.dumps({"document": self._digest, "conversation": serialize(conversation)}))
 
 
-def load_flow(raw: bytes, tools: Tools) -> AgentFlow:
+def load_flow(raw: bytes, tools: FlowTools) -> AgentFlow:
     """A flow from its document (JSON or YAML), with the functions that its tools are, by name.
 
     Raises:
@@ -196,9 +209,10 @@ def _only_answered(flow: Any) -> None:
                 continue
             before = [edge.source_step for edge in inner.control_flow_edges if edge.destination_step is step]
             said = [
-                edge.source_step for edge in inner.data_flow_edges
+                edge.source_step
+                for edge in inner.data_flow_edges
                 if edge.destination_step is step and edge.destination_input == ANSWER
-            ]  # fmt: skip
+            ]
             gate = said[0] if len(said) == 1 and isinstance(said[0], InputMessageStep) else None
             if gate is None or not before or any(one is not gate for one in before):
                 detail = f"`{step.name[:64]}` does not take its `{ANSWER}` from a pause right before it"
@@ -248,7 +262,7 @@ class _caught:
         raise self._refused(f"`{type(error).__name__}`: {said}") from None
 
 
-def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
+def selection_tools(desk: SelectionSession) -> dict[str, Callable[..., Any]]:
     """The tools of the selection agent, on the desk of one run."""
 
     async def context_resolve(
@@ -271,7 +285,7 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
             return _not_taken({"code": told.code, "detail": f"{told.detail}; pick again", "pointer": ""})
         if isinstance(done, PickRefused):
             return _not_taken(done.to_json())
-        return {"contextRefs": [bind(done).to_json()], "verdict": "accepted", "reason": ""}
+        return {"contextRefs": [bind_selection(done).to_json()], "verdict": "accepted", "reason": ""}
 
     async def context_take(
         parentRunId: str, parentPackageName: str, slotId: str, actKey: str, projectId: str = ""
@@ -279,7 +293,7 @@ def selection_tools(desk: SelectionDesk) -> dict[str, Callable[..., Any]]:
         done = await desk.take(SlotCall(parentRunId, parentPackageName, slotId, projectId), actKey)
         if isinstance(done, PickRefused):
             raise _Stopped(done)
-        return [bind(done).to_json()]
+        return [bind_selection(done).to_json()]
 
     return {"context_resolve": context_resolve, "context_finalize": context_finalize, "context_take": context_take}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from contextos.contracts.codec import loads, parse
-from contextos.contracts.identity import Approver, KnownAgent, KnownUser, Principals
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.envelopes.identity import Approver, KnownAgent, KnownUser, Principals
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
 
 MARK: Final = "unsafe_local_directory"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 
 Answer = AdapterReply | Mapping[str, Any] | Exception | None
 """An output, a whole reply, an error to raise; None, for a lookup, when nothing is known of the key."""
@@ -31,9 +31,11 @@ class ScriptedAdapter:
     """Answers by capability. Fails with an `AssertionError` when more is asked than the script holds."""
 
     def __init__(
-        self, definition: AdapterDefinition, script: Mapping[str, Sequence[Answer]],
+        self,
+        definition: AdapterDefinition,
+        script: Mapping[str, Sequence[Answer]],
         lookups: Mapping[str, Sequence[Answer]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._definition = definition
         self._script = {name: deque(answers) for name, answers in script.items()}
         self._lookups = {name: deque(answers) for name, answers in (lookups or {}).items()}

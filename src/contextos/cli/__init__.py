@@ -13,113 +13,97 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from contextos.cli import (
-    approvals,
-    artifacts,
-    audit,
-    breakers,
-    demo,
-    memory,
-    migrating,
-    requests,
-    restoring,
-    runs,
-    sessions,
-    simulate,
-    slots_agent,
-    slots_demo,
-    slots_lint,
-    slots_pick,
-    slots_serve,
-    slots_shelf,
-    working,
-)  # fmt: skip
+from contextos.cli.demo import refunds
+from contextos.cli.governance import artifacts, audit, memory, simulate
+from contextos.cli.operations import breakers, migrate, restore, worker
+from contextos.cli.runs import approvals, requests, runs, sessions
+from contextos.cli.slots import agent, demo, lint, selection, serve
+from contextos.cli.slots import artifacts as slot_artifacts
 from contextos.cli.terminal import EXIT_CODES, JSON_OPTION, USAGE, defect, fail, misused
 from contextos.errors import ContextOSError, InvalidInput, Problem
 
-__all__ = ["COMMANDS", "command_line", "main", "run"]
+__all__ = ["COMMANDS", "command_line", "main", "run_command_line"]
 
 COMMANDS: Final[dict[str, tuple[Callable[..., int], str]]] = {
-    "demo": (demo.demo, "contextos demo --yes"),
-    "invoke": (requests.invoke, "contextos invoke requests/next.json"),
+    "demo": (refunds.demo_command, "contextos demo --yes"),
+    "invoke": (requests.invoke_command, "contextos invoke requests/next.json"),
     "approve": (
-        approvals.approve,
+        approvals.approve_command,
         "contextos approve req_next --as user_finance_lead_77 --key keys/user_finance_lead_77.key",
     ),
     "deny": (
-        approvals.deny,
+        approvals.deny_command,
         "contextos deny req_deny --as user_finance_lead_77 --key keys/user_finance_lead_77.key --reason 'paid before'",
     ),
     "settle": (
-        approvals.settle,
+        approvals.settle_command,
         (
             "contextos settle req_lost --did-not --evidence artifact:ticket_4711#rev_1 "
             "--as user_operator_5 --key keys/user_operator_5.key"
         ),
     ),
-    "cancel": (approvals.cancel, "contextos cancel req_cancel --by user_operator_5 --reason 'asked twice'"),
-    "runs": (runs.runs, "contextos runs --limit 5"),
-    "sessions": (sessions.sessions, "contextos sessions"),
-    "show": (runs.show, "contextos show req_large"),
-    "compile": (requests.compile_request, "contextos compile requests/large.json"),
-    "replay": (audit.replay, "contextos replay req_large"),
-    "verify": (audit.verify, "contextos verify"),
-    "export": (audit.export, "contextos export req_small req_large --out runs.jsonl"),
-    "lint": (artifacts.lint, "contextos lint pack.json"),
-    "schemas": (artifacts.schemas, "contextos schemas --out schemas"),
-    "memory list": (memory.list_proposals, "contextos memory list"),
-    "memory review": (memory.review, "contextos memory review PROPOSAL --promote --by user_ops_1"),
-    "slots demo": (slots_demo.demo, "contextos slots demo"),
+    "cancel": (approvals.cancel_command, "contextos cancel req_cancel --by user_operator_5 --reason 'asked twice'"),
+    "runs": (runs.runs_command, "contextos runs --limit 5"),
+    "sessions": (sessions.sessions_command, "contextos sessions"),
+    "show": (runs.show_command, "contextos show req_large"),
+    "compile": (requests.compile_command, "contextos compile requests/large.json"),
+    "replay": (audit.replay_command, "contextos replay req_large"),
+    "verify": (audit.verify_command, "contextos verify"),
+    "export": (audit.export_command, "contextos export req_small req_large --out runs.jsonl"),
+    "lint": (artifacts.lint_command, "contextos lint pack.json"),
+    "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
+    "memory list": (memory.memory_list_command, "contextos memory list"),
+    "memory review": (memory.memory_review_command, "contextos memory review PROPOSAL --promote --by user_ops_1"),
+    "slots demo": (demo.slots_demo_command, "contextos slots demo"),
     "slots register-extension": (
-        slots_shelf.register_extension, "contextos slots register-extension @cinatra-ai/marketing-icp-artifact",
+        slot_artifacts.register_extension_command,
+        "contextos slots register-extension @cinatra-ai/marketing-icp-artifact",
     ),
     "slots add-artifact": (
-        slots_shelf.add_artifact,
+        slot_artifacts.add_artifact_command,
         (
             "contextos slots add-artifact icp --org org_acme --title 'Enterprise ICP' --owner user:user_ann "
             "--visibility org --by user_ann"
         ),
     ),
     "slots add-revision": (
-        slots_shelf.add_revision,
+        slot_artifacts.add_revision_command,
         "contextos slots add-revision icp --org org_acme --file email_outreach/package.json --by user_ann",
     ),
     "slots classify": (
-        slots_shelf.classify,
+        slot_artifacts.classify_command,
         "contextos slots classify icp @cinatra-ai/marketing-icp-artifact --org org_acme --by user_ann",
     ),
     "slots resolve": (
-        slots_pick.resolve,
-        (
-            "contextos slots resolve email_outreach/cinatra/oas.json offeringContext "
-            "--actor email_outreach/actor.json"
-        ),
+        selection.slots_resolve_command,
+        ("contextos slots resolve email_outreach/cinatra/oas.json offeringContext --actor email_outreach/actor.json"),
     ),
     "slots select": (
-        slots_pick.select,
+        selection.slots_select_command,
         (
             "contextos slots select email_outreach/cinatra/oas.json offeringContext "
             "--actor email_outreach/actor.json --run run_1 --package @cinatra-ai/email-outreach-agent"
         ),
     ),
-    "slots answer": (slots_pick.answer, "contextos slots answer req_small --by usr_771"),
-    "slots selections": (slots_pick.selections, "contextos slots selections run_1 --org org_acme"),
+    "slots answer": (selection.slots_answer_command, "contextos slots answer req_small --by usr_771"),
+    "slots selections": (selection.slots_selections_command, "contextos slots selections run_1 --org org_acme"),
     "slots archive": (
-        slots_shelf.archive, "contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme",
+        slot_artifacts.archive_command,
+        "contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme",
     ),
-    "slots tombstone": (slots_shelf.tombstone, "contextos slots tombstone icp --org org_acme"),
-    "slots agent": (slots_agent.agent, "contextos slots agent"),
-    "slots lint": (slots_lint.lint_slots, "contextos slots lint email_outreach"),
-    "slots serve": (slots_serve.serve, "contextos slots serve --actor email_outreach/actor.json"),
-    "simulate": (simulate.simulate, "contextos simulate --seeds 2"),
-    "breakers": (breakers.breakers, "contextos breakers"),
-    "resume": (requests.resume, "contextos resume"),
-    "worker": (working.worker, "contextos worker"),
-    "dead-letters": (working.dead_letters, "contextos dead-letters"),
-    "retry": (working.retry, "contextos retry req_dead"),
-    "migrate": (migrating.migrate, "contextos migrate"),
-    "restored": (restoring.restored, "contextos restored --by user_operator_5"),
-}  # fmt: skip
+    "slots tombstone": (slot_artifacts.tombstone_command, "contextos slots tombstone icp --org org_acme"),
+    "slots agent": (agent.slots_agent_command, "contextos slots agent"),
+    "slots lint": (lint.slots_lint_command, "contextos slots lint email_outreach"),
+    "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
+    "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
+    "breakers": (breakers.breakers_command, "contextos breakers"),
+    "resume": (requests.resume_command, "contextos resume"),
+    "worker": (worker.worker_command, "contextos worker"),
+    "dead-letters": (worker.dead_letters_command, "contextos dead-letters"),
+    "retry": (worker.retry_command, "contextos retry req_dead"),
+    "migrate": (migrate.migrate_command, "contextos migrate"),
+    "restored": (restore.restored_command, "contextos restored --by user_operator_5"),
+}
 """Every command with its example, which the docs test runs in a workspace of `contextos demo --keep`."""
 
 GROUPS: Final = {
@@ -195,7 +179,7 @@ def _root(
     """Only what `--version` needs."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Never raises for what a person may get wrong."""
     as_json = JSON_OPTION in arguments
     try:
@@ -225,4 +209,4 @@ def _usage(error: Any, *, as_json: bool) -> int:
 
 def main() -> None:
     """The `contextos` command."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_command_line(sys.argv[1:]))

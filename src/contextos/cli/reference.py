@@ -76,7 +76,7 @@ UNSAFE_MEANING: Final = {
 }
 
 
-def pages() -> dict[str, str]:
+def reference_pages() -> dict[str, str]:
     """Every generated page by file name; the same on every call."""
     makers: dict[str, Callable[[], Iterator[str]]] = {
         "cli.md": _cli,
@@ -120,10 +120,9 @@ def _errors() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    from contextos.app import SETTINGS_FILE, UNSAFE, Settings
-    from contextos.contracts.pressure import Pressure
-    from contextos.seams import Limits
-    from contextos.settings import Driving
+    from contextos.contracts.admission_limits import AdmissionLimits
+    from contextos.runtime.wiring import RunLimits
+    from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, Driving, Settings
 
     yield from (
         "# Settings",
@@ -135,11 +134,11 @@ def _settings() -> Iterator[str]:
         ("setting", "default", "meaning"), [_setting(one) for one in fields(Settings) if one.name != "workspace"]
     )
     yield from ("", "## `[limits]`", "", "A request, an agent or a pack may ask for less and never for more.", "")
-    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Limits)])
+    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(RunLimits)])
     yield from ("", "## `[driving]`", "", "For `contextos worker`; tell every worker of a deployment the same.", "")
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Driving)])
     yield from ("", "## `[pressure]`", "", "Bounds of one process. Whoever is refused has nothing stored.", "")
-    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Pressure)])
+    yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(AdmissionLimits)])
     yield from (
         "",
         "## `unsafe`",
@@ -147,13 +146,13 @@ def _settings() -> Iterator[str]:
         "Each is off unless it is listed, and every record that is made under one names it.",
         "",
     )
-    yield from _table(("name", "what it allows"), [(f"`{name}`", UNSAFE_MEANING[name]) for name in UNSAFE])
+    yield from _table(("name", "what it allows"), [(f"`{name}`", UNSAFE_MEANING[name]) for name in UNSAFE_SETTINGS])
     yield from ("", "## Environment", "")
     yield from _table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in ENVIRONMENT.items()])
 
 
 def _run() -> Iterator[str]:
-    from contextos.decision.machine import ENDS, START, TABLE
+    from contextos.runtime.state_machine import ENDS, START, TABLE
 
     yield from ("# The run table", "", "What is not in this table is refused and changes nothing.", "")
     yield from ("```mermaid", "stateDiagram-v2", f"  [*] --> {START}")
@@ -199,9 +198,9 @@ def _first_sentence(one: type) -> str:
     return re.sub(r"\s+", " ", (one.__doc__ or "").strip())
 
 
-def main(arguments: Sequence[str]) -> int:
+def write_reference(arguments: Sequence[str]) -> int:
     """Write the pages, or with `--check` say which drifted (exit code 3)."""
-    made = pages()
+    made = reference_pages()
     if "--check" not in arguments:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
@@ -215,4 +214,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_reference(sys.argv[1:]))

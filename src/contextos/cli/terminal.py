@@ -1,6 +1,6 @@
 """What the terminal gets: one JSON document or readable lines on stdout, errors on stderr, and an exit code.
 
-Everything that came from outside is made safe to look at before it is shown: hidden characters, turns of writing
+Everything that came from outside is made displayed to look at before it is shown: hidden characters, turns of writing
 direction and terminal sequences stand there as escapes. `rich` is imported when something is drawn and not before.
 Refuses nothing; it is where refusals become exit codes.
 """
@@ -14,6 +14,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
     from contextos.errors import ContextOSError
@@ -84,28 +86,30 @@ def remark(text: str) -> None:
 
 def fail(error: ContextOSError, *, as_json: bool) -> int:
     """Report a broken promise and return its exit code."""
-    body: dict[str, Any] = {"code": error.code, "detail": safe(str(error)), "exit_code": error.exit_code}
+    body: dict[str, Any] = {"code": error.code, "detail": displayed(str(error)), "exit_code": error.exit_code}
     problems = getattr(error, "problems", ())
     if problems:
         body["problems"] = [
-            {"pointer": one.pointer, "code": one.code, "detail": safe(one.detail), "remedy": safe(one.remedy)}
+            {"pointer": one.pointer, "code": one.code, "detail": displayed(one.detail), "remedy": displayed(one.remedy)}
             for one in problems
         ]
     for name in ("reason", "retry_after_ms"):
         if hasattr(error, name):
             body[name] = getattr(error, name)
-    lines = [safe(str(one)) for one in problems] or [safe(str(error))]
+    lines = [displayed(str(one)) for one in problems] or [displayed(str(error))]
     return _failed(body, lines, as_json=as_json)
 
 
 def misused(message: str, *, as_json: bool) -> int:
     """Report a wrong command line."""
-    return _failed({"code": "usage", "detail": safe(message), "exit_code": USAGE}, [safe(message)], as_json=as_json)
+    return _failed(
+        {"code": "usage", "detail": displayed(message), "exit_code": USAGE}, [displayed(message)], as_json=as_json
+    )
 
 
 def defect(error: BaseException, *, as_json: bool) -> int:
     """Report what should not have happened: one line, with the type and what to do."""
-    line = f"{type(error).__name__}: {safe(str(error))[:300]}"
+    line = f"{type(error).__name__}: {displayed(str(error))[:300]}"
     how = "this is a defect of contextos; report it with the command, or set CONTEXTOS_DEBUG=1 for the place"
     return _failed({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, how], as_json=as_json)
 
@@ -118,16 +122,3 @@ def _failed(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> 
             remark(f"error: {line}" if number == 0 else f"       {line}")
     code: int = body["exit_code"]
     return code
-
-
-def safe(text: object) -> str:
-    """Text from outside, as it may be shown on a terminal."""
-    from contextos.contracts.shown import neutralise
-
-    return neutralise(str(text))
-
-
-def compact(value: Any, limit: int | None = 160) -> str:
-    """A JSON value on one safe line, cut at `limit` characters; None shows all of it."""
-    text = safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
-    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.codec import canonical
-from contextos.contracts.evidence import EvidenceItem
-from contextos.contracts.run import Bucket
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.run import Bucket
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 FIRST: Final = 1000
 """Priority of what is required, and of what the task template names."""
@@ -59,33 +59,46 @@ def _escaped(match: re.Match[str]) -> str:
 
 def block(
     block_id: str, bucket: Bucket, content: str, priority: int, source: tuple[str, str, str], refs: Iterable[str] = ()
-) -> Json:
+) -> JsonObject:
     """A `ContextBlock` in its wire form. `source` is origin, integrity, classification; only trusted text instructs."""
     origin, integrity, classification = source
     return {
-        "block_id": block_id, "bucket": bucket, "content": content, "priority": priority, "truncated": False,
+        "block_id": block_id,
+        "bucket": bucket,
+        "content": content,
+        "priority": priority,
+        "truncated": False,
         "provenance_refs": list(refs),
         "provenance": {
-            "origin": origin, "integrity": integrity, "classification": classification,
+            "origin": origin,
+            "integrity": integrity,
+            "classification": classification,
             "instruction_treatment": "instruction" if integrity == "trusted" else "data_only",
         },
-    }  # fmt: skip
+    }
 
 
-def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int) -> Json:
+def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int) -> JsonObject:
     """The block of a retrieved or recalled fact: data, whatever its integrity."""
     ref = item.evidence_ref
-    said: Json = {"evidence_ref": ref, "predicate": item.predicate, "subject": item.subject, "value": item.value}
+    said: JsonObject = {"evidence_ref": ref, "predicate": item.predicate, "subject": item.subject, "value": item.value}
     if item.name is not None:
         said["name"] = item.name
     return {
-        "block_id": block_id, "bucket": bucket, "content": one_line(said), "priority": priority, "truncated": False,
+        "block_id": block_id,
+        "bucket": bucket,
+        "content": one_line(said),
+        "priority": priority,
+        "truncated": False,
         "provenance_refs": [ref],
         "provenance": {
-            "origin": item.origin, "integrity": item.integrity, "classification": item.classification,
-            "observed_at_us": item.observed_at_us, "instruction_treatment": "data_only",
+            "origin": item.origin,
+            "integrity": item.integrity,
+            "classification": item.classification,
+            "observed_at_us": item.observed_at_us,
+            "instruction_treatment": "data_only",
         },
-    }  # fmt: skip
+    }
 
 
 def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, EvidenceItem]]:
@@ -111,9 +124,16 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
 def _identity(item: EvidenceItem) -> tuple[Any, ...]:
     """Everything that tells two items apart; the digest stands for subject, predicate and value."""
     return (
-        item.name is not None, item.name or "", item.digest, item.evidence_ref, item.observed_at_us, item.origin,
-        item.integrity, item.classification, item.hop,
-    )  # fmt: skip
+        item.name is not None,
+        item.name or "",
+        item.digest,
+        item.evidence_ref,
+        item.observed_at_us,
+        item.origin,
+        item.integrity,
+        item.classification,
+        item.hop,
+    )
 
 
 def evidence_priority(item: EvidenceItem, required: Collection[str]) -> int:
@@ -123,9 +143,9 @@ def evidence_priority(item: EvidenceItem, required: Collection[str]) -> int:
     return FIRST if item.name in required else NAMED
 
 
-def evidence_entry(item: EvidenceItem) -> Json:
+def evidence_entry(item: EvidenceItem) -> JsonObject:
     """An `EvidenceManifestEntry` in its wire form."""
-    entry: Json = {"evidence_ref": item.evidence_ref, "source_id": item.origin, "hash": item.digest}
+    entry: JsonObject = {"evidence_ref": item.evidence_ref, "source_id": item.origin, "hash": item.digest}
     if item.name is not None:
         entry["name"] = item.name
     return entry

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from contextos.contracts.envelopes.run import BUCKETS, Bucket, RunBudget
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import MAX_TEXT_CHARS
-from contextos.contracts.run import BUCKETS, Bucket, RunBudget
-from contextos.contracts.verdicts import Failure
 
 RANK: Final[dict[str, int]] = {bucket: rank for rank, bucket in enumerate(BUCKETS)}
 
@@ -95,11 +95,14 @@ def omissions(packing: Packing) -> list[dict[str, Any]]:
     """`Omission`s in their wire form."""
     return [
         {
-            "block_id": piece.block_id, "bucket": piece.bucket, "reason": "over_budget",
-            "estimated_tokens": piece.tokens, "priority": piece.priority,
+            "block_id": piece.block_id,
+            "bucket": piece.bucket,
+            "reason": "over_budget",
+            "estimated_tokens": piece.tokens,
+            "priority": piece.priority,
         }
         for piece in packing.dropped
-    ]  # fmt: skip
+    ]
 
 
 def _order(piece: Piece) -> tuple[int, int, str]:

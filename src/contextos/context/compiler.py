@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contextos.context import prompt
-from contextos.context.blocks import (
-    FIRST,
-    USUAL,
-    Json,
-    evidence_entry,
-    evidence_priority,
-    fact_block,
-    identified,
-)
+from contextos.context.blocks import FIRST, USUAL, JsonObject, evidence_entry, evidence_priority, fact_block, identified
 from contextos.context.budget import Piece, allocate, budget_report, omissions, pack
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
 from contextos.context.emission import address, compiled_context, is_plain
@@ -35,15 +27,15 @@ from contextos.context.sources import (
     tool_block,
 )
 from contextos.context.surface import SURFACED, reason, tool_manifest, united_constraints
-from contextos.contracts.compiled import SurfaceCapability
-from contextos.contracts.evidence import EvidenceItem
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.plan import Intent, TaskTemplate
-from contextos.contracts.policy import PolicyBundle, PolicyDecision
-from contextos.contracts.ports import Estimator
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest, RunContext
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ports.outside import Estimator
 from contextos.contracts.refs import EVIDENCE
-from contextos.contracts.run import InvokeRequest, RunContext
-from contextos.contracts.verdicts import Failure
 
 FRAME: Final = "business"
 """The bucket that pays for system, developer and task text, before any block."""
@@ -54,7 +46,7 @@ MAX_FACTS: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CompileInput:
     """The inputs of a compile."""
 
     pack: ContextPack
@@ -73,10 +65,10 @@ class Given:
     estimator: Estimator
 
 
-Made = Mapping[str, Json]
+CompileState = Mapping[str, JsonObject]
 """What the stages so far made, by stage name."""
 
-Stage = Callable[[Given, Made], Json | Failure]
+CompileStage = Callable[[CompileInput, CompileState], JsonObject | Failure]
 
 
 def compile_context(
@@ -94,7 +86,7 @@ def compile_context(
     decisions: Mapping[str, PolicyDecision],
     estimator: Estimator,
     bundles: Sequence[PolicyBundle] = (),
-) -> Json | Failure:
+) -> JsonObject | Failure:
     """What the model may see and use in this run, a `CompiledContext` in its wire form; or why there can be none.
 
     `decisions` are by capability id, made at the point `compile`. `bundles` are those in force beside the pack's own.
@@ -102,14 +94,23 @@ def compile_context(
     of no bundle in force), `budget_exhausted` (required blocks do not fit).
     """
     in_force = {bundle.bundle_id: bundle for bundle in (*bundles, *pack.policy_layer.policy_bundles)}
-    given = Given(
-        pack=pack, pack_ref=pack_ref, intent=intent, template=template, request=request, run=run,
-        evidence=evidence, memory=memory, required_evidence=frozenset(required_evidence),
+    given = CompileInput(
+        pack=pack,
+        pack_ref=pack_ref,
+        intent=intent,
+        template=template,
+        request=request,
+        run=run,
+        evidence=evidence,
+        memory=memory,
+        required_evidence=frozenset(required_evidence),
         surface=sorted(surface, key=lambda capability: capability.capability_id),
-        decisions=tuple(decisions[key] for key in sorted(decisions)), decision_of=decisions,
-        bundles=tuple(in_force[key] for key in sorted(in_force)), estimator=estimator,
-    )  # fmt: skip
-    made: dict[str, Json] = {}
+        decisions=tuple(decisions[key] for key in sorted(decisions)),
+        decision_of=decisions,
+        bundles=tuple(in_force[key] for key in sorted(in_force)),
+        estimator=estimator,
+    )
+    made: dict[str, JsonObject] = {}
     digests: dict[str, str] = {}
     plain = True
     for name, stage in STAGES:
@@ -120,12 +121,16 @@ def compile_context(
         plain = plain and ("constraints" not in product or is_plain(product["constraints"]))
         digests[name] = address(product, plain=plain)
     return compiled_context(
-        made["manifests_and_controls"], digests,
-        pack_ref=pack_ref, request_id=request.request_id, trace_id=run.trace_id, estimator=estimator.name,
-    )  # fmt: skip
+        made["manifests_and_controls"],
+        digests,
+        pack_ref=pack_ref,
+        request_id=request.request_id,
+        trace_id=run.trace_id,
+        estimator=estimator.name,
+    )
 
 
-def intent_classification(given: Given, _made: Made) -> Json | Failure:
+def intent_classification(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
     """Confirm intent and template against each other and the run; what request and business say of them."""
     intent, template, run = given.intent, given.template, given.run
     if run.intent not in (None, intent.intent_id) or template.intent != intent.intent_id:
@@ -152,7 +157,7 @@ def intent_classification(given: Given, _made: Made) -> Json | Failure:
     }
 
 
-def policy_resolution(given: Given, _made: Made) -> Json | Failure:
+def policy_resolution(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
     """The bundles and rules behind the decisions that were made, and the controls they put in force."""
     matched = matched_rules(given.decisions, given.bundles)
     if isinstance(matched, Failure):
@@ -167,10 +172,10 @@ def policy_resolution(given: Given, _made: Made) -> Json | Failure:
     }
 
 
-def tool_surfacing(given: Given, _made: Made) -> Json | Failure:
+def tool_surfacing(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
     """Registry ∩ permissions − prohibitions, then policy, the approval-mode ceiling, lifecycle."""
     report, surfaced, blocks = [], [], []
-    constraints: dict[str, Json] = {}
+    constraints: dict[str, JsonObject] = {}
     planned = {step.tool for step in given.template.steps}
     for capability in given.surface:
         capability_id = capability.capability_id
@@ -184,11 +189,16 @@ def tool_surfacing(given: Given, _made: Made) -> Json | Failure:
         constraints[capability_id] = united_constraints(capability, decision)
         priority = FIRST if capability_id in planned else USUAL
         blocks.append(tool_block(capability, decision, constraints[capability_id], priority, given.pack))
-    return {"report": report, "manifest": tool_manifest(surfaced, constraints), "constraints": constraints,
-        "blocks": blocks, "required": []}
+    return {
+        "report": report,
+        "manifest": tool_manifest(surfaced, constraints),
+        "constraints": constraints,
+        "blocks": blocks,
+        "required": [],
+    }
 
 
-def evidence_retrieval(given: Given, _made: Made) -> Json | Failure:
+def evidence_retrieval(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
     """Normalise what was retrieved before: distinct items in a fixed order, as data, with their manifest entries."""
     if len(given.evidence) + len(given.memory) > MAX_FACTS:
         detail = f"more than {MAX_FACTS} facts were retrieved and recalled; lower the pack's limits"
@@ -204,13 +214,13 @@ def evidence_retrieval(given: Given, _made: Made) -> Json | Failure:
     }
 
 
-def memory_recall(given: Given, _made: Made) -> Json | Failure:
+def memory_recall(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
     """Normalise the promoted memory as recalled; none of it is ever required."""
     items = identified(given.memory, "mem_")
     return {"blocks": [fact_block(block_id, "memory", item, USUAL) for block_id, item in items], "required": []}
 
 
-def token_budget_allocation(given: Given, made: Made) -> Json | Failure:
+def token_budget_allocation(given: CompileInput, made: CompileState) -> JsonObject | Failure:
     """What each bucket may hold, and what each text would take of it."""
     count = given.estimator.count
     first = made["intent_classification"]
@@ -222,17 +232,22 @@ def token_budget_allocation(given: Given, made: Made) -> Json | Failure:
     }
 
 
-def bucket_assembly(_given: Given, made: Made) -> Json | Failure:
+def bucket_assembly(_given: CompileInput, made: CompileState) -> JsonObject | Failure:
     """Pack each bucket to its budget; what does not fit is dropped whole and said so."""
     budget = made["token_budget_allocation"]
     required = {block_id for product in made.values() for block_id in product.get("required", ())}
     pieces = [
         Piece(
-            item["bucket"], item["block_id"], item["priority"], tokens, len(item["content"]),
-            item["block_id"] in required, place,
+            item["bucket"],
+            item["block_id"],
+            item["priority"],
+            tokens,
+            len(item["content"]),
+            item["block_id"] in required,
+            place,
         )
         for place, (item, tokens) in enumerate(zip(_blocks(made), budget["tokens"], strict=True))
-    ]  # fmt: skip
+    ]
     packing = pack(pieces, budget["allocated"], {FRAME: budget["frame"]})
     if isinstance(packing, Failure):
         return packing
@@ -243,7 +258,7 @@ def bucket_assembly(_given: Given, made: Made) -> Json | Failure:
     }
 
 
-def manifests_and_controls(_given: Given, made: Made) -> Json | Failure:
+def manifests_and_controls(_given: CompileInput, made: CompileState) -> JsonObject | Failure:
     """The compiled context but for its ledger; the digest of this stage is the `compiled_context_hash`."""
     first, assembly = made["intent_classification"], made["bucket_assembly"]
     blocks = list(_blocks(made))
@@ -251,13 +266,14 @@ def manifests_and_controls(_given: Given, made: Made) -> Json | Failure:
     kept_ids = {item["block_id"] for item in kept if item["bucket"] == "evidence"}
     facts = made["evidence_retrieval"]
     admitted = [
-        entry
-        for item, entry in zip(facts["blocks"], facts["manifest"], strict=True)
-        if item["block_id"] in kept_ids
-    ]  # fmt: skip
+        entry for item, entry in zip(facts["blocks"], facts["manifest"], strict=True) if item["block_id"] in kept_ids
+    ]
     return {
         "compiled_prompt": {
-            "system": first["system"], "developer": first["developer"], "task": first["task"], "context_blocks": kept,
+            "system": first["system"],
+            "developer": first["developer"],
+            "task": first["task"],
+            "context_blocks": kept,
         },
         "manifests": {
             "policy_manifest": made["policy_resolution"]["manifest"],
@@ -268,10 +284,10 @@ def manifests_and_controls(_given: Given, made: Made) -> Json | Failure:
         },
         "runtime_controls": made["policy_resolution"]["controls"],
         "budget_report": assembly["budget_report"],
-    }  # fmt: skip
+    }
 
 
-STAGES: Final[tuple[tuple[str, Stage], ...]] = (
+STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (
     ("intent_classification", intent_classification),
     ("policy_resolution", policy_resolution),
     ("tool_surfacing", tool_surfacing),
@@ -283,6 +299,6 @@ STAGES: Final[tuple[tuple[str, Stage], ...]] = (
 )
 
 
-def _blocks(made: Made) -> Iterator[Json]:
+def _blocks(made: CompileState) -> Iterator[JsonObject]:
     for name, _ in STAGES[:5]:
         yield from made[name]["blocks"]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from contextos.contracts.pack import Guardrails
-from contextos.contracts.policy import PolicyBundle, PolicyDecision, Rule
-from contextos.contracts.verdicts import Failure
+from contextos.contracts.envelopes.pack import Guardrails
+from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision, Rule
+from contextos.contracts.envelopes.verdicts import Failure
 
 Matched = dict[str, tuple[Rule, list[str]]]
 """Rule id to the rule and the ids of the bundles in force that hold it."""

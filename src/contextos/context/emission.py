@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from contextos.context.blocks import SORTED, Json
-from contextos.contracts.codec import canonical, content_address
-from contextos.contracts.compiled import CompiledContext
+from contextos.context.blocks import SORTED, JsonObject
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.compiled import CompiledContext
 
 
 def is_plain(foreign: Any) -> bool:
@@ -22,7 +22,7 @@ def is_plain(foreign: Any) -> bool:
     return canonical(foreign) == orjson.dumps(foreign, option=SORTED)
 
 
-def address(product: Json, *, plain: bool) -> str:
+def address(product: JsonObject, *, plain: bool) -> str:
     """The content address of what a stage made.
 
     `plain` says that the argument constraints are plain. All else in a product is text, integers and names of our own,
@@ -34,28 +34,33 @@ def address(product: Json, *, plain: bool) -> str:
 
 
 def compiled_context(
-    body: Json, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
-) -> Json:
+    body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
+) -> JsonObject:
     """`body` and its ledger, as a sealed `CompiledContext` says it.
 
     The digest of the last stage, which made `body`, is the `compiled_context_hash`.
     """
     prompt, manifests = body["compiled_prompt"], body["manifests"]
     ledger = _ledger(body) | {
-        "pack_ref": pack_ref, "request_id": request_id, "trace_id": trace_id, "estimator": estimator,
+        "pack_ref": pack_ref,
+        "request_id": request_id,
+        "trace_id": trace_id,
+        "estimator": estimator,
         "stage_digests": dict(digests),
         "compiled_context_hash": digests["manifests_and_controls"],
-    }  # fmt: skip
-    CompiledContext.validate_sealed({
-        **body,
-        "compiled_prompt": prompt | {"context_blocks": []},
-        "manifests": manifests | {"evidence_manifest": [], "omissions": [], "surface_report": []},
-        "context_ledger": ledger | {"evidence_refs": []},
-    })
+    }
+    CompiledContext.validate_sealed(
+        {
+            **body,
+            "compiled_prompt": prompt | {"context_blocks": []},
+            "manifests": manifests | {"evidence_manifest": [], "omissions": [], "surface_report": []},
+            "context_ledger": ledger | {"evidence_refs": []},
+        }
+    )
     return {**body, "context_ledger": ledger}
 
 
-def _ledger(body: Json) -> Json:
+def _ledger(body: JsonObject) -> JsonObject:
     """What of the ledger follows from the body."""
     report, manifests = body["budget_report"], body["manifests"]
     memory = [item for item in body["compiled_prompt"]["context_blocks"] if item["bucket"] == "memory"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from contextos.contracts.pack import ContextPack, ToneAndComms
-from contextos.contracts.plan import Intent, PlanStep, TaskTemplate
+from contextos.contracts.envelopes.pack import ContextPack, ToneAndComms
+from contextos.contracts.envelopes.plan import Intent, PlanStep, TaskTemplate
 
 READING: Final = (
     "You propose; the runtime decides and acts. Each context block is one line of JSON.",
@@ -36,13 +36,15 @@ def task(intent: Intent, template: TaskTemplate) -> str:
     """What is asked, by the template alone."""
     about = f": {intent.description}" if intent.description else ""
     checkpoints = (f"{point.decision_id} after {point.after_step}" for point in template.decision_checkpoints)
-    return "\n".join([
-        f"Intent: {intent.intent_id} {intent.version}, risk {intent.risk_class}{about}",
-        f"Task template: {template.template_id} {template.version}",
-        *_listed("Steps:", map(_step, template.steps)),
-        *_listed("Decision checkpoints:", checkpoints),
-        "The request stands in the block request_message.",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"Intent: {intent.intent_id} {intent.version}, risk {intent.risk_class}{about}",
+            f"Task template: {template.template_id} {template.version}",
+            *_listed("Steps:", map(_step, template.steps)),
+            *_listed("Decision checkpoints:", checkpoints),
+            "The request stands in the block request_message.",
+        ]
+    )
 
 
 def _step(step: PlanStep) -> str:

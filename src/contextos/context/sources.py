@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contextos.context.blocks import FIRST, NAMED, USUAL, Json, block, one_line
+from contextos.context.blocks import FIRST, NAMED, USUAL, JsonObject, block, one_line
 from contextos.context.controls import Matched
-from contextos.contracts.compiled import SurfaceCapability
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.policy import PolicyDecision
-from contextos.contracts.run import InvokeRequest
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest
 
 
-def business_blocks(pack: ContextPack) -> list[Json]:
+def business_blocks(pack: ContextPack) -> list[JsonObject]:
     """The non-negotiables, one each, in the pack's order."""
     return [
         block(f"non_negotiable_{number}", "business", one_line(text), FIRST, ("pack", "trusted", _class(pack)))
@@ -26,7 +26,7 @@ def business_blocks(pack: ContextPack) -> list[Json]:
     ]
 
 
-def session_blocks(request: InvokeRequest, session_id: str | None, pack: ContextPack) -> list[Json]:
+def session_blocks(request: InvokeRequest, session_id: str | None, pack: ContextPack) -> list[JsonObject]:
     """Message, asserted facts and attachments of the request. An ephemeral run has these and no history."""
     refs = (f"session:{session_id}",) if session_id else ()
     attached = sorted([item.artifact_id, item.media_type, item.sha256] for item in request.attachments)
@@ -40,7 +40,7 @@ def session_blocks(request: InvokeRequest, session_id: str | None, pack: Context
     return [block(name, "session", one_line(value), priority, source, refs) for name, priority, value in said if value]
 
 
-def attachment_entries(request: InvokeRequest) -> list[Json]:
+def attachment_entries(request: InvokeRequest) -> list[JsonObject]:
     """The attachments' entries of the evidence manifest; the bytes are fetched, if ever, by the gateway."""
     pins = sorted({(item.artifact_id, f"sha256:{item.sha256}") for item in request.attachments})
     return [
@@ -49,14 +49,14 @@ def attachment_entries(request: InvokeRequest) -> list[Json]:
     ]
 
 
-def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[Json]:
+def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[JsonObject]:
     """The active controls as one block; none where none is active."""
     if not any(controls.values()):
         return []
     return [block("controls", "policy", one_line(controls), FIRST, ("policy", "trusted", _class(pack)))]
 
 
-def rule_blocks(matched: Matched, pack: ContextPack) -> list[Json]:
+def rule_blocks(matched: Matched, pack: ContextPack) -> list[JsonObject]:
     """The rules that matched, each with its rationale."""
     found = []
     for rule_id, (rule, bundle_ids) in sorted(matched.items()):
@@ -68,14 +68,18 @@ def rule_blocks(matched: Matched, pack: ContextPack) -> list[Json]:
 
 
 def tool_block(
-    capability: SurfaceCapability, decision: PolicyDecision, constraints: Json, priority: int, pack: ContextPack
-) -> Json:
+    capability: SurfaceCapability, decision: PolicyDecision, constraints: JsonObject, priority: int, pack: ContextPack
+) -> JsonObject:
     """A surfaced capability: what it says of itself, its risk, its bounds and gates."""
     said = {
-        "capability_id": capability.capability_id, "kind": capability.kind, "risk_level": capability.risk_level,
-        "approval_mode": capability.approval_mode, "description": capability.description,
-        "constraints": constraints, "gates": sorted(decision.gates),
-    }  # fmt: skip
+        "capability_id": capability.capability_id,
+        "kind": capability.kind,
+        "risk_level": capability.risk_level,
+        "approval_mode": capability.approval_mode,
+        "description": capability.description,
+        "constraints": constraints,
+        "gates": sorted(decision.gates),
+    }
     source = ("adapter_registry", "untrusted", _class(pack))
     return block(f"tool_{capability.capability_id}", "tool", one_line(said), priority, source)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from contextos.contracts.codec import canonical
-from contextos.contracts.compiled import SurfaceCapability
-from contextos.contracts.policy import APPROVAL_MODES, ApprovalMode, ArgConstraint, PolicyDecision
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, ArgConstraint, PolicyDecision
 
 SURFACED: Final = "surfaced"
 
@@ -37,9 +37,11 @@ def reason(capability: SurfaceCapability, decision: PolicyDecision | None, ceili
 
 def _allows(decision: PolicyDecision | None, capability_id: str) -> bool:
     return (
-        decision is not None and decision.allowed and decision.point == "compile"
+        decision is not None
+        and decision.allowed
+        and decision.point == "compile"
         and decision.capability_id == capability_id
-    )  # fmt: skip
+    )
 
 
 def tool_manifest(
@@ -50,14 +52,19 @@ def tool_manifest(
     for capability in surfaced:
         adapter_id, _, name = capability.capability_id.rpartition(".")
         empty: dict[str, Any] = {
-            "adapter_id": adapter_id, "capabilities": [], "constraints": {}, "capability_metadata": {},
-        }  # fmt: skip
+            "adapter_id": adapter_id,
+            "capabilities": [],
+            "constraints": {},
+            "capability_metadata": {},
+        }
         entry = entries.setdefault(adapter_id, empty)
         entry["capabilities"].append(name)
         entry["capability_metadata"][name] = {
-            "kind": capability.kind, "risk_level": capability.risk_level, "approval_mode": capability.approval_mode,
+            "kind": capability.kind,
+            "risk_level": capability.risk_level,
+            "approval_mode": capability.approval_mode,
             "source": "adapter_registry",
-        }  # fmt: skip
+        }
         if bounds := constraints[capability.capability_id]:
             entry["constraints"][name] = bounds
     return list(entries.values())

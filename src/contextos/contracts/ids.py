@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from contextos.contracts.codec import canonical
+from contextos.contracts.encoding.jcs import canonical
 
 MAX_ID_CHARS: Final = 200
 MAX_SPIFFE_CHARS: Final = 2048
@@ -46,13 +46,17 @@ class Form:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The loose form, matched by pydantic's own engine; `sealing` makes the sealed one of it."""
         loose = core_schema.str_schema(
-            pattern=f"^(?:{self.loose})$", max_length=self.max_chars, strict=True,
+            pattern=f"^(?:{self.loose})$",
+            max_length=self.max_chars,
+            strict=True,
             metadata={_SEALED: f"^(?:{self.sealed})$"},
-        )  # fmt: skip
+        )
         return core_schema.custom_error_schema(
-            self._beyond_pattern(loose), custom_error_type="id_form", custom_error_message="this is not a {title}",
+            self._beyond_pattern(loose),
+            custom_error_type="id_form",
+            custom_error_message="this is not a {title}",
             custom_error_context={"title": self.title, "remedy": f"write it like `{self.example}`"},
-        )  # fmt: skip
+        )
 
     def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
         """What is asked of a text that matches; nothing, for most."""
@@ -60,9 +64,11 @@ class Form:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {
-            "type": "string", "pattern": f"^(?:{self.loose})$", "maxLength": self.max_chars,
+            "type": "string",
+            "pattern": f"^(?:{self.loose})$",
+            "maxLength": self.max_chars,
             "description": f"A {self.title}, like {self.example}.",
-        }  # fmt: skip
+        }
 
 
 def sealing(schema: Any) -> Any:
@@ -137,9 +143,11 @@ APPROVAL: Final = _prefixed("approval id", "appr_", "0f1e2d3c4b5a6978")
 ROUTING: Final = _prefixed("routing decision id", "route_", "0f1e2d3c4b5a6978")
 PROPOSAL: Final = _prefixed("memory proposal id", "mwp_", "0f1e2d3c4b5a6978")
 RECORD: Final = Form(
-    "decision record id", "dr_2026_05_04_0f1e2d3c4b5a6978", "dr_[!-~]+",
+    "decision record id",
+    "dr_2026_05_04_0f1e2d3c4b5a6978",
+    "dr_[!-~]+",
     "dr_[0-9]{4}_(?:0[1-9]|1[0-2])_(?:0[1-9]|[12][0-9]|3[01])_" + _HEX + "{16}",
-)  # fmt: skip
+)
 RULE: Final = Form("rule id", "R_HIGH_VALUE_REQUIRES_APPROVAL", "R_[A-Z0-9_]+")
 GATE: Final = Form("gate id", "GATE_FINANCE_APPROVAL", "GATE_[A-Z0-9_]+")
 BUNDLE: Final = Form("policy bundle id", "POLICY_RETURNS_V4", "POLICY_[A-Z0-9_]+")
@@ -147,13 +155,16 @@ PIN: Final = Form("pin", "ctxpack.support@5.2.0", "[A-Za-z0-9_.:-]+@" + _VERSION
 CEID: Final = Form("entity id", "order:ord_881", "[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+)?")
 IDEMPOTENCY_KEY: Final = Form("idempotency key", "ik_2x9k4j7m1q8w0p3z", "ik_[a-z0-9]{16}")
 AGENT_URN: Final = Form(
-    "agent urn", "agent:contextos/support-refund@1.2.0",
+    "agent urn",
+    "agent:contextos/support-refund@1.2.0",
     "agent:[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*@" + _VERSION,
-)  # fmt: skip
+)
 SPIFFE: Final = Form(
-    "SPIFFE id", "spiffe://contextos/agents/support", f"spiffe://[a-z0-9._-]{{1,255}}(?:/{_SEGMENT})*",
+    "SPIFFE id",
+    "spiffe://contextos/agents/support",
+    f"spiffe://[a-z0-9._-]{{1,255}}(?:/{_SEGMENT})*",
     max_chars=MAX_SPIFFE_CHARS,
-)  # fmt: skip
+)
 DIGEST: Final = Form(
     "digest", "sha256:" + "b2a1" * 16, rf"sha256:(?:{_HEX}{{64}}|{_HEX}{{0,63}}\.\.\.)", f"sha256:{_HEX}{{64}}"
 )
@@ -165,9 +176,8 @@ REQUEST: Final = Form("request id", "req_9f3a12", _NAME)
 SESSION: Final = Form("session id", "sess_42f1", _NAME)
 CAPABILITY: Final = Form("capability id", "adp_payments.issue_refund", r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
 TIMESTAMP: Final = _Timestamp(
-    "UTC time", "2026-05-04T09:31:30Z",
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z",
-)  # fmt: skip
+    "UTC time", "2026-05-04T09:31:30Z", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z"
+)
 
 RunId = Annotated[str, RUN]
 ToolCallId = Annotated[str, TOOL_CALL]

@@ -30,10 +30,10 @@ CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 
 
 class Kind(NamedTuple):
-    """What a kind of entry fixes: its ledger, and whether it is asked (from outside) or noted."""
+    """What a kind of entry fixes: its ledger, and whether it is recorded (an answer from outside) or derived."""
 
     ledger: Ledger
-    asked: bool
+    recorded: bool
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -117,13 +117,31 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
     """Give `draft` its place in a stream. `seq` counts from 1."""
     digest = body_digest(draft.salt, draft.body)
     header = {
-        "v": ENTRY_FORMAT, "tenant": tenant, "run": run, "seq": seq, "kind": draft.kind, "key": draft.key,
-        "at_us": draft.at_us, "by": draft.by, "body_digest": digest, "prev_hash": prev_hash,
-    }  # fmt: skip
+        "v": ENTRY_FORMAT,
+        "tenant": tenant,
+        "run": run,
+        "seq": seq,
+        "kind": draft.kind,
+        "key": draft.key,
+        "at_us": draft.at_us,
+        "by": draft.by,
+        "body_digest": digest,
+        "prev_hash": prev_hash,
+    }
     return Entry(
-        tenant=tenant, run=run, seq=seq, kind=draft.kind, key=draft.key, at_us=draft.at_us, by=draft.by,
-        body_digest=digest, prev_hash=prev_hash, hash=_hash(header), body=draft.body, salt=draft.salt,
-    )  # fmt: skip
+        tenant=tenant,
+        run=run,
+        seq=seq,
+        kind=draft.kind,
+        key=draft.key,
+        at_us=draft.at_us,
+        by=draft.by,
+        body_digest=digest,
+        prev_hash=prev_hash,
+        hash=_hash(header),
+        body=draft.body,
+        salt=draft.salt,
+    )
 
 
 def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
@@ -141,11 +159,20 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
 
 def header_hash(entry: Entry) -> str:
     """What `entry.hash` must be, recomputed from the entry's own header."""
-    return _hash({
-        "v": entry.v, "tenant": entry.tenant, "run": entry.run, "seq": entry.seq, "kind": entry.kind,
-        "key": entry.key, "at_us": entry.at_us, "by": entry.by, "body_digest": entry.body_digest,
-        "prev_hash": entry.prev_hash,
-    })  # fmt: skip
+    return _hash(
+        {
+            "v": entry.v,
+            "tenant": entry.tenant,
+            "run": entry.run,
+            "seq": entry.seq,
+            "kind": entry.kind,
+            "key": entry.key,
+            "at_us": entry.at_us,
+            "by": entry.by,
+            "body_digest": entry.body_digest,
+            "prev_hash": entry.prev_hash,
+        }
+    )
 
 
 def _hash(header: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ MAX_KEYS: Final = 1_000
 MAX_COUNT: Final = 2**53 - 1
 MAX_CENTS: Final = 100_000_000_000
 
-T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 
 class ListOnly:
@@ -65,10 +65,10 @@ class ListOnly:
         return handler(items)
 
 
-Seq = Annotated[tuple[T, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly()]
+Seq = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly()]
 """A list on the wire, a tuple in memory."""
 
-NonEmpty = Annotated[tuple[T, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly(at_least=1)]
+NonEmpty = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly(at_least=1)]
 """A `Seq` of at least one."""
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
@@ -77,7 +77,7 @@ Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 """A text that people or models read."""
 
-Map = Annotated[dict[Name, T], Field(max_length=MAX_KEYS)]
+Map = Annotated[dict[Name, ItemT], Field(max_length=MAX_KEYS)]
 """An object of names. It is a dict, which freezing cannot reach: nobody writes into a value that was handed over."""
 
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -98,7 +98,7 @@ Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 Share = Annotated[float, Field(ge=0, le=1)] | Annotated[int, Field(ge=0, le=1)]
 """A number within 0 and 1."""
 
-Open = dict[str, Any]
+OpenObject = dict[str, Any]
 """An object that the specification leaves open: any JSON within the caps of `contracts.codec`."""
 
 

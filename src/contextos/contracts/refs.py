@@ -49,9 +49,12 @@ def _grammar(*, sealed: bool) -> str:
 
 
 EVIDENCE: Final = ids.Form(
-    "evidence ref", "kg:order:ord_881#snapshot_kg_2026_05_03_T0930",
-    _grammar(sealed=False), _grammar(sealed=True), max_chars=MAX_REF_CHARS,
-)  # fmt: skip
+    "evidence ref",
+    "kg:order:ord_881#snapshot_kg_2026_05_03_T0930",
+    _grammar(sealed=False),
+    _grammar(sealed=True),
+    max_chars=MAX_REF_CHARS,
+)
 EvidenceRef = Annotated[str, EVIDENCE]
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from contextos.contracts.compiled import CompiledContext
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
+from contextos.contracts.envelopes.run import InvokeRequest, RunContext
+from contextos.contracts.envelopes.slots import AgentContextSlot
+from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.model import Model
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.record import DecisionRecord, ReplayPacket
-from contextos.contracts.run import InvokeRequest, RunContext
-from contextos.contracts.slots import AgentContextSlot
-from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -49,7 +49,7 @@ def file_name(name: str) -> str:
     return f"{name}.schema.json"
 
 
-def text(schema: dict[str, Any]) -> str:
+def schema_text(schema: dict[str, Any]) -> str:
     """The schema as it is checked in and served: sorted keys, two spaces, a last newline."""
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.contracts.identity import IdentityClaim, Principal, Principals
-from contextos.contracts.pack import ApprovalGate, ContextPack
-from contextos.contracts.plan import DecisionSpec, PlanStep
-from contextos.contracts.policy import ApprovalMode, PolicyDecision
-from contextos.contracts.run import InvokeRequest, RunContext
-from contextos.contracts.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
+from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
+from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
+from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest, RunContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionWindow:
     """How long a `long_running` run may take from `run.received` on, waiting for people included."""
 
     max_duration_ms: int
@@ -77,7 +77,7 @@ class RunScope:
     gates: Mapping[str, ApprovalGate]
     facts: Mapping[str, Any]
     unsafe: tuple[str, ...]
-    session: Session | None = None
+    session: SessionWindow | None = None
 
     def session_over(self, at_us: int) -> bool:
         """Whether the session of the run is over by then; a run without one has no such end."""

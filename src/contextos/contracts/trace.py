@@ -175,7 +175,7 @@ def format_baggage(members: Iterable[BaggageMember]) -> str:
     return ",".join(parts)
 
 
-def receive(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
+def receive_trace(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     """What a caller's headers say; None without one valid traceparent, and then tracestate counts for nothing.
 
     Names are compared without case. State and baggage are kept verbatim; a value that no header may hold is dropped.
@@ -190,7 +190,7 @@ def receive(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     return TraceContext.model_validate(given | aside)
 
 
-def child(
+def child_headers(
     trace: TraceContext, span_id: str, *, baggage: Mapping[str, str] | None = None, external: bool = False
 ) -> dict[str, str]:
     """The headers of an outbound call under `trace`; `span_id` is the fresh parent id.

@@ -10,43 +10,49 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from contextos.contracts.codec import content_address, parse
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
+from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import Level, LeveledBundle, PolicyBundle
 from contextos.contracts.ids import PIN
 from contextos.contracts.model import Model
-from contextos.contracts.pack import ApprovalGate, ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
-from contextos.contracts.plan import DecisionSpec, Intent, TaskTemplate
-from contextos.contracts.policy import Level, LeveledBundle, PolicyBundle
 from contextos.errors import InvalidArtifact, Problem
 
-Artifact: TypeAlias = ContextPack | IntentCatalog | DecisionCatalog | PolicyArtifact
+GovernedArtifact: TypeAlias = ContextPack | IntentCatalog | DecisionCatalog | PolicyArtifact
 
 PACK_TYPE: Final = "application/vnd.contextos.context-pack+json"
 INTENTS_TYPE: Final = "application/vnd.contextos.intent-catalog+json"
 SPECS_TYPE: Final = "application/vnd.contextos.decision-catalog+json"
 POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
 
-MODELS: Final[dict[str, type[Artifact]]] = {
-    PACK_TYPE: ContextPack, INTENTS_TYPE: IntentCatalog, SPECS_TYPE: DecisionCatalog, POLICY_TYPE: PolicyArtifact,
-}  # fmt: skip
+MODELS: Final[dict[str, type[GovernedArtifact]]] = {
+    PACK_TYPE: ContextPack,
+    INTENTS_TYPE: IntentCatalog,
+    SPECS_TYPE: DecisionCatalog,
+    POLICY_TYPE: PolicyArtifact,
+}
 """Payload type of the DSSE envelope to the contract of its payload."""
 
-KINDS: Final[dict[type[Artifact], str]] = {
-    ContextPack: "context_pack", IntentCatalog: "intent_catalog", DecisionCatalog: "decision_catalog",
+ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
+    ContextPack: "context_pack",
+    IntentCatalog: "intent_catalog",
+    DecisionCatalog: "decision_catalog",
     PolicyArtifact: "policy_bundle",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArtifact:
     """An artifact as published: its exact ref and the content address of its canonical value."""
 
     ref: str
     digest: str
-    artifact: Artifact
+    artifact: GovernedArtifact
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedArtifacts:
     """Everything that a pack, the artifacts beside it and the policies above it define, by key; and what clashes."""
 
     pack: ContextPack
@@ -58,7 +64,7 @@ class Merged:
     clashes: list[str] = field(default_factory=list)
 
 
-def read(payload_type: str, payload: bytes) -> Stored:
+def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
     """An artifact from its signed bytes.
 
     Raises:
@@ -70,14 +76,14 @@ def read(payload_type: str, payload: bytes) -> Stored:
         known = ", ".join(sorted(MODELS))
         detail = f"`{payload_type[:80]}` is no kind of artifact"
         raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {known}")
-    artifact: Artifact = parse(model, payload)
+    artifact: GovernedArtifact = parse(model, payload)
     ref = ref_of(artifact)
     if not PIN.fits(ref):
         raise _invalid("", "not_a_pin", f"`{ref[:200]}` is no exact ref", f"name it like `{PIN.example}`")
-    return Stored(ref, content_address(artifact.to_json()), artifact)
+    return StoredArtifact(ref, content_address(artifact.to_json()), artifact)
 
 
-def ref_of(artifact: Artifact) -> str:
+def ref_of(artifact: GovernedArtifact) -> str:
     """`<id>@<x.y.z>`, the exact reference of an artifact."""
     if isinstance(artifact, ContextPack):
         return artifact.pin
@@ -86,16 +92,16 @@ def ref_of(artifact: Artifact) -> str:
     return f"{artifact.catalog_id}@{artifact.version}"
 
 
-def tenant_of(artifact: Artifact) -> str | None:
+def tenant_of(artifact: GovernedArtifact) -> str | None:
     """The tenant that an artifact is for; None for a policy of the whole platform."""
     return artifact.pack_meta.tenant if isinstance(artifact, ContextPack) else artifact.tenant
 
 
 def merge(
-    pack: ContextPack, beside: Sequence[Artifact] = (), above: Sequence[tuple[Level, PolicyArtifact]] = ()
-) -> Merged:
+    pack: ContextPack, beside: Sequence[GovernedArtifact] = (), above: Sequence[tuple[Level, PolicyArtifact]] = ()
+) -> MergedArtifacts:
     """The pack with what a request names beside it and the policies above it; bundles from the strongest level down."""
-    merged = Merged(pack)
+    merged = MergedArtifacts(pack)
     for level, policy in above:
         _add_bundle(merged, level, policy.bundle, policy.version)
     layer = pack.decision_layer
@@ -115,12 +121,12 @@ def merge(
     return merged
 
 
-def _add_intents(merged: Merged, intents: Sequence[Intent], templates: Sequence[TaskTemplate]) -> None:
+def _add_intents(merged: MergedArtifacts, intents: Sequence[Intent], templates: Sequence[TaskTemplate]) -> None:
     _add(merged, merged.intents, intents, "intent_id")
     _add(merged, merged.templates, templates, "template_id")
 
 
-def _add(merged: Merged, into: dict[str, Any], entries: Iterable[Model], key: str) -> None:
+def _add(merged: MergedArtifacts, into: dict[str, Any], entries: Iterable[Model], key: str) -> None:
     for entry in entries:
         name = getattr(entry, key)
         there = into.setdefault(name, entry)
@@ -128,7 +134,7 @@ def _add(merged: Merged, into: dict[str, Any], entries: Iterable[Model], key: st
             merged.clashes.append(name)
 
 
-def _add_bundle(merged: Merged, level: Level, bundle: PolicyBundle, version: str) -> None:
+def _add_bundle(merged: MergedArtifacts, level: Level, bundle: PolicyBundle, version: str) -> None:
     """Equal bundles count once, where they are strongest."""
     leveled = LeveledBundle(level, bundle, version, content_address(bundle.to_json()))
     if merged.bundles.setdefault(bundle.bundle_id, leveled).digest != leveled.digest:

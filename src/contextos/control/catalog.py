@@ -15,17 +15,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from contextos.contracts.codec import canonical
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
+from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import Level, LeveledBundle
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, Batch, Draft, Write
-from contextos.contracts.pack import ApprovalGate, ContextPack, PolicyArtifact
-from contextos.contracts.plan import DecisionSpec, Intent, TaskTemplate
-from contextos.contracts.policy import Level, LeveledBundle
-from contextos.contracts.ports import Store
-from contextos.contracts.tool import AdapterDefinition
-from contextos.control.artifacts import KINDS, Stored, merge, tenant_of
-from contextos.control.lint import lint_pack
-from contextos.control.pinning import Pinned, Refused, refuse_form, resolve
-from contextos.control.shelf import ACTIVE, ARTIFACTS, PINS, POLICIES, Active, OpenEnvelope, Recent, Shelf
+from contextos.contracts.ports.storage import Store
+from contextos.control.artifact_repository import (
+    ACTIVE,
+    ARTIFACTS,
+    PINS,
+    POLICIES,
+    ActivePolicies,
+    ArtifactRepository,
+    BoundedCache,
+    OpenEnvelope,
+)
+from contextos.control.artifacts import ARTIFACT_KINDS, StoredArtifact, merge, tenant_of
+from contextos.control.lint.pack import lint_pack
+from contextos.control.pinning import PinsRefused, ResolvedPins, check_ref_form, resolve_pins
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
 SALT_BYTES: Final = 16
@@ -37,7 +46,7 @@ Definitions = Mapping[str, AdapterDefinition]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedArtifacts:
     """Everything that a run is pinned to, by key. `bundles` come from the strongest level down."""
 
     pack: ContextPack
@@ -49,7 +58,7 @@ class Loaded:
     definitions: tuple[AdapterDefinition, ...]
 
 
-Judge = Callable[[Loaded], None]
+CheckPins = Callable[[LoadedArtifacts], None]
 """Raises `InvalidArtifact` for a set that other planes could not use: rules that do not compile, say."""
 
 
@@ -62,13 +71,19 @@ class Catalog:
     """
 
     def __init__(
-        self, store: Store, *, tenant_id: str, open_envelope: OpenEnvelope, runtime_version: str,
-        allow_unsigned: bool = False, judge: Judge | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        *,
+        tenant_id: str,
+        open_envelope: OpenEnvelope,
+        runtime_version: str,
+        allow_unsigned: bool = False,
+        judge: CheckPins | None = None,
+    ) -> None:
         self._store, self._tenant, self._runtime_version, self._judge = store, tenant_id, runtime_version, judge
-        self._shelf = Shelf(store, open_envelope, allow_unsigned=allow_unsigned)
-        self._pinned: Recent[tuple[Pinned, tuple[AdapterDefinition, ...]]] = Recent()
-        self._loaded: Recent[Loaded] = Recent()
+        self._shelf = ArtifactRepository(store, open_envelope, allow_unsigned=allow_unsigned)
+        self._pinned: BoundedCache[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]] = BoundedCache()
+        self._loaded: BoundedCache[LoadedArtifacts] = BoundedCache()
 
     async def publish(self, envelope: dict[str, Any], *, by: str, at_us: int, salt: Salt) -> str:
         """Publish an artifact and return its ref. The same content again changes nothing.
@@ -91,10 +106,8 @@ class Catalog:
         if there is not None:
             detail = f"`{stored.ref}` has other content; (id, version) maps to one content digest for ever"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
-        pin = {"digest": stored.digest, "kind": KINDS[type(stored.artifact)], "by": by}
-        writes = (
-            Write(PINS, stored.ref, 0, canonical(pin)), Write(ARTIFACTS, stored.digest, 0, canonical(envelope))
-        )  # fmt: skip
+        pin = {"digest": stored.digest, "kind": ARTIFACT_KINDS[type(stored.artifact)], "by": by}
+        writes = (Write(PINS, stored.ref, 0, canonical(pin)), Write(ARTIFACTS, stored.digest, 0, canonical(envelope)))
         await self._commit("artifact.published", {"ref": stored.ref, **pin}, writes, by, at_us, salt)
         return stored.ref
 
@@ -152,7 +165,7 @@ class Catalog:
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             found = await self._resolve(refs, active, definitions)
-            if isinstance(found, Refused):
+            if isinstance(found, PinsRefused):
                 return _failure(found)
             used = tuple(definitions[adapter_id] for adapter_id in found.adapters)
             await self._shelf.keep(used)
@@ -162,7 +175,7 @@ class Catalog:
             pinned, _ = self._pinned.keep(key, (found, used))
         return self._answer(pinned, active, definitions)
 
-    async def load(self, answer: Mapping[str, Any]) -> Loaded:
+    async def load(self, answer: Mapping[str, Any]) -> LoadedArtifacts:
         """The artifacts of a recorded answer of `pin`, by digest.
 
         Raises:
@@ -186,10 +199,18 @@ class Catalog:
         beside = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
         merged = merge(pack, beside, policies)
         definitions = [await self._shelf.definition(name, digest) for name, digest in adapters.items()]
-        return self._loaded.keep(key, Loaded(
-            pack, merged.intents, merged.templates, merged.specs, merged.gates, tuple(merged.bundles.values()),
-            tuple(definitions),
-        ))  # fmt: skip
+        return self._loaded.keep(
+            key,
+            LoadedArtifacts(
+                pack,
+                merged.intents,
+                merged.templates,
+                merged.specs,
+                merged.gates,
+                tuple(merged.bundles.values()),
+                tuple(definitions),
+            ),
+        )
 
     async def pins_now(self, names: Sequence[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
         """The digest of each pinned name as it is now; None for what is withdrawn, gone or was never there.
@@ -208,43 +229,52 @@ class Catalog:
                 now[name] = None if name in active.withdrawn else await self._shelf.digest_of(name)
         return active.version, now
 
-    def _answer(self, pinned: Pinned, active: Active, definitions: Definitions) -> dict[str, Any]:
+    def _answer(self, pinned: ResolvedPins, active: ActivePolicies, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self._shelf.address(definitions[name]) for name in pinned.adapters}
         return pinned.answer({**addresses, ACTIVE_POLICIES: active.digest})
 
-    async def _misfit(self, answer: dict[str, Any]) -> Refused | None:
+    async def _misfit(self, answer: dict[str, Any]) -> PinsRefused | None:
         """What another plane has against a set; found now, so that no run meets it half way."""
         if self._judge is not None:
             try:
                 self._judge(await self.load(answer))
             except InvalidArtifact as error:
-                return Refused("unknown_ref", f"`{answer['pack_ref']}` cannot be used: {error}")
+                return PinsRefused("unknown_ref", f"`{answer['pack_ref']}` cannot be used: {error}")
         return None
 
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
         return live is known or (live is not None and self._shelf.address(live) == self._shelf.address(known))
 
-    async def _resolve(self, refs: Sequence[str], active: Active, definitions: Definitions) -> Pinned | Refused:
-        unpinned = refuse_form(refs)
+    async def _resolve(
+        self, refs: Sequence[str], active: ActivePolicies, definitions: Definitions
+    ) -> ResolvedPins | PinsRefused:
+        unpinned = check_ref_form(refs)
         if unpinned:
             return unpinned
-        found: dict[str, Stored] = {}
+        found: dict[str, StoredArtifact] = {}
         for ref in (*refs, *(name for _, name in active.policies)):
             stored = await self._shelf.published(ref)
             if stored is None or ref in active.withdrawn:
-                return Refused("unknown_ref", f"there is no `{ref[:200]}` in force in this tenant; publish it")
+                return PinsRefused("unknown_ref", f"there is no `{ref[:200]}` in force in this tenant; publish it")
             found[ref] = stored
         above = [(level, found[ref]) for level, ref in active.policies]
         named = {ref for _, ref in active.policies}
         asked = [found[ref] for ref in dict.fromkeys(refs) if ref not in named]
-        pinned = resolve(asked, above, definitions, self._runtime_version)
-        if isinstance(pinned, Refused):
+        pinned = resolve_pins(asked, above, definitions, self._runtime_version)
+        if isinstance(pinned, PinsRefused):
             return pinned
         publishers = {await self._shelf.publisher_of(ref) for ref in found}
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
     async def _change(
-        self, kind: str, active: Active, body: dict[str, Any], said: dict[str, Any], by: str, at_us: int, salt: Salt
+        self,
+        kind: str,
+        active: ActivePolicies,
+        body: dict[str, Any],
+        said: dict[str, Any],
+        by: str,
+        at_us: int,
+        salt: Salt,
     ) -> None:
         write = Write(ACTIVE, POLICIES, active.version, canonical(body))
         await self._commit(kind, said, (write,), by, at_us, salt)
@@ -256,11 +286,11 @@ class Catalog:
         await self._store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),), writes=writes))
 
 
-def _failure(refused: Refused) -> dict[str, Any]:
+def _failure(refused: PinsRefused) -> dict[str, Any]:
     return {"failure": {"code": refused.code, "detail": refused.detail}}
 
 
-def _refuse_level(level: Level, stored: Stored) -> None:
+def _refuse_level(level: Level, stored: StoredArtifact) -> None:
     if level not in ("platform", "tenant") or not isinstance(stored.artifact, PolicyArtifact):
         detail = f"`{stored.ref}` is no policy that can be in force as `{level}`"
         raise _invalid("/policies", "not_a_policy", detail, "name a published policy bundle, as platform or tenant")

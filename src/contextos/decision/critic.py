@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.plan import Plan, PlanStep
-from contextos.contracts.policy import APPROVAL_MODES, PolicyDecision
+from contextos.contracts.bindings import binding_of, resolve_params
+from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode, VerifyVerdict
 from contextos.contracts.scope import Capability, RunScope
-from contextos.contracts.verdicts import Failure, FailureCode, VerifyVerdict
-from contextos.decision.planner import binding_of, resolve_params
 from contextos.errors import Problem
 
 CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
@@ -37,7 +37,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class PlanVerification:
     """The verdict of verify, with every failure found."""
 
     verdict: VerifyVerdict
@@ -52,14 +52,14 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
 """What a failure amounts to; any other rejects the plan."""
 
 
-def verify(proposal: Proposal) -> Verified:
+def verify_plan(proposal: Proposal) -> PlanVerification:
     """Every rule looks at the plan; the strictest verdict counts. No failure at all is the only `ok`."""
-    failures = tuple(failure for rule in RULES for failure in rule(proposal))
+    failures = tuple(failure for rule in PLAN_RULES for failure in rule(proposal))
     verdicts = {VERDICT_OF.get(failure.code, "reject") for failure in failures}
     for verdict in ("reject", "escalate", "replan"):
         if verdict in verdicts:
-            return Verified(verdict, failures)
-    return Verified("ok", ())
+            return PlanVerification(verdict, failures)
+    return PlanVerification("ok", ())
 
 
 def spec_of(plan: Plan, step_id: str) -> str | None:
@@ -215,13 +215,19 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
             code: FailureCode = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
             facts = tuple(fact for lack in decision.indeterminate for fact in lack.facts)
             failures.append(
-                Failure(code=code, detail=f"policy denies `{step.tool}`: {decision.reason}", step_id=step.id,
-                        capability_id=step.tool, rule_ids=decision.denying_rule_ids, facts=facts)
-            )  # fmt: skip
+                Failure(
+                    code=code,
+                    detail=f"policy denies `{step.tool}`: {decision.reason}",
+                    step_id=step.id,
+                    capability_id=step.tool,
+                    rule_ids=decision.denying_rule_ids,
+                    facts=facts,
+                )
+            )
     return failures
 
 
-def affordable(proposal: Proposal) -> Sequence[Failure]:
+def within_call_budget(proposal: Proposal) -> Sequence[Failure]:
     """The plan fits the tool calls that are left."""
     steps = len(proposal.plan.steps)
     if steps <= proposal.calls_left:
@@ -233,9 +239,9 @@ def affordable(proposal: Proposal) -> Sequence[Failure]:
     )
 
 
-Rule = Callable[[Proposal], Sequence[Failure]]
+PlanRule = Callable[[Proposal], Sequence[Failure]]
 
-RULES: Final[tuple[Rule, ...]] = (
+PLAN_RULES: Final[tuple[PlanRule, ...]] = (
     well_ordered,
     in_manifest,
     modes_match,
@@ -243,7 +249,7 @@ RULES: Final[tuple[Rule, ...]] = (
     bound_to_specs,
     evidence_in_reach,
     policy_permits,
-    affordable,
+    within_call_budget,
 )
 
 

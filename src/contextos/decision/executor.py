@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from contextos.contracts.codec import content_address
-from contextos.contracts.plan import Plan, PlanStep
-from contextos.contracts.ports import Journal, Tools
+from contextos.contracts.bindings import resolve_params
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode
+from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Fact, RunScope, StepCall
-from contextos.contracts.tool import ToolResultEnvelope
-from contextos.contracts.verdicts import Failure, FailureCode
 from contextos.decision.critic import spec_of
-from contextos.decision.planner import resolve_params
 
 LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
@@ -34,7 +34,7 @@ class Execution:
     failure: Failure | None
 
 
-async def execute(
+async def execute_plan(
     plan: Plan,
     scope: RunScope,
     tools: Tools,
@@ -46,19 +46,21 @@ async def execute(
     facts, results, seen = dict(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
     for step in plan.steps:
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
-        call, failure = _prepare(plan, scope, step, facts, {**sources, "evidence": view(facts), "step": outputs}, seen)
+        call, failure = _prepare(
+            plan, scope, step, facts, {**sources, "evidence": evidence_view(facts), "step": outputs}, seen
+        )
         if call is None:
             return Execution(results, facts, failure)
         result = await tools.call(call)
         results[step.id] = result
-        facts |= produced(scope, step, result, journal.now_us)
+        facts |= produced_evidence(scope, step, result, journal.now_us)
         failure = _stopped(step, result) or _checkpoint(plan, scope, step, facts, journal)
         if failure:
             return Execution(results, facts, failure)
     return Execution(results, facts, None)
 
 
-def view(facts: Mapping[str, Fact]) -> dict[str, Any]:
+def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
     """Evidence as bindings read it: by name, then `value`, `subject` or `evidence_ref`."""
     return {
         name: {"value": fact.value, "subject": fact.subject, "evidence_ref": fact.evidence_ref}
@@ -87,13 +89,18 @@ def _prepare(
     key = spec_of(plan, step.id)
     spec = scope.specs.get(key) if key else None
     return StepCall(
-        revision=plan.revision or 0, step=step, args=args, provenance=provenance, evidence=dict(facts),
-        required_evidence=tuple(spec.required_evidence) if spec else (), spec_key=key if spec else None,
+        revision=plan.revision or 0,
+        step=step,
+        args=args,
+        provenance=provenance,
+        evidence=dict(facts),
+        required_evidence=tuple(spec.required_evidence) if spec else (),
+        spec_key=key if spec else None,
         occurrence=occurrence,
-    ), None  # fmt: skip
+    ), None
 
 
-def produced(scope: RunScope, step: PlanStep, result: ToolResultEnvelope, now_us: int) -> dict[str, Fact]:
+def produced_evidence(scope: RunScope, step: PlanStep, result: ToolResultEnvelope, now_us: int) -> dict[str, Fact]:
     """The evidence that a good result is."""
     if result.status not in ("ok", "completed") or step.tool not in scope.capabilities:
         return {}
@@ -128,10 +135,16 @@ def _checkpoint(
         required: Sequence[str] = scope.specs[point.decision_id].required_evidence
         satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
         unresolved = [name for name in required if name not in facts]
-        journal.note("checkpoint.checked", f"{plan.revision}/{step.id}", {
-            "decision_key": point.decision_id, "decision_version": scope.specs[point.decision_id].version,
-            "satisfied": satisfied, "unresolved": unresolved,
-        })  # fmt: skip
+        journal.derive(
+            "checkpoint.checked",
+            f"{plan.revision}/{step.id}",
+            {
+                "decision_key": point.decision_id,
+                "decision_version": scope.specs[point.decision_id].version,
+                "satisfied": satisfied,
+                "unresolved": unresolved,
+            },
+        )
         if unresolved:
             names = ", ".join(f"`{name}`" for name in unresolved)
             return Failure(code="missing_evidence", detail=f"`{point.decision_id}` lacks {names}", step_id=step.id)

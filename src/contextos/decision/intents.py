@@ -9,15 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from contextos.contracts.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.plan import Intent, TaskTemplate
-from contextos.contracts.policy import APPROVAL_MODES, ApprovalMode
-from contextos.contracts.run import AtomicUsage, BucketTokens, InvokeRequest, RunBudget, RunContext, RuntimeHints
-from contextos.contracts.verdicts import Failure
+from contextos.contracts.envelopes.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
+from contextos.contracts.envelopes.run import (
+    AtomicUsage,
+    BucketTokens,
+    InvokeRequest,
+    RunBudget,
+    RunContext,
+    RuntimeHints,
+)
+from contextos.contracts.envelopes.verdicts import Failure
 
 
-class Ceilings(Protocol):
+class DeploymentCeilings(Protocol):
     """What the deployment allows every run at most."""
 
     @property
@@ -33,16 +40,16 @@ class Ceilings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedIntent:
     """An intent with its eligible task templates, in the catalog's order."""
 
     intent: Intent
     templates: tuple[TaskTemplate, ...]
 
 
-def resolve(
+def resolve_intent(
     request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
-) -> Resolved | Failure:
+) -> ResolvedIntent | Failure:
     """Validate `input.intent` against the catalog.
 
     Refuses an unknown intent, channel, locale or an intent without templates.
@@ -60,44 +67,66 @@ def resolve(
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:
         return Failure(code="unknown_intent", detail=f"`{asked.intent}` has no task template; publish one")
-    return Resolved(intent, eligible)
+    return ResolvedIntent(intent, eligible)
 
 
-def materialise(
-    request: InvokeRequest, known: Principals, claim: IdentityClaim, pack: ContextPack, intent: Intent, run_id: str,
-    limits: Ceilings,
-) -> RunContext:  # fmt: skip
+def build_run_context(
+    request: InvokeRequest,
+    known: Principals,
+    claim: IdentityClaim,
+    pack: ContextPack,
+    intent: Intent,
+    run_id: str,
+    limits: DeploymentCeilings,
+) -> RunContext:
     """The RunContext: identity from the directory, and for every limit the lowest that anybody set."""
     hints, meta = request.runtime, pack.pack_meta
     modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
     delegation = request.user.delegation
-    agent = AgentIdentity.unasked({
-        "agent_id": known.agent.agent_id, "agent_urn": known.agent.agent_urn, "role": known.agent.role,
-        "workload_identity": known.agent.workload_identity, "lifecycle": known.agent.lifecycle,
-        "principal_chain": claim.principal_chain, "identity_claim": claim,
-    }, unset="token_ref")  # fmt: skip
-    return RunContext.unasked({
-        "run_id": run_id, "trace_id": request.trace.trace_id, "session_id": request.session_id,
-        "tenant_id": request.tenant_id,
-        "user": UserClaims(user_id=known.user.user_id, role=known.user.role, delegation=delegation), "agent": agent,
-        "intent": intent.intent_id, "locale": request.input.locale,
-        "safety_mode": ceiling([*modes, hints.safety_mode] if hints.safety_mode else modes),
-        "run_budget": _budget(hints, meta.run_budget, known, limits), "metadata": {},
-    })  # fmt: skip
+    agent = AgentIdentity.unasked(
+        {
+            "agent_id": known.agent.agent_id,
+            "agent_urn": known.agent.agent_urn,
+            "role": known.agent.role,
+            "workload_identity": known.agent.workload_identity,
+            "lifecycle": known.agent.lifecycle,
+            "principal_chain": claim.principal_chain,
+            "identity_claim": claim,
+        },
+        unset="token_ref",
+    )
+    return RunContext.unasked(
+        {
+            "run_id": run_id,
+            "trace_id": request.trace.trace_id,
+            "session_id": request.session_id,
+            "tenant_id": request.tenant_id,
+            "user": UserClaims(user_id=known.user.user_id, role=known.user.role, delegation=delegation),
+            "agent": agent,
+            "intent": intent.intent_id,
+            "locale": request.input.locale,
+            "safety_mode": lowest_mode([*modes, hints.safety_mode] if hints.safety_mode else modes),
+            "run_budget": _budget(hints, meta.run_budget, known, limits),
+            "metadata": {},
+        }
+    )
 
 
-def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: Ceilings) -> RunBudget:
+def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings) -> RunBudget:
     def lowest(name: str, *more: float | int | None) -> Any:
         stated = (getattr(hints, name, None), getattr(pack, name, None), getattr(limits, name), *more)
         return min(value for value in stated if value is not None)
 
     total = lowest("total_tokens")
     return RunBudget(
-        total_tokens=total, bucket_tokens=pack.bucket_tokens if pack else _shares(total),
-        max_tool_calls=lowest("max_tool_calls"), max_replan_attempts=lowest("max_replan_attempts"),
-        wall_clock_ms=lowest("wall_clock_ms"), max_cost_cents=lowest("max_cost_cents", known.agent.max_cost_cents),
+        total_tokens=total,
+        bucket_tokens=pack.bucket_tokens if pack else _shares(total),
+        max_tool_calls=lowest("max_tool_calls"),
+        max_replan_attempts=lowest("max_replan_attempts"),
+        wall_clock_ms=lowest("wall_clock_ms"),
+        max_cost_cents=lowest("max_cost_cents", known.agent.max_cost_cents),
         atomic_usage=AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
-    )  # fmt: skip
+    )
 
 
 def _shares(total: int) -> BucketTokens:
@@ -106,6 +135,6 @@ def _shares(total: int) -> BucketTokens:
     return BucketTokens(**{bucket: total * share // 12_000 for bucket, share in example.items()})
 
 
-def ceiling(modes: Sequence[ApprovalMode]) -> ApprovalMode:
+def lowest_mode(modes: Sequence[ApprovalMode]) -> ApprovalMode:
     """The lowest of several approval-mode ceilings; a caller may lower it and never raise it."""
     return min(modes, key=APPROVAL_MODES.index)

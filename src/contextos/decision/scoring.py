@@ -7,17 +7,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from contextos.contracts.pack import ContextPack, EvalTarget
-from contextos.contracts.run import RunBudget
-from contextos.contracts.verdicts import End, Failure, FailureCode, ScoreVerdict
+from contextos.contracts.envelopes.pack import ContextPack, EvalTarget
+from contextos.contracts.envelopes.run import RunBudget
+from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode, ScoreVerdict
 
 END_OF: Final[dict[FailureCode, End]] = {
-    "policy_denied": "refused", "policy_eval_error": "refused", "approval_denied": "rejected", "cancelled": "cancelled",
-    "tool_not_in_manifest": "rejected", "schema_mismatch": "rejected", "approval_mode_mismatch": "rejected",
-    "violates_decision_spec": "rejected", "argument_out_of_bounds": "rejected", "idempotency_conflict": "rejected",
-    "unknown_intent": "rejected", "unpinned_ref": "rejected", "unknown_ref": "rejected", "identity_refused": "refused",
+    "policy_denied": "refused",
+    "policy_eval_error": "refused",
+    "approval_denied": "rejected",
+    "cancelled": "cancelled",
+    "tool_not_in_manifest": "rejected",
+    "schema_mismatch": "rejected",
+    "approval_mode_mismatch": "rejected",
+    "violates_decision_spec": "rejected",
+    "argument_out_of_bounds": "rejected",
+    "idempotency_conflict": "rejected",
+    "unknown_intent": "rejected",
+    "unpinned_ref": "rejected",
+    "unknown_ref": "rejected",
+    "identity_refused": "refused",
     "budget_exhausted": "exhausted",
-}  # fmt: skip
+}
 """How a run ends for a failure; any other escalates to a person."""
 
 _POLICY: Final = frozenset(
@@ -31,9 +41,17 @@ def end_of(failures: tuple[Failure, ...]) -> End:
 
 
 def score(
-    pack: ContextPack, intent: str, budget: RunBudget, *, wall_clock_us: int, cost_cents: float, steps: int, done: int,
-    failures: tuple[Failure, ...], acted: bool,
-) -> dict[str, Any]:  # fmt: skip
+    pack: ContextPack,
+    intent: str,
+    budget: RunBudget,
+    *,
+    wall_clock_us: int,
+    cost_cents: float,
+    steps: int,
+    done: int,
+    failures: tuple[Failure, ...],
+    acted: bool,
+) -> dict[str, Any]:
     """The scorecard: accept only when nothing failed and no axis is below its threshold.
 
     Once something `acted` on the world there is no replan: what is left is for a person.
@@ -52,8 +70,13 @@ def score(
     card: dict[str, Any] = {}
     for axis, value in axes.items():
         threshold = getattr(target, axis)
-        card[axis] = {"evaluator": f"{axis}@1", "score": value, "threshold": threshold,
-                      "status": "pass" if value >= threshold else "fail", "findings": []}  # fmt: skip
+        card[axis] = {
+            "evaluator": f"{axis}@1",
+            "score": value,
+            "threshold": threshold,
+            "status": "pass" if value >= threshold else "fail",
+            "findings": [],
+        }
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
     verdict: ScoreVerdict = (
         "accept" if passed else ("replan" if codes == {"missing_evidence"} and not acted else "escalate")

@@ -15,13 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from contextos.contracts.journal import Advance
-from contextos.engine.failing import SWEEP, Failing, OnFailure
-from contextos.engine.fair import FairQueue, Run
-from contextos.engine.rounds import Beat, Orphans, Rounds, SweepLimits, Witness
+from contextos.engine.failure_tracker import SWEEP, FailureTracker, OnFailure
+from contextos.engine.fair_queue import FairQueue, RunKey
+from contextos.engine.sweeper import ListOrphans, PublishHeads, SendHeartbeats, Sweeper, SweepLimits
 from contextos.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
-    from contextos.contracts.ports import Clock, Stores
+    from contextos.contracts.ports.outside import Clock
+    from contextos.contracts.ports.storage import Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +47,24 @@ class LocalEngine:
         stores: Stores,
         clock: Clock,
         *,
-        orphans: Orphans | None = None,
-        witness: Witness | None = None,
-        beat: Beat | None = None,
+        orphans: ListOrphans | None = None,
+        witness: PublishHeads | None = None,
+        beat: SendHeartbeats | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self._failing = Failing(stores, clock, on_failure)
+        self._failing = FailureTracker(stores, clock, on_failure)
         self.failures = self._failing.failures
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
-        self._rounds = Rounds(stores, clock, self._limits, beat=beat, orphans=orphans, witness=witness)
+        self._rounds = Sweeper(stores, clock, self._limits, beat=beat, orphans=orphans, witness=witness)
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
-        self._driving: dict[Run, asyncio.Task[Advance]] = {}
-        self._again: set[Run] = set()
-        self._timers: dict[Run, tuple[int, asyncio.TimerHandle]] = {}
-        self._retries: dict[Run, asyncio.TimerHandle] = {}
-        self._judging: dict[Run, asyncio.Task[int | None]] = {}
-        self._conflicts: Counter[Run] = Counter()
+        self._driving: dict[RunKey, asyncio.Task[Advance]] = {}
+        self._again: set[RunKey] = set()
+        self._timers: dict[RunKey, tuple[int, asyncio.TimerHandle]] = {}
+        self._retries: dict[RunKey, asyncio.TimerHandle] = {}
+        self._judging: dict[RunKey, asyncio.Task[int | None]] = {}
+        self._conflicts: Counter[RunKey] = Counter()
         self._sweeping: asyncio.Task[None] | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -129,14 +130,14 @@ class LocalEngine:
         handle = asyncio.get_running_loop().call_later(delay_us / 1e6, self._ring, run)
         self._timers[run] = (when_us, handle)
 
-    def _ring(self, run: Run) -> None:
+    def _ring(self, run: RunKey) -> None:
         del self._timers[run]
         if run in self._driving:
             self._again.add(run)
         elif run not in self._retries:
             self._enqueue(run)
 
-    def _enqueue(self, run: Run) -> None:
+    def _enqueue(self, run: RunKey) -> None:
         if len(self._waiting) < self._limits.max_waiting:
             self._waiting.put(run)
             self._pump()
@@ -153,7 +154,7 @@ class LocalEngine:
             self._driving[run] = task
             task.add_done_callback(partial(self._driven, run))
 
-    def _driven(self, run: Run, task: asyncio.Task[Advance]) -> None:
+    def _driven(self, run: RunKey, task: asyncio.Task[Advance]) -> None:
         del self._driving[run]
         self._waiting.done(run)
         again = run in self._again
@@ -171,7 +172,7 @@ class LocalEngine:
         if self._is_idle():
             self._idle.set()
 
-    def _rest(self, run: Run, result: Advance, *, again: bool) -> None:
+    def _rest(self, run: RunKey, result: Advance, *, again: bool) -> None:
         self._conflicts.pop(run, None)
         self._failing.forget(run)
         if again:
@@ -180,7 +181,7 @@ class LocalEngine:
             # A wake that is past already must not turn the loop into a treadmill.
             self.at(*run, max(result.wake_at_us, self._clock.now_us() + self._limits.wake_floor_ms * 1000))
 
-    def _failed(self, run: Run, fault: BaseException, *, again: bool) -> None:
+    def _failed(self, run: RunKey, fault: BaseException, *, again: bool) -> None:
         if isinstance(fault, Unavailable):
             self._retry(run, fault.retry_after_ms)
         elif isinstance(fault, Conflict) and self._conflicts[run] < self._limits.max_conflicts:
@@ -195,7 +196,7 @@ class LocalEngine:
                 self._judging[run] = asyncio.ensure_future(self._failing.judge(run, fault))
                 self._judging[run].add_done_callback(partial(self._judged, run))
 
-    def _judged(self, run: Run, task: asyncio.Task[int | None]) -> None:
+    def _judged(self, run: RunKey, task: asyncio.Task[int | None]) -> None:
         del self._judging[run]
         if task.cancelled() or not self._running:
             return
@@ -209,13 +210,13 @@ class LocalEngine:
         if self._is_idle():
             self._idle.set()
 
-    def _retry(self, run: Run, delay_ms: int) -> None:
+    def _retry(self, run: RunKey, delay_ms: int) -> None:
         if (earlier := self._retries.pop(run, None)) is not None:
             earlier.cancel()
         if len(self._retries) < self._limits.max_waiting:
             self._retries[run] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._try_again, run)
 
-    def _try_again(self, run: Run) -> None:
+    def _try_again(self, run: RunKey) -> None:
         del self._retries[run]
         self._enqueue(run)
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from contextos.contracts.codec import canonical, content_address, parse
-from contextos.contracts.evidence import Classification, EvidenceItem, Integrity
-from contextos.contracts.ids import CEID, PROPOSAL, derive
-from contextos.contracts.journal import Document, Draft, Write
-from contextos.contracts.memory import (
+from contextos.contracts.encoding.codec import JsonValue, parse
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, IntegrityLevel
+from contextos.contracts.envelopes.memory import (
     ContradictionCheck,
     MemoryCandidate,
     MemoryProposal,
@@ -30,16 +29,18 @@ from contextos.contracts.memory import (
     ReviewRefused,
     ReviewVerdict,
 )
+from contextos.contracts.envelopes.pack import MemoryLayer
+from contextos.contracts.envelopes.plan import MemoryTemplate
+from contextos.contracts.ids import CEID, PROPOSAL, derive
+from contextos.contracts.journal import Document, Draft, Write
 from contextos.contracts.model import Model
-from contextos.contracts.pack import MemoryLayer
-from contextos.contracts.plan import MemoryTemplate
-from contextos.contracts.ports import Clock, Store
+from contextos.contracts.ports.outside import Clock
+from contextos.contracts.ports.storage import Store
 from contextos.contracts.refs import memory_ref
 from contextos.errors import NotFound
 from contextos.intelligence.retrieval import fact_digest
 
-Json = Any
-M = TypeVar("M", bound=Model)
+ModelT = TypeVar("ModelT", bound=Model)
 
 CANDIDATES: Final = "memory_candidates"
 PROMOTED: Final = "memory_promoted"
@@ -49,7 +50,7 @@ REVIEWED: Final = "memory.reviewed"
 
 MAX_MEMORIES_PER_SUBJECT: Final = 1000
 QUEUE_PAGE: Final = 500
-MAX_BODY_BYTES: Final = 8 << 20
+MAX_PROPOSAL_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,13 @@ class BoundMemory:
 
     template: MemoryTemplate
     entity_ceid: str
-    value: Json
+    value: JsonValue
     evidence_refs: tuple[str, ...]
     confidence: float | int
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class MemoryReviewChange:
     """What a review changes: the compare-and-set writes and the entry of the `control` stream, for one commit."""
 
     writes: tuple[Write, ...]
@@ -90,10 +91,16 @@ class StoreMemory:
         return tuple(found[: max(limit, 0)])
 
 
-def propose(
-    bound: Sequence[BoundMemory], *, run_id: str, layer: MemoryLayer, recalled: Sequence[EvidenceItem],
-    classification: Classification, consent_given: bool, at_us: int,
-) -> tuple[MemoryProposal, ...]:  # fmt: skip
+def propose_memories(
+    bound: Sequence[BoundMemory],
+    *,
+    run_id: str,
+    layer: MemoryLayer,
+    recalled: Sequence[EvidenceItem],
+    classification: Classification,
+    consent_given: bool,
+    at_us: int,
+) -> tuple[MemoryProposal, ...]:
     """What a finished run proposes to remember; pure, with ids derived from the run.
 
     Leaves out a candidate whose write class the pack does not allow, one without evidence, and one about what is no
@@ -115,7 +122,7 @@ def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
     )
 
 
-async def queue(store: Store, *, after: str = "", limit: int = 100) -> tuple[MemoryProposal, ...]:
+async def list_candidates(store: Store, *, after: str = "", limit: int = 100) -> tuple[MemoryProposal, ...]:
     """At most `limit` proposals that wait for a review, by id after `after`.
 
     Leaves out what says the same as one before it, as something that was rejected, or as what is promoted already.
@@ -129,10 +136,18 @@ async def queue(store: Store, *, after: str = "", limit: int = 100) -> tuple[Mem
     return tuple(waiting.values())
 
 
-async def review(
-    store: Store, proposal_id: str, verdict: ReviewVerdict, *, reviewer: str, at_us: int, salt: bytes, reason: str = "",
-    integrity: Integrity = "untrusted", supersede: bool = False,
-) -> Review | ReviewRefused:  # fmt: skip
+async def review_proposal(
+    store: Store,
+    proposal_id: str,
+    verdict: ReviewVerdict,
+    *,
+    reviewer: str,
+    at_us: int,
+    salt: bytes,
+    reason: str = "",
+    integrity: IntegrityLevel = "untrusted",
+    supersede: bool = False,
+) -> MemoryReviewChange | ReviewRefused:
     """What to commit for a reviewer's verdict; nothing is written here. Whether the reviewer may, the caller decides.
 
     Refuses a second review; a promotion without consent; and, unless `supersede` says that the reviewer means it, one
@@ -153,16 +168,22 @@ async def review(
         return refused
     replaced = standing.proposal.proposal_id if standing and verdict == "promote" else None
     made = MemoryReview(
-        proposal_id=proposal_id, verdict=verdict, reviewer=reviewer, reason=reason, at_us=at_us, integrity=integrity,
-        fact_digest=_digest_of(held.proposal), supersedes=memory_ref(replaced) if replaced else None,
-    )  # fmt: skip
+        proposal_id=proposal_id,
+        verdict=verdict,
+        reviewer=reviewer,
+        reason=reason,
+        at_us=at_us,
+        integrity=integrity,
+        fact_digest=_digest_of(held.proposal),
+        supersedes=memory_ref(replaced) if replaced else None,
+    )
     writes = (
         Write(CANDIDATES, proposal_id, candidate.version, _body(ReviewedProposal(proposal=held.proposal, review=made))),
         Write(PROMOTED, _promoted_key(held.proposal), _version(promoted), _promotion(held.proposal, made)),
         Write(REJECTED, _digest_of(held.proposal), _version(rejected), _body(made) if verdict == "reject" else None),
     )
     control = Draft(REVIEWED, proposal_id, at_us, reviewer, _body(made), salt)
-    return Review(writes, control, made)
+    return MemoryReviewChange(writes, control, made)
 
 
 def _refusal(
@@ -188,27 +209,40 @@ def _refusal(
 
 
 def _proposal(
-    ordinal: int, bound: BoundMemory, run_id: str, layer: MemoryLayer, recalled: Sequence[EvidenceItem],
-    classification: Classification, consent_given: bool, at_us: int,
-) -> MemoryProposal:  # fmt: skip
+    ordinal: int,
+    bound: BoundMemory,
+    run_id: str,
+    layer: MemoryLayer,
+    recalled: Sequence[EvidenceItem],
+    classification: Classification,
+    consent_given: bool,
+    at_us: int,
+) -> MemoryProposal:
     template = bound.template
     consent = "passed" if consent_given else "missing" if layer.consent_required else "not_required"
-    return MemoryProposal.unasked({
-        "proposal_id": derive("mwp_", run_id, "memory_proposal", ordinal),
-        "run_id": run_id,
-        "candidate": MemoryCandidate.unasked({
-            "entity_ceid": bound.entity_ceid, "predicate": template.predicate, "value": bound.value,
-            "evidence_refs": bound.evidence_refs, "confidence": bound.confidence,
-        }),
-        "write_class": template.write_class,
-        "tier_target": template.tier_target,
-        "classification": classification,
-        "consent_check": consent,
-        "contradiction_check": _contradictions(bound, recalled),
-        "auto_promote_eligible": False,
-        "ttl_s": layer.tier_ttls.get(template.tier_target),
-        "proposed_at_us": at_us,
-    })  # fmt: skip
+    return MemoryProposal.unasked(
+        {
+            "proposal_id": derive("mwp_", run_id, "memory_proposal", ordinal),
+            "run_id": run_id,
+            "candidate": MemoryCandidate.unasked(
+                {
+                    "entity_ceid": bound.entity_ceid,
+                    "predicate": template.predicate,
+                    "value": bound.value,
+                    "evidence_refs": bound.evidence_refs,
+                    "confidence": bound.confidence,
+                }
+            ),
+            "write_class": template.write_class,
+            "tier_target": template.tier_target,
+            "classification": classification,
+            "consent_check": consent,
+            "contradiction_check": _contradictions(bound, recalled),
+            "auto_promote_eligible": False,
+            "ttl_s": layer.tier_ttls.get(template.tier_target),
+            "proposed_at_us": at_us,
+        }
+    )
 
 
 def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> ContradictionCheck:
@@ -229,11 +263,18 @@ async def _settled(store: Store, proposal: MemoryProposal) -> bool:
 def _recalled(memory: PromotedMemory) -> EvidenceItem:
     candidate = memory.proposal.candidate
     return EvidenceItem(
-        evidence_ref=memory_ref(memory.proposal.proposal_id), name=None, subject=candidate.entity_ceid,
-        predicate=candidate.predicate, value=candidate.value, origin="memory", integrity=memory.review.integrity,
-        classification=memory.proposal.classification, observed_at_us=memory.proposal.proposed_at_us,
-        digest=_digest_of(memory.proposal), hop=0,
-    )  # fmt: skip
+        evidence_ref=memory_ref(memory.proposal.proposal_id),
+        name=None,
+        subject=candidate.entity_ceid,
+        predicate=candidate.predicate,
+        value=candidate.value,
+        origin="memory",
+        integrity=memory.review.integrity,
+        classification=memory.proposal.classification,
+        observed_at_us=memory.proposal.proposed_at_us,
+        digest=_digest_of(memory.proposal),
+        hop=0,
+    )
 
 
 def _promotion(proposal: MemoryProposal, made: MemoryReview) -> bytes | None:
@@ -267,5 +308,5 @@ def _body(model: Model) -> bytes:
     return canonical(model.to_json())
 
 
-def _read(model: type[M], document: Document) -> M:
-    return parse(model, document.body, max_bytes=MAX_BODY_BYTES)
+def _read(model: type[ModelT], document: Document) -> ModelT:
+    return parse(model, document.body, max_bytes=MAX_PROPOSAL_BYTES)

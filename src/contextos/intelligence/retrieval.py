@@ -7,7 +7,7 @@ ref, so their properties are not evidence. Refs of different edges of one subjec
 A named requirement follows predicates from `src` to `dst`, starting at a seed. Its item gets the name only if every
 edge of the path is trusted, no node of the path may have been cut off by a bound, and all values found are equal.
 In every other case nothing gets the name, the items stay in the answer without one, and `explain` says why.
-There is no clock here: `admit` takes the name from stale items, at the time that the caller's journal says.
+There is no clock here: `drop_stale_names` takes the name from stale items, at the time that the caller's journal says.
 Source: shared/design/contracts.md, "Identifiers", "Compile"; contextos-facts.md, section 14.
 """
 
@@ -21,23 +21,23 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from contextos.contracts.codec import content_address
-from contextos.contracts.evidence import EvidenceItem, EvidencePath, RetrievalQuery
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EvidenceItem, EvidencePath, RetrievalQuery
 from contextos.contracts.ids import TIMESTAMP
-from contextos.contracts.ports import Graph
+from contextos.contracts.ports.storage import Graph
 from contextos.contracts.refs import kg_ref
 from contextos.errors import Integrity, InvalidInput, NotFound
 
-Json = Any
-Edges = Sequence[Mapping[str, Json]]
-Unmet = Literal["missing", "untrusted", "conflict", "cut_off"]
+GraphEdges = Sequence[Mapping[str, JsonValue]]
+UnmetReason = Literal["missing", "untrusted", "conflict", "cut_off"]
 
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def fact_digest(subject: str, predicate: str, value: Json) -> str:
+def fact_digest(subject: str, predicate: str, value: JsonValue) -> str:
     """The content address of a statement; what two answers are compared by."""
     return content_address({"subject": subject, "predicate": predicate, "value": value})
 
@@ -74,13 +74,13 @@ class GraphKnowledge:
         ]
         return tuple(sorted(items, key=_order))
 
-    async def explain(self, query: RetrievalQuery) -> dict[str, Unmet]:
+    async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Why each named requirement without an answer has none, for a person. Raises as `retrieve` does."""
         edges = await self._edges(query)
         answers = _answers(edges, query, _distances(edges, query.seeds))
         return {name: reason for name, reason in answers.items() if not isinstance(reason, int)}
 
-    async def _edges(self, query: RetrievalQuery) -> Edges:
+    async def _edges(self, query: RetrievalQuery) -> GraphEdges:
         match = _SNAPSHOT.fullmatch(query.snapshot)
         commit = int(match[1]) if match else -1
         # Commits are only added, so what was a snapshot once is one.
@@ -93,7 +93,9 @@ class GraphKnowledge:
         )
 
 
-def admit(items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int) -> tuple[EvidenceItem, ...]:
+def drop_stale_names(
+    items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int
+) -> tuple[EvidenceItem, ...]:
     """The same items, without the name where one is older than its requirement allows at `now_us`.
 
     Refuses an item that was observed after `now_us` in the same way: its age is unknown. A bound is inclusive.
@@ -109,13 +111,13 @@ def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
     return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
 
 
-def _answers(edges: Edges, query: RetrievalQuery, away: Mapping[str, int]) -> dict[str, int | Unmet]:
+def _answers(edges: GraphEdges, query: RetrievalQuery, away: Mapping[str, int]) -> dict[str, int | UnmetReason]:
     """By name: the number of the edge that answers it, or why none does.
 
     Two requirements of one name must both be met, and by one value: otherwise they are in conflict.
     """
     cut = _cut_off(edges, query, away)
-    found: dict[str, int | Unmet] = {}
+    found: dict[str, int | UnmetReason] = {}
     for wanted in query.named:
         answer = _answer(edges, query, wanted, cut)
         if wanted.name in found and _value_of(edges, found[wanted.name]) != _value_of(edges, answer):
@@ -124,7 +126,7 @@ def _answers(edges: Edges, query: RetrievalQuery, away: Mapping[str, int]) -> di
     return found
 
 
-def _answer(edges: Edges, query: RetrievalQuery, wanted: EvidencePath, cut: set[str] | None) -> int | Unmet:
+def _answer(edges: GraphEdges, query: RetrievalQuery, wanted: EvidencePath, cut: set[str] | None) -> int | UnmetReason:
     reached = {query.seeds[wanted.seed]} if wanted.seed < len(query.seeds) else set()
     last: list[int] = []
     doubtful = False
@@ -144,11 +146,11 @@ def _answer(edges: Edges, query: RetrievalQuery, wanted: EvidencePath, cut: set[
     return min(last, key=lambda at: (-_observed_at_us(edges[at]), _digest(edges[at]), str(edges[at]["evidence_ref"])))
 
 
-def _value_of(edges: Edges, answer: int | Unmet) -> str:
+def _value_of(edges: GraphEdges, answer: int | UnmetReason) -> str:
     return _digest(edges[answer], value_only=True) if isinstance(answer, int) else answer
 
 
-def _cut_off(edges: Edges, query: RetrievalQuery, away: Mapping[str, int]) -> set[str] | None:
+def _cut_off(edges: GraphEdges, query: RetrievalQuery, away: Mapping[str, int]) -> set[str] | None:
     """The nodes of which a bound may have hidden edges; None where it may be any node.
 
     A bound that is reached counts: whether one edge more was there cannot be seen.
@@ -160,7 +162,7 @@ def _cut_off(edges: Edges, query: RetrievalQuery, away: Mapping[str, int]) -> se
     return full | {node for node, distance in away.items() if distance >= query.hops}
 
 
-def _distances(edges: Edges, seeds: Sequence[str]) -> dict[str, int]:
+def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
     """How many edges each node is away from the nearest seed; edges lead both ways."""
     beside = defaultdict(set)
     for edge in edges:
@@ -174,14 +176,22 @@ def _distances(edges: Edges, seeds: Sequence[str]) -> dict[str, int]:
     return away
 
 
-def _item(edge: Mapping[str, Json], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
+def _item(edge: Mapping[str, JsonValue], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
     subject, predicate, value = edge["src"], edge["predicate"], _value(edge)
     try:
         return EvidenceItem(
-            evidence_ref=kg_ref(subject, snapshot), name=name, subject=subject, predicate=predicate, value=value,
-            origin=edge["evidence_ref"], integrity=edge["integrity"], classification=edge["classification"],
-            observed_at_us=_observed_at_us(edge), digest=fact_digest(subject, predicate, value), hop=hop,
-        )  # fmt: skip
+            evidence_ref=kg_ref(subject, snapshot),
+            name=name,
+            subject=subject,
+            predicate=predicate,
+            value=value,
+            origin=edge["evidence_ref"],
+            integrity=edge["integrity"],
+            classification=edge["classification"],
+            observed_at_us=_observed_at_us(edge),
+            digest=fact_digest(subject, predicate, value),
+            hop=hop,
+        )
     except (ValidationError, InvalidInput):
         detail = f"edge `{predicate}` of `{subject}` makes no evidence; withdraw it and put one that names entities"
         raise Integrity(detail) from None
@@ -189,19 +199,28 @@ def _item(edge: Mapping[str, Json], snapshot: str, hop: int, name: str | None) -
 
 def _order(item: EvidenceItem) -> tuple[Any, ...]:
     """Total but for items that are equal in all of this; names come first among equals."""
-    return (item.hop, item.subject, item.predicate, item.digest, item.name is None, -item.observed_at_us, item.origin,
-            item.integrity, item.classification)  # fmt: skip
+    return (
+        item.hop,
+        item.subject,
+        item.predicate,
+        item.digest,
+        item.name is None,
+        -item.observed_at_us,
+        item.origin,
+        item.integrity,
+        item.classification,
+    )
 
 
-def _digest(edge: Mapping[str, Json], *, value_only: bool = False) -> str:
+def _digest(edge: Mapping[str, JsonValue], *, value_only: bool = False) -> str:
     return content_address([_value(edge)]) if value_only else fact_digest(edge["src"], edge["predicate"], _value(edge))
 
 
-def _value(edge: Mapping[str, Json]) -> Json:
+def _value(edge: Mapping[str, JsonValue]) -> JsonValue:
     return edge["value"] if "value" in edge else edge["dst"]
 
 
-def _observed_at_us(edge: Mapping[str, Json]) -> int:
+def _observed_at_us(edge: Mapping[str, JsonValue]) -> int:
     """Unix time in microseconds; 0, older than any bound, for a time that cannot be read."""
     observed = edge["observed_at"]
     if isinstance(observed, int):

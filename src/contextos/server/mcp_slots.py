@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from contextos.contracts.codec import canonical, parse
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.slots import Party, SlotActor
 from contextos.contracts.model import Model
-from contextos.contracts.ports import Artifacts, Curation
-from contextos.contracts.slots import Actor, Party
+from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
-from contextos.slots.documents import read_document
-from contextos.slots.oas import slot_of
+from contextos.slots.lint.documents import read_document
+from contextos.slots.lint.oas import slot_of
 from contextos.slots.resolve import resolve_installed
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ResolveCall(Model):
 
 
 async def context_resolve(
-    arguments: dict[str, Any], *, actor: Actor, artifacts: Artifacts, curation: Curation
+    arguments: dict[str, Any], *, actor: SlotActor, artifacts: Artifacts, curation: Curation
 ) -> dict[str, Any]:
     """The tool's answer: `slotId`, `resolutionMode`, `refs`; `more` where the store holds more than are shown.
 
@@ -57,13 +58,14 @@ async def context_resolve(
     slot = slot_of(document, call.slot_id)
     found = await resolve_installed(actor, slot, call.project_id, artifacts=artifacts, curation=curation)
     answer = {
-        "slotId": found.slot_id, "resolutionMode": found.resolution_mode,
+        "slotId": found.slot_id,
+        "resolutionMode": found.resolution_mode,
         "refs": [ref.to_json() for ref in found.refs],
-    }  # fmt: skip
+    }
     return answer | ({"more": True} if found.more else {})
 
 
-def slots_server(actor: Actor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
+def slots_server(actor: SlotActor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
     """An MCP server that resolves for one actor.
 
     Raises:
@@ -90,9 +92,7 @@ def slots_server(actor: Actor, artifacts: Artifacts, curation: Curation) -> Serv
         try:
             if request.name != TOOL:
                 raise InvalidInput(Problem("/name", "unknown_tool", "there is no such tool", f"call `{TOOL}`"))
-            answer = await context_resolve(
-                request.arguments or {}, actor=actor, artifacts=artifacts, curation=curation
-            )
+            answer = await context_resolve(request.arguments or {}, actor=actor, artifacts=artifacts, curation=curation)
         except ContextOSError as error:
             text = "\n".join(str(one) for one in getattr(error, "problems", (error,)))
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)

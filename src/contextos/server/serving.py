@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 PATH: Final = "/mcp"
-MAX_BODY_BYTES: Final = 4 << 20
+MAX_REQUEST_BYTES: Final = 4 << 20
 MIN_TOKEN_CHARS: Final = 20
 
 Message = MutableMapping[str, Any]
@@ -40,23 +40,26 @@ async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> N
     from mcp.server.transport_security import TransportSecuritySettings
 
     # Said here, because the SDK leaves these checks out for every loopback address but the usual ones.
-    hosts = [where(bound), f"localhost:{bound.getsockname()[1]}"]
+    hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}"]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(
-        streamable_http_path=PATH, stateless_http=True, json_response=True, max_request_body_size=MAX_BODY_BYTES,
+        streamable_http_path=PATH,
+        stateless_http=True,
+        json_response=True,
+        max_request_body_size=MAX_REQUEST_BYTES,
         transport_security=security,
-    )  # fmt: skip
-    config = uvicorn.Config(guarded(app, token), log_level="warning", access_log=False)
+    )
+    config = uvicorn.Config(require_token(app, token), log_level="warning", access_log=False)
     await uvicorn.Server(config).serve(sockets=[bound])
 
 
-def where(bound: socket.socket) -> str:
+def address_of(bound: socket.socket) -> str:
     """`HOST:PORT` of a bound socket, as it stands in an address."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def guarded(app: Asgi, token: str) -> Asgi:
+def require_token(app: Asgi, token: str) -> Asgi:
     """`app` for those who carry the token; everybody else gets a 401 and learns nothing.
 
     Raises:
@@ -82,7 +85,7 @@ def guarded(app: Asgi, token: str) -> Asgi:
     return checked
 
 
-def bind(address: str) -> socket.socket:
+def listen(address: str) -> socket.socket:
     """A listening socket on `HOST:PORT` of this machine; port 0 takes a free one.
 
     Raises:

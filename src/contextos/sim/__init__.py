@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from contextos.sim.judge import Violation
-from contextos.sim.plants import PLANTS, planted
+from contextos.sim.invariants import Violation
+from contextos.sim.mutants import MUTANTS, with_mutant
 from contextos.sim.play import play
-from contextos.sim.world import World
+from contextos.sim.world import SimulatedWorld
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What one seed came to. `digest` covers every step: two runs of one seed must agree on it."""
 
     seed: int
@@ -32,7 +32,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Report:
+class SimulationReport:
     """What many seeds came to: every violation, and counts of what was exercised on the way."""
 
     seeds_run: int = 0
@@ -48,33 +48,44 @@ class Report:
         return not self.violations
 
 
-def simulate(seed: int, plant: str | None = None) -> Outcome:
-    """Play one seed; `plant` names a bug to plant in the runtime first (`PLANTS`)."""
-    world = World(seed)
-    with planted(plant):
+def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
+    """Play one seed; `plant` names a bug to plant in the runtime first (`MUTANTS`)."""
+    world = SimulatedWorld(seed)
+    with with_mutant(plant):
         try:
             play(world)
         finally:
             world.scheduler.close()
     seen = world.judge.runs.values()
     exercised = world.exercised + Counter(
-        {"runs": len(seen), "effects": len(world.shop.effects), "commits": world.moments["after_commit"],
-         "recoveries": sum(one.kinds["run.resumed"] for one in seen),
-         "sessions": sum(one.deadline_us is not None for one in seen),
-         "sessions out of time": sum(one.deadline_us is not None and one.state == "exhausted" for one in seen),
-         "approvals asked": sum(len(one.asked) for one in seen)}
-    )  # fmt: skip
-    return Outcome(
-        seed, tuple(world.judge.violations), world.scheduler.digest, world.scheduler.steps,
-        Counter(one.state for one in seen), world.faults.struck, exercised,
-    )  # fmt: skip
+        {
+            "runs": len(seen),
+            "effects": len(world.shop.effects),
+            "commits": world.moments["after_commit"],
+            "recoveries": sum(one.kinds["run.resumed"] for one in seen),
+            "sessions": sum(one.deadline_us is not None for one in seen),
+            "sessions out of time": sum(one.deadline_us is not None and one.state == "exhausted" for one in seen),
+            "approvals asked": sum(len(one.asked) for one in seen),
+        }
+    )
+    return SeedOutcome(
+        seed,
+        tuple(world.judge.violations),
+        world.scheduler.digest,
+        world.scheduler.steps,
+        Counter(one.state for one in seen),
+        world.faults.struck,
+        exercised,
+    )
 
 
-def run(seeds: Iterable[int], *, plant: str | None = None, progress: Callable[[int], None] | None = None) -> Report:
+def simulate_seeds(
+    seeds: Iterable[int], *, plant: str | None = None, progress: Callable[[int], None] | None = None
+) -> SimulationReport:
     """Play every seed and add up. `progress` is called with each seed when it is done."""
-    report = Report()
+    report = SimulationReport()
     for seed in seeds:
-        outcome = simulate(seed, plant)
+        outcome = simulate_seed(seed, plant)
         report.seeds_run += 1
         report.steps += outcome.steps
         report.violations += outcome.violations
@@ -86,4 +97,4 @@ def run(seeds: Iterable[int], *, plant: str | None = None, progress: Callable[[i
     return report
 
 
-__all__ = ["PLANTS", "Outcome", "Report", "Violation", "run", "simulate"]
+__all__ = ["MUTANTS", "SeedOutcome", "SimulationReport", "Violation", "simulate_seed", "simulate_seeds"]

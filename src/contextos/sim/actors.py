@@ -9,29 +9,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from contextos import desk
-from contextos.audit import verify_tenant
-from contextos.deployment import Deployment
+from contextos.audit.verify import verify_tenant
 from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Unavailable
+from contextos.operations import operator
+from contextos.operations.deployment import Deployment
 from contextos.sim import example
 from contextos.sim.scenario import Asked
-from contextos.sim.scheduler import Drive, HostDown, immediately, join, pause
-from contextos.trust.assertion import sign_statement
-from contextos.trust.settlement import sign_settlement
+from contextos.sim.scheduler import HostDown, TaskCoroutine, immediately, join, pause
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.settlement import sign_settlement
 
 if TYPE_CHECKING:
     from contextos.sim.ports import Host
-    from contextos.sim.world import World
+    from contextos.sim.world import SimulatedWorld
 
 UNKNOWN = (Unavailable, HostDown, Conflict)
 """After one of these a caller does not know, and asks again."""
 
 GOOD_APPROVERS = ("user_finance_lead_77", "user_finance_lead_78")
-OPERATOR = "user_operator_5"
+OPERATOR_ID = "user_operator_5"
 BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
 
 
-async def engine(world: World, host: Host, deployment: Deployment) -> None:
+async def engine_actor(world: SimulatedWorld, host: Host, deployment: Deployment) -> None:
     """Drives what is due and beats for it, again and again, as long as its process lives and the weather is bad."""
     while world.faults.on:
         await pause(world.chance.randint(1_000_000, 90_000_000))
@@ -41,10 +41,10 @@ async def engine(world: World, host: Host, deployment: Deployment) -> None:
         except Unavailable:
             continue
         for tenant_id, run_id in due:
-            world.scheduler.spawn("advance", driven(deployment, tenant_id, run_id), host=host.owner)
+            world.scheduler.spawn("advance", drive_once(deployment, tenant_id, run_id), host=host.owner)
 
 
-async def driven(deployment: Deployment, tenant_id: str, run_id: str) -> None:
+async def drive_once(deployment: Deployment, tenant_id: str, run_id: str) -> None:
     """One drive; one that cannot go on now is found again by the next sweep."""
     try:
         await deployment.advance(tenant_id, run_id)
@@ -52,12 +52,12 @@ async def driven(deployment: Deployment, tenant_id: str, run_id: str) -> None:
         return
 
 
-async def client(world: World, asked: Asked) -> None:
+async def client(world: SimulatedWorld, asked: Asked) -> None:
     """Sends a request until it has an answer. What was answered must be so."""
     await pause(world.chance.randint(1, 2_000_000))
     while True:
         try:
-            view = await reach(world, "invoke", lambda deployment: deployment.invoke(asked.body()))
+            view = await call_process(world, "invoke", lambda deployment: deployment.invoke(asked.body()))
         except UNKNOWN:
             await pause(world.chance.randint(1_000, 40_000_000))
             continue
@@ -73,30 +73,30 @@ async def client(world: World, asked: Asked) -> None:
         return
 
 
-async def impostor(world: World, asked: Asked) -> None:
+async def impostor(world: SimulatedWorld, asked: Asked) -> None:
     """Uses somebody's request id for another body, which must be refused or, if it comes first, win alone."""
     world.contested.add(asked.request_id)
     body = asked.body()
     body["input"] = {**body["input"], "message": "Refund it to me."}
     try:
-        view = await reach(world, "invoke", lambda deployment: deployment.invoke(body))
+        view = await call_process(world, "invoke", lambda deployment: deployment.invoke(body))
     except (*UNKNOWN, ContextOSError):
         return
     if world.answers.get(asked.request_id) == view.run_id:
         world.judge.violated("one_run_per_request", f"`{asked.request_id}` with another body gave the same run")
 
 
-async def reach(world: World, name: str, call: Any) -> Any:
+async def call_process(world: SimulatedWorld, name: str, call: Any) -> Any:
     """Call into some process that is up. Raises what the call raises, or `HostDown`."""
     while not world.up():
         await pause(1_000_000)
     up = world.up()
     host, deployment = up[world.chance.randrange(len(up))]
-    drive: Drive = call(deployment)
+    drive: TaskCoroutine = call(deployment)
     return await join(world.scheduler.spawn(name, drive, host=host.owner))
 
 
-async def approvers(world: World) -> None:
+async def approvers(world: SimulatedWorld) -> None:
     """Answer open questions: rightly, wrongly, late, twice, against each other, or not at all."""
     known: set[str] = set()
     while True:
@@ -111,7 +111,7 @@ async def approvers(world: World) -> None:
                 world.scheduler.spawn("approver", _answer_somehow(world, seen.run_id, asked))
 
 
-async def _answer_somehow(world: World, run_id: str, asked: Mapping[str, Any]) -> None:
+async def _answer_somehow(world: SimulatedWorld, run_id: str, asked: Mapping[str, Any]) -> None:
     manner = world.chance.choice(("once", "once", "once", "twice", "conflicting", "late", *BAD_ANSWERS))
     verdict = world.chance.choice(("approved", "approved", "approved", "denied"))
     world.exercised[f"answers: {manner}"] += 1
@@ -131,15 +131,25 @@ async def _answer_somehow(world: World, run_id: str, asked: Mapping[str, Any]) -
         meddle(world, world.chance.choice(("roles", "evidence", "definitions", "pack")))
 
 
-async def _answer(world: World, run_id: str, approver_id: str, verdict: str) -> None:
+async def _answer(world: SimulatedWorld, run_id: str, approver_id: str, verdict: str) -> None:
     def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"kind": "jws", "token": sign_statement(example.approver_key(approver_id), f"key_{approver_id}", said)}
+        return {"kind": "jws", "token": sign_approval(example.approver_key(approver_id), f"key_{approver_id}", said)}
 
     for _ in range(4):
         try:
-            await reach(world, "answer", lambda deployment: desk.answer(
-                deployment, example.TENANT, run_id, approver_id=approver_id, verdict=verdict, reason="seen", vouch=vouch
-            ))  # fmt: skip
+            await call_process(
+                world,
+                "answer",
+                lambda deployment: operator.answer_approval(
+                    deployment,
+                    example.EXAMPLE_TENANT,
+                    run_id,
+                    approver_id=approver_id,
+                    verdict=verdict,
+                    reason="seen",
+                    vouch=vouch,
+                ),
+            )
         except UNKNOWN:
             await pause(world.chance.randint(1_000, 5_000_000))
         except ApprovalRefused as refused:
@@ -151,37 +161,46 @@ async def _answer(world: World, run_id: str, approver_id: str, verdict: str) -> 
             return
 
 
-async def _bad_answer(world: World, run_id: str, asked: Mapping[str, Any], manner: str) -> None:
+async def _bad_answer(world: SimulatedWorld, run_id: str, asked: Mapping[str, Any], manner: str) -> None:
     """An answer that must not count, whatever it says."""
     approver_id = {"self": "usr_owner_1", "wrong_role": "user_support_lead_5"}.get(manner, GOOD_APPROVERS[1])
 
     def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
         key = example.approver_key("somebody else" if manner == "forged" else approver_id)
         told = {**said, "binding_digest": "sha256:" + "0" * 64} if manner == "moved" else said
-        return {"kind": "jws", "token": sign_statement(key, f"key_{approver_id}", told)}
+        return {"kind": "jws", "token": sign_approval(key, f"key_{approver_id}", told)}
 
     try:
-        await reach(world, "bad answer", lambda deployment: desk.answer(
-            deployment, example.TENANT, run_id, approver_id=approver_id, verdict="approved", reason="trust me",
-            vouch=vouch,
-        ))  # fmt: skip
+        await call_process(
+            world,
+            "bad answer",
+            lambda deployment: operator.answer_approval(
+                deployment,
+                example.EXAMPLE_TENANT,
+                run_id,
+                approver_id=approver_id,
+                verdict="approved",
+                reason="trust me",
+                vouch=vouch,
+            ),
+        )
     except (*UNKNOWN, ApprovalRefused):
         return
     world.judge.violated("answers_that_do_not_count", f"`{asked['approval_id']}` took an answer that is {manner}")
 
 
-async def operator(world: World) -> None:
+async def operator_actor(world: SimulatedWorld) -> None:
     """Settles what is uncertain, once nothing of it can be on its way, and sometimes what is not to be settled."""
     while True:
         await pause(world.chance.randint(5_000_000, 200_000_000))
         for seen in list(world.judge.runs.values()):
             if seen.unsettled and seen.state == "waiting" and not seen.ended:
-                await settle(world, seen.run_id)
+                await settle_uncertain(world, seen.run_id)
             elif world.chance.random() < 0.05:
                 await _settle_wrongly(world, seen.run_id)
 
 
-async def settle(world: World, run_id: str) -> None:
+async def settle_uncertain(world: SimulatedWorld, run_id: str) -> None:
     """Look at the payments and say what happened. A person says so only when nothing can arrive any more."""
     if world.shop.under_way or world.zombies():
         return
@@ -189,43 +208,48 @@ async def settle(world: World, run_id: str) -> None:
     refund = seen.refund
     assert refund is not None, "what is unsettled was dispatched"
     effect = world.shop.by_key(refund["envelope"]["idempotency_key"])
-    told = desk.Settlement(
-        happened=effect is not None, by=OPERATOR, evidence_ref="artifact:bank_statement#rev_1",
-        output=effect.output if effect else None, mutations=(f"refund:{effect.number}",) if effect else (),
-    )  # fmt: skip
+    told = operator.SettlementInput(
+        happened=effect is not None,
+        by=OPERATOR_ID,
+        evidence_ref="artifact:bank_statement#rev_1",
+        output=effect.output if effect else None,
+        mutations=(f"refund:{effect.number}",) if effect else (),
+    )
     world.exercised["settlements"] += 1
     if world.chance.random() < 0.3:
-        by = world.chance.choice(("usr_771", "usr_owner_1", GOOD_APPROVERS[0], OPERATOR))
-        await _settle(world, run_id, replace(told, by=by), key_of="somebody else" if by == OPERATOR else by)
+        by = world.chance.choice(("usr_771", "usr_owner_1", GOOD_APPROVERS[0], OPERATOR_ID))
+        await _settle(world, run_id, replace(told, by=by), key_of="somebody else" if by == OPERATOR_ID else by)
     if world.chance.random() < 0.3:
-        world.scheduler.spawn("operator", _settle(world, run_id, told, key_of=OPERATOR))
-    await _settle(world, run_id, told, key_of=OPERATOR)
+        world.scheduler.spawn("operator", _settle(world, run_id, told, key_of=OPERATOR_ID))
+    await _settle(world, run_id, told, key_of=OPERATOR_ID)
 
 
-async def _settle(world: World, run_id: str, told: desk.Settlement, *, key_of: str) -> None:
+async def _settle(world: SimulatedWorld, run_id: str, told: operator.SettlementInput, *, key_of: str) -> None:
     """Settle with somebody's key; who is no operator, or signs with another's key, must be refused."""
 
     def vouch(said: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"kind": "jws", "token": sign_settlement(example.approver_key(key_of), f"key_{told.by}", said)}
 
     try:
-        await reach(
-            world, "settle", lambda deployment: desk.settle(deployment, example.TENANT, run_id, told, vouch=vouch)
+        await call_process(
+            world,
+            "settle",
+            lambda deployment: operator.settle_effect(deployment, example.EXAMPLE_TENANT, run_id, told, vouch=vouch),
         )
     except (*UNKNOWN, ApprovalRefused) as refused:
         world.exercised[f"settlement refused: {getattr(refused, 'reason', 'unknown')}"] += 1
         return
-    if (told.by, key_of) != (OPERATOR, OPERATOR):
+    if (told.by, key_of) != (OPERATOR_ID, OPERATOR_ID):
         world.judge.violated("settlements_that_do_not_count", f"`{run_id}` took one of `{told.by}` by `{key_of}`")
 
 
-async def _settle_wrongly(world: World, run_id: str) -> None:
+async def _settle_wrongly(world: SimulatedWorld, run_id: str) -> None:
     """Settle what is not to be settled: the run does not wait for it, and if it does by then, the key is not theirs."""
-    told = desk.Settlement(happened=False, by=OPERATOR, evidence_ref="artifact:rumour#rev_1")
+    told = operator.SettlementInput(happened=False, by=OPERATOR_ID, evidence_ref="artifact:rumour#rev_1")
     await _settle(world, run_id, told, key_of="somebody else")
 
 
-async def canceller(world: World) -> None:
+async def canceller(world: SimulatedWorld) -> None:
     """Cancels some run at some time."""
     if world.chance.random() < 0.5:
         await _brink(world)
@@ -236,9 +260,13 @@ async def canceller(world: World) -> None:
         return
     run_id = running[world.chance.randrange(len(running))].run_id
     try:
-        await reach(world, "cancel", lambda deployment: desk.cancel(
-            deployment, example.TENANT, run_id, by=OPERATOR, reason="the customer changed their mind"
-        ))  # fmt: skip
+        await call_process(
+            world,
+            "cancel",
+            lambda deployment: operator.request_cancel(
+                deployment, example.EXAMPLE_TENANT, run_id, by=OPERATOR_ID, reason="the customer changed their mind"
+            ),
+        )
     except (*UNKNOWN, ApprovalRefused) as refused:
         world.exercised[f"cancel refused: {type(refused).__name__}"] += 1
         return
@@ -246,7 +274,7 @@ async def canceller(world: World) -> None:
     world.cancelled[run_id] = world.scheduler.now_us
 
 
-async def _brink(world: World) -> None:
+async def _brink(world: SimulatedWorld) -> None:
     """The moment at which some run looks up its act, just before it would be sent."""
     looked_up = world.moments["store.find"]
     for _ in range(1_000):
@@ -255,7 +283,7 @@ async def _brink(world: World) -> None:
         await pause(world.chance.randint(500, 5_000))
 
 
-async def nudger(world: World) -> None:
+async def nudger(world: SimulatedWorld) -> None:
     """Drives runs that somebody else may be driving, or that are not due."""
     for _ in range(world.chance.randint(5, 30)):
         await pause(world.chance.randint(1_000, 5_000_000))
@@ -264,30 +292,36 @@ async def nudger(world: World) -> None:
             continue
         run_id = running[world.chance.randrange(len(running))].run_id
         try:
-            await reach(world, "advance", lambda deployment, run_id=run_id: deployment.advance(example.TENANT, run_id))
+            await call_process(
+                world, "advance", lambda deployment, run_id=run_id: deployment.advance(example.EXAMPLE_TENANT, run_id)
+            )
         except UNKNOWN:
             continue
 
 
-async def auditor(world: World) -> None:
+async def auditor(world: SimulatedWorld) -> None:
     """Verifies the tenant while its runs go on: what it finds must hold at any moment."""
     for _ in range(3):
         await pause(world.chance.randint(1, 60_000_000))
         try:
-            await reach(world, "audit", lambda deployment: verify_tenant(
-                deployment.ports.stores.tenant(example.TENANT), example.TENANT, example.keys()
-            ))  # fmt: skip
+            await call_process(
+                world,
+                "audit",
+                lambda deployment: verify_tenant(
+                    deployment.ports.stores.tenant(example.EXAMPLE_TENANT), example.EXAMPLE_TENANT, example.keys()
+                ),
+            )
         except UNKNOWN:
             continue
 
 
-async def meddler(world: World) -> None:
+async def meddler(world: SimulatedWorld) -> None:
     """Changes something that runs are bound to at some time."""
     await pause(world.chance.randint(1, 200_000_000))
     meddle(world, world.chance.choice(("evidence", "definitions", "pack")))
 
 
-def meddle(world: World, what: str) -> None:
+def meddle(world: SimulatedWorld, what: str) -> None:
     """Change what approvals are bound to: an approver's roles, evidence, adapter definitions, the pack."""
     now_us = world.scheduler.now_us
     world.exercised[f"changed: {what}"] += 1
@@ -298,17 +332,19 @@ def meddle(world: World, what: str) -> None:
         world.change_definitions()
         world.meddled["definitions"] = now_us
     elif what == "pack":
-        catalog = world.admin.catalog(example.TENANT)
-        immediately(catalog.withdraw(
-            "ctxpack.support@5.2.0", by=OPERATOR, reason="recalled", at_us=now_us, salt=world.entropy.take
-        ))  # fmt: skip
+        catalog = world.admin.catalog(example.EXAMPLE_TENANT)
+        immediately(
+            catalog.withdraw(
+                "ctxpack.support@5.2.0", by=OPERATOR_ID, reason="recalled", at_us=now_us, salt=world.entropy.take
+            )
+        )
         world.meddled.setdefault("pack", now_us)
     else:
         orders = example.orders()
         asked = {orders[one.order_id].customer_id for one in world.scenario.asked if one.order_id in orders}
         asked &= world.verified
         customer = world.chance.choice(sorted(asked or world.verified))
-        graph = world.stores.graph(example.TENANT)
+        graph = world.stores.graph(example.EXAMPLE_TENANT)
         head = immediately(graph.head())
         edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=head, hops=1, fan_out=50, limit=50))
         for edge in edges:

@@ -6,25 +6,30 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from contextos.audit import replay, verify_tenant
+from contextos.audit.replay import replay
+from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import INDEX
 from contextos.errors import ContextOSError
 from contextos.sim import example
 from contextos.sim.scheduler import immediately
 
 if TYPE_CHECKING:
-    from contextos.sim.judge import Seen
-    from contextos.sim.world import World
+    from contextos.sim.invariants import RunObservation
+    from contextos.sim.world import SimulatedWorld
 
 STATUS: Final = {
-    "completed": "DECIDED", "rejected": "REJECTED", "refused": "REJECTED", "cancelled": "REJECTED",
-    "escalated": "ESCALATED", "exhausted": "ESCALATED",
-}  # fmt: skip
+    "completed": "DECIDED",
+    "rejected": "REJECTED",
+    "refused": "REJECTED",
+    "cancelled": "REJECTED",
+    "escalated": "ESCALATED",
+    "exhausted": "ESCALATED",
+}
 
 
-def judge_quiet(world: World) -> None:
+def check_quiet(world: SimulatedWorld) -> None:
     """Nothing is due now: each run has ended, or waits for something that can still come."""
-    store = world.stores.tenant(example.TENANT)
+    store = world.stores.tenant(example.EXAMPLE_TENANT)
     later = {run for _, run in immediately(_due(world))}
     for seen in world.judge.runs.values():
         if seen.ended or (seen.unsettled and seen.state == "waiting") or seen.run_id in later:
@@ -39,7 +44,7 @@ def judge_quiet(world: World) -> None:
                 world.judge.violated("question_is_open", detail)
 
 
-def judge_end(world: World) -> None:
+def check_end(world: SimulatedWorld) -> None:
     """Everything that was due was driven, settled or let pass: now every run has an end, and it is the right one."""
     _verify_everything(world)
     for seen in world.judge.runs.values():
@@ -59,11 +64,11 @@ def judge_end(world: World) -> None:
             world.judge.violated("acknowledged_is_durable", f"`{run_id}` was answered and is not there")
 
 
-def _verify_everything(world: World) -> None:
+def _verify_everything(world: SimulatedWorld) -> None:
     """Streams, signed heads and the index, by the auditor's own check; and what the judge saw is still there."""
-    store = world.stores.tenant(example.TENANT)
+    store = world.stores.tenant(example.EXAMPLE_TENANT)
     try:
-        immediately(verify_tenant(store, example.TENANT, example.keys()))
+        immediately(verify_tenant(store, example.EXAMPLE_TENANT, example.keys()))
     except ContextOSError as error:
         world.judge.violated("journal_verifies", str(error))
     named = {orjson.loads(line.body or b"{}").get("run") for line in immediately(store.read(INDEX))}
@@ -76,7 +81,7 @@ def _verify_everything(world: World) -> None:
             world.judge.violated("index_names_every_run", f"`{seen.run_id}` is not in the index")
 
 
-def _has_its_checkpoints(world: World, seen: Seen) -> None:
+def _has_its_checkpoints(world: SimulatedWorld, seen: RunObservation) -> None:
     """A session has one for each verdict of the Critic; other runs have none."""
     verdicts = seen.kinds["plan.verified"] + seen.kinds["run.scored"] if seen.deadline_us is not None else 0
     if seen.kinds["session.checkpointed"] != verdicts:
@@ -84,7 +89,7 @@ def _has_its_checkpoints(world: World, seen: Seen) -> None:
         world.judge.violated("verdicts_are_checkpointed", detail)
 
 
-def _record_is_true(world: World, seen: Seen) -> None:
+def _record_is_true(world: SimulatedWorld, seen: RunObservation) -> None:
     """DECIDED: exactly one effect of the act. Anything else: this run paid nothing, unless its journal shows it."""
     record, mine = seen.record, [one for one in world.shop.effects if one.run_id == seen.run_id]
     if (record.get("status"), record.get("end")) != (STATUS[seen.state], seen.state):
@@ -105,9 +110,9 @@ def _record_is_true(world: World, seen: Seen) -> None:
         world.judge.violated("not_decided_means_not_done", detail)
 
 
-def _replays(world: World, seen: Seen) -> None:
+def _replays(world: SimulatedWorld, seen: RunObservation) -> None:
     try:
-        done = immediately(replay(world.admin, example.TENANT, seen.run_id))
+        done = immediately(replay(world.admin, example.EXAMPLE_TENANT, seen.run_id))
     except ContextOSError as error:
         return world.judge.violated("every_run_replays", f"`{seen.run_id}`: {error}")
     if done.record_hash != seen.record.get("record_hash"):
@@ -115,9 +120,9 @@ def _replays(world: World, seen: Seen) -> None:
     return None
 
 
-def _acts_are_true(world: World) -> None:
+def _acts_are_true(world: SimulatedWorld) -> None:
     """The idempotency table says of each act what the payments service says."""
-    for document in immediately(world.stores.tenant(example.TENANT).scan("keys")):
+    for document in immediately(world.stores.tenant(example.EXAMPLE_TENANT).scan("keys")):
         act, key = orjson.loads(document.body), document.key.rsplit("/", 1)[1]
         done = world.shop.by_key(key) is not None
         if act["state"] not in ("completed", "released", "unusable"):
@@ -127,6 +132,6 @@ def _acts_are_true(world: World) -> None:
             world.judge.violated("acts_are_true", detail)
 
 
-async def _due(world: World) -> list[tuple[str, str]]:
+async def _due(world: SimulatedWorld) -> list[tuple[str, str]]:
     far_us = world.scheduler.now_us + 1_000 * example.gate_timeout_us()
     return [run async for run in world.stores.due(far_us)]

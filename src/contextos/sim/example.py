@@ -12,16 +12,16 @@ from types import ModuleType
 from typing import Any, Final
 
 import contextos
-from contextos.contracts.codec import canonical
-from contextos.contracts.identity import Approver, ApproverKey, KnownAgent, KnownUser
-from contextos.contracts.tool import AdapterDefinition
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import Approver, ApproverKey, KnownAgent, KnownUser
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import NotFound
-from contextos.sim.payments import Order
+from contextos.sim.payments import ShopOrder
 from contextos.trust.seal import KeyRing, seal
 
 SEED_KEY: Final = b"contextos simulated deployment ".ljust(32, b"0")
-TENANT: Final = "tenant_acme_prod"
+EXAMPLE_TENANT: Final = "tenant_acme_prod"
 
 
 @cache
@@ -76,7 +76,7 @@ def request() -> dict[str, Any]:
 def people() -> tuple[dict[str, KnownUser], dict[str, KnownAgent], dict[str, Approver]]:
     """Users, agents and approvers by id; each approver has a key that the simulation can sign with."""
     known = _json("directory.json")
-    known = known.get(TENANT, known)
+    known = known.get(EXAMPLE_TENANT, known)
     users = [KnownUser.model_validate(one) for one in known["users"]]
     agents = [KnownAgent.model_validate(one) for one in known["agents"]]
     approvers = [Approver.model_validate(one) for one in known["approvers"]]
@@ -98,9 +98,9 @@ def definitions(strategy: str, scope: str, external: bool) -> dict[str, AdapterD
 
 
 @cache
-def orders() -> dict[str, Order]:
+def orders() -> dict[str, ShopOrder]:
     """The example's orders by id."""
-    return {row[0]: Order(*row) for row in _shop().ORDERS}
+    return {row[0]: ShopOrder(*row) for row in _shop().ORDERS}
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.errors import LostReply, Unavailable
 from contextos.sim.faults import Faults
 from contextos.sim.scheduler import Scheduler, pause
@@ -19,7 +19,7 @@ REFUNDABLE = ("delivered", "returned")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ShopOrder:
     """An order as the shop has it."""
 
     order_id: str
@@ -44,9 +44,10 @@ class Effect:
     def output(self) -> dict[str, Any]:
         """What the service answers for it."""
         return {
-            "transaction_id": f"txn_{self.number}", "refund_amount_inr": self.args["amount_inr"],
+            "transaction_id": f"txn_{self.number}",
+            "refund_amount_inr": self.args["amount_inr"],
             "currency": self.args["currency"],
-        }  # fmt: skip
+        }
 
 
 class Shop:
@@ -56,7 +57,11 @@ class Shop:
     """
 
     def __init__(
-        self, orders: Mapping[str, Order], strategy: str, now_us: Callable[[], int], on_effect: Callable[[Effect], None]
+        self,
+        orders: Mapping[str, ShopOrder],
+        strategy: str,
+        now_us: Callable[[], int],
+        on_effect: Callable[[Effect], None],
     ) -> None:
         self.orders, self.strategy = dict(orders), strategy
         self.effects: list[Effect] = []
@@ -129,10 +134,16 @@ class OrdersAdapter:
         if order is None:
             return _refused("order_not_found", "there is no such order")
         if capability == "lookup":
-            return AdapterReply(output={
-                "order_id": order.order_id, "customer_id": order.customer_id, "total_inr": order.total_inr,
-                "currency": order.currency, "status": order.status,
-            }, cost_cents=0.1)  # fmt: skip
+            return AdapterReply(
+                output={
+                    "order_id": order.order_id,
+                    "customer_id": order.customer_id,
+                    "total_inr": order.total_inr,
+                    "currency": order.currency,
+                    "status": order.status,
+                },
+                cost_cents=0.1,
+            )
         left = self.shop.refundable(order.order_id)
         answer = {"eligible": 0 < args["amount_inr"] <= left, "refundable_inr": left, "policy_version": "returns-4"}
         return AdapterReply(output=answer, cost_cents=0.1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from unittest.mock import patch
 
-from contextos.contracts.plan import Plan, PlanStep
-from contextos.decision import planner
+from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.decision.planners.template import propose_plan
+from contextos.runtime import loop
 
 
 def _last(plan: Plan, **change: Any) -> Plan:
@@ -28,10 +30,9 @@ LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
 @contextmanager
 def proposed_by(hostile: str | None) -> Iterator[None]:
     """While this lasts the planner tells this lie; None leaves it honest."""
-    honest = planner.propose
-    if hostile is not None:
-        planner.propose = lambda *given: LIES[hostile](honest(*given))
-    try:
+    if hostile is None:
         yield
-    finally:
-        planner.propose = honest
+        return
+    honest = propose_plan
+    with patch.object(loop, "propose_plan", lambda *given: LIES[hostile](honest(*given))):
+        yield

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from contextos.deployment import Deployment
 from contextos.errors import ApprovalRefused, Unavailable
+from contextos.operations.deployment import Deployment
 from contextos.sim import actors, example, plans
-from contextos.sim.end import judge_end, judge_quiet
+from contextos.sim.end import check_end, check_quiet
 from contextos.sim.ports import Host
 from contextos.sim.scheduler import immediately
-from contextos.sim.world import World
+from contextos.sim.world import SimulatedWorld
 
 STORM_US: Final = 7_200_000_000
 STORM_STEPS: Final = 6_000
@@ -21,7 +21,7 @@ RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "n
 """Who goes home when the weather turns good; what they began goes on."""
 
 
-def play(world: World) -> None:
+def play(world: SimulatedWorld) -> None:
     """Let everything happen; violations are with the world's judge. Stops at the first."""
     with plans.proposed_by(world.scenario.hostile):
         _set_out(world)
@@ -33,14 +33,14 @@ def play(world: World) -> None:
             return
         _heal(world)
         if not _failed(world):
-            judge_end(world)
+            check_end(world)
 
 
-def _set_out(world: World) -> None:
+def _set_out(world: SimulatedWorld) -> None:
     spawn = world.scheduler.spawn
 
     def moved_in(host: Host, deployment: Deployment) -> None:
-        spawn("engine", actors.engine(world, host, deployment), host=host.owner)
+        spawn("engine", actors.engine_actor(world, host, deployment), host=host.owner)
 
     world.moved_in = moved_in
     for slot in range(len(world.slots)):
@@ -51,7 +51,7 @@ def _set_out(world: World) -> None:
         if world.chance.random() < 0.1:
             spawn("impostor", actors.impostor(world, asked), delay_us=asked.at_us + 100_000)
     spawn("approvers", actors.approvers(world))
-    spawn("operator", actors.operator(world))
+    spawn("operator", actors.operator_actor(world))
     if world.scenario.cancels:
         spawn("canceller", actors.canceller(world))
     if world.chance.random() < 0.2:
@@ -62,13 +62,13 @@ def _set_out(world: World) -> None:
         spawn("meddler", actors.meddler(world))
 
 
-def _over(world: World) -> bool:
+def _over(world: SimulatedWorld) -> bool:
     """Nothing is left to happen: all clients have an answer, all runs have an end, nobody is on the way."""
     busy = any(task.name in ("client", "invoke", "network", "advance") for task in world.scheduler.tasks)
     return not busy and all(seen.ended for seen in world.judge.runs.values())
 
 
-def _failed(world: World) -> bool:
+def _failed(world: SimulatedWorld) -> bool:
     for task in world.scheduler.strays:
         if isinstance(task.fault, (Unavailable, ApprovalRefused)):
             continue  # promised, and whoever asked is gone
@@ -78,7 +78,7 @@ def _failed(world: World) -> bool:
     return bool(world.judge.violations)
 
 
-def _heal(world: World) -> None:
+def _heal(world: SimulatedWorld) -> None:
     """Faults end. Whoever is on the way arrives; then everything due is driven until all is quiet, again and again."""
     world.faults.on = False
     for task in [one for one in world.scheduler.tasks if one.name in RESTLESS]:
@@ -100,24 +100,24 @@ def _heal(world: World) -> None:
     return world.judge.violated("comes_to_rest", f"still not quiet after {MAX_ROUNDS} rounds")
 
 
-def _drive_what_is_due(world: World) -> bool:
+def _drive_what_is_due(world: SimulatedWorld) -> bool:
     due = immediately(_all_due(world, world.scheduler.now_us))
     host, deployment = world.up()[0]
     for tenant_id, run_id in due:
-        world.scheduler.spawn("advance", actors.driven(deployment, tenant_id, run_id), host=host.owner)
+        world.scheduler.spawn("advance", actors.drive_once(deployment, tenant_id, run_id), host=host.owner)
     return bool(due)
 
 
-def _settle(world: World) -> bool:
+def _settle(world: SimulatedWorld) -> bool:
     """Nothing is due: each run has an end or waits legally. Then whatever waits for an operator is settled."""
-    judge_quiet(world)
+    check_quiet(world)
     waiting = [seen.run_id for seen in world.judge.runs.values() if seen.unsettled and seen.state == "waiting"]
     for run_id in waiting:
-        world.scheduler.spawn("operator", actors.settle(world, run_id))
+        world.scheduler.spawn("operator", actors.settle_uncertain(world, run_id))
     return bool(waiting)
 
 
-def _sleep(world: World) -> bool:
+def _sleep(world: SimulatedWorld) -> bool:
     """Let time pass to the next run that is to be woken; False when none ever is."""
     far_us = world.scheduler.now_us + 10 * example.gate_timeout_us()
     due = immediately(_all_due(world, far_us))
@@ -130,7 +130,7 @@ def _sleep(world: World) -> bool:
     return True
 
 
-def _all_due(world: World, before_us: int) -> Coroutine[Any, Any, list[tuple[str, str]]]:
+def _all_due(world: SimulatedWorld, before_us: int) -> Coroutine[Any, Any, list[tuple[str, str]]]:
     async def listed() -> list[tuple[str, str]]:
         return [run async for run in world.stores.due(before_us)]
 

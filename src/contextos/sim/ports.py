@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import orjson
 
-from contextos.contracts.identity import Approver, Principals
+from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead
-from contextos.contracts.ports import Graph, Store
+from contextos.contracts.ports.storage import Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
 from contextos.sim.faults import MAX_AHEAD_US, Faults
 from contextos.sim.scheduler import Scheduler, die, pause
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 
 
 class Surroundings(Protocol):
@@ -208,13 +208,13 @@ class SimulatedDirectory:
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         await self._enter("directory.resolve")
         users, agents, _ = example.people()
-        if tenant_id != example.TENANT or user_id not in users or agent_id not in agents:
+        if tenant_id != example.EXAMPLE_TENANT or user_id not in users or agent_id not in agents:
             return None
         return Principals(user=users[user_id], agent=agents[agent_id])
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         await self._enter("directory.approver")
-        return self.host.world.people.approvers.get(approver_id) if tenant_id == example.TENANT else None
+        return self.host.world.people.approvers.get(approver_id) if tenant_id == example.EXAMPLE_TENANT else None
 
     async def _enter(self, port: str) -> None:
         await self.host.enter(port)

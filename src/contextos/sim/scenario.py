@@ -15,9 +15,7 @@ MODES: Final = ("stream", "stream", "batch", "long_running")
 SESSIONS_MS: Final = (14_400_000, 14_400_000, 1_800_000, 60_000, 5_000)
 """The longest that a session may take: the default, half of what a gate gives, and too little for any person."""
 USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
-HOSTILE_PLANS: Final = (
-    *("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step",
-)  # fmt: skip
+HOSTILE_PLANS: Final = (*("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step")
 """What a planner that is not to be trusted proposes; none of it may ever pay."""
 
 
@@ -70,16 +68,24 @@ def draw(chance: Random) -> Scenario:
     for number in range(chance.choice((1, 2, 2, 3, 3))):
         asked.append(_ask(chance, number, asked))
     drawn = Scenario(
-        strategy=chance.choice(STRATEGIES), scope=chance.choice(("tenant", "tenant", "run")),
-        external_reads=chance.random() < 0.3, hosts=chance.choice((1, 1, 2)), asked=tuple(asked),
+        strategy=chance.choice(STRATEGIES),
+        scope=chance.choice(("tenant", "tenant", "run")),
+        external_reads=chance.random() < 0.3,
+        hosts=chance.choice((1, 1, 2)),
+        asked=tuple(asked),
         hostile=chance.choice(HOSTILE_PLANS) if chance.random() < 0.15 else None,
-        approvers_answer=chance.choice((0.6, 1.0, 1.0)), meddling=chance.random() < 0.4,
-        nudges=chance.random() < 0.3, cancels=chance.random() < 0.35,
-    )  # fmt: skip
+        approvers_answer=chance.choice((0.6, 1.0, 1.0)),
+        meddling=chance.random() < 0.4,
+        nudges=chance.random() < 0.3,
+        cancels=chance.random() < 0.35,
+    )
     modes = [(chance.choice(MODES), chance.choice(SESSIONS_MS)) for _ in asked]
-    return replace(drawn, asked=tuple(
-        replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(asked, modes, strict=True)
-    ))  # fmt: skip
+    return replace(
+        drawn,
+        asked=tuple(
+            replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(asked, modes, strict=True)
+        ),
+    )
 
 
 def _ask(chance: Random, number: int, before: list[Asked]) -> Asked:
@@ -89,7 +95,11 @@ def _ask(chance: Random, number: int, before: list[Asked]) -> Asked:
         # The same act again, by another request.
         order_id, amount = before[-1].order_id, before[-1].amount_inr
     return Asked(
-        request_id=f"req_sim{number}", user_id=chance.choice(USERS),
-        order_id=order_id, amount_inr=amount, max_tool_calls=chance.choice((3, 4, 8, 8, 8)),
-        at_us=chance.randrange(5) * 400_000, times=chance.choice((1, 1, 2)),
-    )  # fmt: skip
+        request_id=f"req_sim{number}",
+        user_id=chance.choice(USERS),
+        order_id=order_id,
+        amount_inr=amount,
+        max_tool_calls=chance.choice((3, 4, 8, 8, 8)),
+        at_us=chance.randrange(5) * 400_000,
+        times=chance.choice((1, 1, 2)),
+    )

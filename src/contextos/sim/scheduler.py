@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from contextos.errors import ContextOSError
 
-Drive = Coroutine[Any, Any, Any]
+TaskCoroutine = Coroutine[Any, Any, Any]
 
 
 class HostDown(ContextOSError):
@@ -31,7 +31,7 @@ class Task:
     number: int
     name: str
     host: str | None
-    drive: Drive
+    drive: TaskCoroutine
     wake_us: int
     waits_for: Task | None = None
     ended: bool = False
@@ -40,7 +40,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Suspension:
     """What a suspended task asks of the scheduler."""
 
     what: Literal["pause", "join", "die"]
@@ -49,19 +49,19 @@ class Order:
 
 
 @coroutine
-def _ask(order: Order) -> Generator[Order, None, None]:
+def _ask(order: Suspension) -> Generator[Suspension, None, None]:
     yield order
 
 
 async def pause(us: int) -> None:
     """Let `us` microseconds of virtual time pass; others run meanwhile."""
-    await _ask(Order("pause", us=us))
+    await _ask(Suspension("pause", us=us))
 
 
 async def join(task: Task) -> Any:
     """What another task returned; raises what it raised, or `HostDown` if its process died."""
     if not task.ended:
-        await _ask(Order("join", task=task))
+        await _ask(Suspension("join", task=task))
     if task.fault is not None:
         raise task.fault
     return task.value
@@ -69,10 +69,10 @@ async def join(task: Task) -> Any:
 
 async def die() -> None:
     """The process of this task dies here and now; this never returns."""
-    await _ask(Order("die"))
+    await _ask(Suspension("die"))
 
 
-def immediately(drive: Drive) -> Any:
+def immediately(drive: TaskCoroutine) -> Any:
     """The result of a coroutine that never suspends."""
     try:
         drive.send(None)
@@ -85,7 +85,7 @@ class Caught:
     """What came of one step. Any failure of the code under test is a finding: it is kept and judged, never lost."""
 
     def __init__(self) -> None:
-        self.order: Order | None = None
+        self.order: Suspension | None = None
         self.fault: Exception | None = None
 
     def __enter__(self) -> Caught:
@@ -116,7 +116,7 @@ class Scheduler:
         """Make something part of the digest."""
         self._digest.update(repr(told).encode())
 
-    def spawn(self, name: str, drive: Drive, *, host: str | None = None, delay_us: int = 0) -> Task:
+    def spawn(self, name: str, drive: TaskCoroutine, *, host: str | None = None, delay_us: int = 0) -> Task:
         """Start a task. What it raises and nobody joins is kept in `strays`."""
         self._spawned += 1
         task = Task(self._spawned, name, host, drive, self.now_us + delay_us)
@@ -176,7 +176,7 @@ class Scheduler:
         self.now_us = max(self.now_us, first_us)
         return [task for task in waiting if task.wake_us <= self.now_us]
 
-    def _obey(self, task: Task, order: Order) -> None:
+    def _obey(self, task: Task, order: Suspension) -> None:
         if order.what == "die":
             assert task.host is not None, "the world outside does not die"
             self._on_death(task.host)

@@ -10,26 +10,27 @@ from typing import Any
 import orjson
 
 from contextos import __version__
-from contextos.action.breaker import COLLECTION, Breakers
+from contextos.action.breaker import BREAKERS, CircuitBreakers
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
-from contextos.contracts.ports import Adapter
-from contextos.contracts.pressure import Pressure
-from contextos.contracts.tool import AdapterDefinition
-from contextos.deployment import Deployment, Ports
-from contextos.seams import Limits
+from contextos.contracts.ports.outside import Adapter
+from contextos.operations.deployment import Deployment
+from contextos.operations.ports import Ports
+from contextos.runtime.wiring import RunLimits
 from contextos.sim import example, scenario
 from contextos.sim.faults import Faults
-from contextos.sim.judge import Judge
+from contextos.sim.invariants import InvariantChecker
 from contextos.sim.payments import OrdersAdapter, PaymentsAdapter, Shop
 from contextos.sim.ports import Host, People, SeededEntropy, SimulatedDirectory, SimulatedStores
 from contextos.sim.scenario import Scenario
 from contextos.sim.scheduler import Scheduler, immediately, pause
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 
 START_US = 1_777_800_000_000_000
-UNSAFE = ("unsafe_local_approvals",)
-PRESSURE = Pressure(breaker_failures_in_a_row=2, breaker_cool_down_ms=20_000)
+SIM_UNSAFE = ("unsafe_local_approvals",)
+SIM_LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=20_000)
 
 
 class TrueClock:
@@ -42,7 +43,7 @@ class TrueClock:
         return self._scheduler.now_us
 
 
-class World:
+class SimulatedWorld:
     """Everything there is. `judge` watches it; `meddled` and `cancelled` say what was changed when, in true time."""
 
     def __init__(self, seed: int, *, fixed: Scenario | None = None, die_at: tuple[str, int] | None = None) -> None:
@@ -56,14 +57,15 @@ class World:
         self.entropy = SeededEntropy(Random(f"entropy {seed}"))
         self.stores = MemoryStores(clock=TrueClock(self.scheduler))
         self.people = People()
-        self.judge = Judge(self)
+        self.judge = InvariantChecker(self)
         self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.judge.paid)
         drawn = self.scenario
         self.definitions = example.definitions(drawn.strategy, drawn.scope, drawn.external_reads)
         self.verified = frozenset(
-            edge["src"].removeprefix("customer:") for edge in example.graph()["edges"]
+            edge["src"].removeprefix("customer:")
+            for edge in example.graph()["edges"]
             if edge["predicate"] == "identity_verified" and edge.get("value") is True and edge["integrity"] == "trusted"
-        )  # fmt: skip
+        )
         self.exercised: Counter[str] = Counter()
         self.meddled: dict[str, int] = {}
         self.cancelled: dict[str, int] = {}
@@ -96,7 +98,7 @@ class World:
     def committed(self, owner: str, batch: Batch) -> None:
         """A batch is durable."""
         self.judge.committed(owner, batch)
-        changed = [orjson.loads(one.body or b"") for one in batch.writes if one.collection == COLLECTION]
+        changed = [orjson.loads(one.body or b"") for one in batch.writes if one.collection == BREAKERS]
         self.exercised.update(f"circuit {one['state']}" for one in changed)
 
     def give_up(self, host: Host) -> None:
@@ -151,21 +153,33 @@ class World:
 
     def _furnish(self) -> None:
         """What operators did before the day began: the pack is published, the graph is filled."""
-        catalog = self.admin.catalog(example.TENANT)
+        catalog = self.admin.catalog(example.EXAMPLE_TENANT)
         by: dict[str, Any] = {"by": "operator", "at_us": START_US, "salt": self.entropy.take}
         immediately(catalog.publish(example.envelope(), **by))
         immediately(catalog.activate_policies((), **by))
-        immediately(self.stores.graph(example.TENANT).put(**example.graph()))
+        immediately(self.stores.graph(example.EXAMPLE_TENANT).put(**example.graph()))
 
     def _deployment(self, host: Host, *, raw: bool = False) -> Deployment:
         stores = self.stores if raw else SimulatedStores(host)
         ports = Ports(
-            stores=stores, graph=stores.graph, clock=host, entropy=self.entropy, keys=example.keys(),
-            directory=SimulatedDirectory(host), adapters=lambda _tenant: self._adapters(host), estimator=BytesDiv4(),
-            pause=pause, owner=host.owner, alive=self.alive,
-        )  # fmt: skip
+            stores=stores,
+            graph=stores.graph,
+            clock=host,
+            entropy=self.entropy,
+            keys=example.keys(),
+            directory=SimulatedDirectory(host),
+            adapters=lambda _tenant: self._adapters(host),
+            estimator=BytesDiv4(),
+            pause=pause,
+            owner=host.owner,
+            alive=self.alive,
+        )
         return Deployment(
-            ports=ports, limits=Limits(), runtime_version=__version__, unsafe=UNSAFE, breakers=Breakers(PRESSURE)
+            ports=ports,
+            limits=RunLimits(),
+            runtime_version=__version__,
+            unsafe=SIM_UNSAFE,
+            breakers=CircuitBreakers(SIM_LIMITS),
         )
 
     def _adapters(self, host: Host) -> dict[str, Adapter]:
@@ -184,4 +198,4 @@ class World:
         return describe
 
 
-__all__ = ["START_US", "World"]
+__all__ = ["START_US", "SimulatedWorld"]

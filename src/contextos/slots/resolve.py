@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from contextos.contracts.ports import Artifacts, Curation
-from contextos.contracts.refs import artifact_ref
-from contextos.contracts.slots import (
+from contextos.contracts.envelopes.slots import (
     MAX_CANDIDATES,
-    Actor,
     AgentContextSlot,
     Candidate,
     CandidateQuery,
     ExtensionManifest,
     ManifestLine,
-    Pinned,
+    PinnedContent,
+    SlotActor,
     SlotResolution,
 )
+from contextos.contracts.ports.storage import Artifacts, Curation
+from contextos.contracts.refs import artifact_ref
 from contextos.errors import InvalidInput, Problem
 
 
 async def resolve_context_slot(
-    actor: Actor,
+    actor: SlotActor,
     slot: AgentContextSlot,
     project_id: str | None,
     installed_extensions: Sequence[ExtensionManifest],
@@ -41,13 +41,16 @@ async def resolve_context_slot(
     Raises:
         InvalidInput: the actor is in no organisation.
     """
-    organisation_of(actor)
+    require_organisation(actor)
     if is_foreign(actor, project_id):
         return _resolution(slot, [], more=False)
     query = CandidateQuery(
-        actor=actor, extensions=expanded(slot.accepted_artifact_extensions, installed_extensions),
-        project_id=project_id, include_broader=include_broader, limit=MAX_CANDIDATES + 1,
-    )  # fmt: skip
+        actor=actor,
+        extensions=expanded(slot.accepted_artifact_extensions, installed_extensions),
+        project_id=project_id,
+        include_broader=include_broader,
+        limit=MAX_CANDIDATES + 1,
+    )
     found = await artifacts.candidates(query)
     more, found = len(found) > MAX_CANDIDATES, found[:MAX_CANDIDATES]
     if slot.resolution_mode == "override":
@@ -59,7 +62,7 @@ async def resolve_context_slot(
 
 
 async def resolve_installed(
-    actor: Actor,
+    actor: SlotActor,
     slot: AgentContextSlot,
     project_id: str | None,
     *,
@@ -72,19 +75,19 @@ async def resolve_installed(
     Raises:
         InvalidInput: the actor is in no organisation.
     """
-    organisation_of(actor)
+    require_organisation(actor)
     installed = () if is_foreign(actor, project_id) else await curation.extensions()
     return await resolve_context_slot(
         actor, slot, project_id, installed, artifacts=artifacts, include_broader=include_broader
     )
 
 
-def is_foreign(actor: Actor, project_id: str | None) -> bool:
+def is_foreign(actor: SlotActor, project_id: str | None) -> bool:
     """The project gate: whether a project is named that is not one of the actor's."""
     return project_id is not None and project_id not in actor.project_ids
 
 
-def organisation_of(actor: Actor) -> str:
+def require_organisation(actor: SlotActor) -> str:
     """The organisation that everything of a slot stands in. Raises `InvalidInput` for an actor of none."""
     if actor.organization_id is None:
         detail = "a slot is resolved within an organisation"
@@ -105,12 +108,15 @@ def expanded(accepted: Collection[str], installed: Sequence[ExtensionManifest]) 
 
 def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: bool) -> SlotResolution:
     return SlotResolution(
-        slotId=slot.slot_id, resolutionMode=slot.resolution_mode, refs=tuple(one.ref for one in found),
-        manifest=tuple(manifest_line(one) for one in found), more=more,
-    )  # fmt: skip
+        slotId=slot.slot_id,
+        resolutionMode=slot.resolution_mode,
+        refs=tuple(one.ref for one in found),
+        manifest=tuple(manifest_line(one) for one in found),
+        more=more,
+    )
 
 
-def manifest_of(pinned: Sequence[Pinned]) -> tuple[ManifestLine, ...]:
+def manifest_of(pinned: Sequence[PinnedContent]) -> tuple[ManifestLine, ...]:
     """What a consumer is told of refs that were pinned before."""
     return tuple(manifest_line(Candidate(ref=one.ref, title=one.title)) for one in pinned)
 
@@ -119,6 +125,8 @@ def manifest_line(one: Candidate) -> ManifestLine:
     """What a consumer is told of a ref beside the ref itself."""
     ref = one.ref
     return ManifestLine(
-        ref=artifact_ref(ref.artifact_id, ref.representation_revision_id), extension=ref.extension,
-        sourceScope=ref.source_scope, title=one.title,
-    )  # fmt: skip
+        ref=artifact_ref(ref.artifact_id, ref.representation_revision_id),
+        extension=ref.extension,
+        sourceScope=ref.source_scope,
+        title=one.title,
+    )

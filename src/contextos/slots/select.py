@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contextos.contracts.codec import canonical, parse
-from contextos.contracts.ports import Artifacts
-from contextos.contracts.slots import (
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.slots import (
     ARTIFACT,
     MAX_SLOT_BYTES,
     MAX_SLOT_REFS,
@@ -22,7 +22,7 @@ from contextos.contracts.slots import (
     ArtifactRef,
     PickFault,
     PickRefused,
-    Pinned,
+    PinnedContent,
     Selected,
     SelectedRef,
     SelectionAct,
@@ -31,6 +31,7 @@ from contextos.contracts.slots import (
     SlotResolution,
     UserResponse,
 )
+from contextos.contracts.ports.storage import Artifacts
 from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
 
 MAX_NAMED: Final = 20
@@ -75,22 +76,24 @@ async def select_interactively(
     Raises:
         RepeatedAct: the act key was used before for another pick.
     """
-    picked = judge(slot, resolution, answer)
+    picked = check_pick(slot, resolution, answer)
     if isinstance(picked, PickRefused):
         return picked
     return await _record(slot, resolution, picked, origin, at_us=at_us, artifacts=artifacts)
 
 
-def judge(
+def check_pick(
     slot: AgentContextSlot, resolution: SlotResolution, answer: bytes | str | Mapping[str, Any]
 ) -> tuple[ArtifactRef, ...] | PickRefused:
     """The refs that an answer picks, as the server knows them, in the order of the resolution; or why it counts not."""
     told = read_answer(slot, answer)
     if isinstance(told, PickRefused):
         return told
-    return _unknown(resolution, told.selected_refs) or _wrong_number(slot, len(told.selected_refs)) or _in_order(
-        resolution, told.selected_refs
-    )  # fmt: skip
+    return (
+        _unknown(resolution, told.selected_refs)
+        or _wrong_number(slot, len(told.selected_refs))
+        or _in_order(resolution, told.selected_refs)
+    )
 
 
 def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any]) -> UserResponse | PickRefused:
@@ -179,16 +182,26 @@ def _in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tupl
 
 
 async def _record(
-    slot: AgentContextSlot, resolution: SlotResolution, refs: tuple[ArtifactRef, ...], origin: SelectionOrigin,
-    *, at_us: int, artifacts: Artifacts,
-) -> Selected | PickRefused:  # fmt: skip
+    slot: AgentContextSlot,
+    resolution: SlotResolution,
+    refs: tuple[ArtifactRef, ...],
+    origin: SelectionOrigin,
+    *,
+    at_us: int,
+    artifacts: Artifacts,
+) -> Selected | PickRefused:
     if too_much := await _too_much(slot, refs, origin.org_id, artifacts):
         return too_much
     act = SelectionAct(
-        selection_id=selection_id(slot.slot_id, origin), origin=origin, slot_id=slot.slot_id,
-        resolution_mode=slot.resolution_mode, selection_mode=slot.selection_mode,
-        selected_by="user" if slot.selection_mode == "interactive" else "autonomous", refs=refs, selected_at_us=at_us,
-    )  # fmt: skip
+        selection_id=selection_id(slot.slot_id, origin),
+        origin=origin,
+        slot_id=slot.slot_id,
+        resolution_mode=slot.resolution_mode,
+        selection_mode=slot.selection_mode,
+        selected_by="user" if slot.selection_mode == "interactive" else "autonomous",
+        refs=refs,
+        selected_at_us=at_us,
+    )
     try:
         wrote = await artifacts.insert_selection(act)
     except IncoherentSelection as refused:
@@ -207,12 +220,12 @@ def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
     return "sel_" + hashlib.sha256(canonical(told)).hexdigest()[:16]
 
 
-def bind(selected: Selected) -> SlotBinding:
+def bind_selection(selected: Selected) -> SlotBinding:
     """What the consuming node gets: one item of `contextRefs`."""
     return SlotBinding(slotId=selected.act.slot_id, refs=selected.act.refs)
 
 
-async def replay(act: SelectionAct, *, artifacts: Artifacts) -> Sequence[Pinned]:
+async def replay_selection(act: SelectionAct, *, artifacts: Artifacts) -> Sequence[PinnedContent]:
     """What an act pinned, with the same bytes as then, whatever became of it since.
 
     Raises:

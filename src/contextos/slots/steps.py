@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from contextos.contracts.ports import Artifacts, Clock, Curation
-from contextos.contracts.slots import (
-    Actor,
+from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     ArtifactRef,
     Candidate,
     CandidateQuery,
     PickRefused,
-    Pinned,
+    PinnedContent,
     Selected,
     SelectionAct,
     SelectionOrigin,
+    SlotActor,
     SlotResolution,
 )
+from contextos.contracts.ports.outside import Clock
+from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import Problem, RepeatedAct
 from contextos.slots.resolve import is_foreign, manifest_of, resolve_installed
 from contextos.slots.select import (
     picks_as,
     read_answer,
-    replay,
+    replay_selection,
     select_autonomously,
     select_interactively,
     selection_id,
@@ -44,19 +45,23 @@ class ArtifactSlots:
     clock: Clock
     include_broader: bool = False
 
-    async def offer(self, slot: AgentContextSlot, actor: Actor, project_id: str | None) -> SlotResolution:
+    async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:
         """What the slot may take now. Nothing is written.
 
         Raises:
             InvalidInput: the actor is in no organisation.
         """
         return await resolve_installed(
-            actor, slot, project_id, artifacts=self.artifacts, curation=self.curation,
+            actor,
+            slot,
+            project_id,
+            artifacts=self.artifacts,
+            curation=self.curation,
             include_broader=self.include_broader,
-        )  # fmt: skip
+        )
 
     async def take(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | PickRefused:
         """Pin what an autonomous slot takes.
 
@@ -78,7 +83,12 @@ class ArtifactSlots:
             return stands
 
     async def answer(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin, said: bytes | str
+        self,
+        slot: AgentContextSlot,
+        actor: SlotActor,
+        project_id: str | None,
+        origin: SelectionOrigin,
+        said: bytes | str,
     ) -> Selected | PickRefused:
         """A person's pick, against what the slot may take now.
 
@@ -97,16 +107,16 @@ class ArtifactSlots:
             slot, resolution, said, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
         )
 
-    async def contents(self, act: SelectionAct) -> Sequence[Pinned]:
+    async def contents(self, act: SelectionAct) -> Sequence[PinnedContent]:
         """What an act pinned, as it was then."""
-        return await replay(act, artifacts=self.artifacts)
+        return await replay_selection(act, artifacts=self.artifacts)
 
     def rehearsed(self) -> ArtifactSlots:
         """The same steps, of which nothing is recorded."""
         return replace(self, artifacts=_Unrecorded(self.artifacts))
 
     async def withdrawn(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, act: SelectionAct
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, act: SelectionAct
     ) -> Sequence[str]:
         """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing.
 
@@ -123,7 +133,7 @@ class ArtifactSlots:
         return found if found is not None and _fits(found, slot, origin) else None
 
     async def _before(
-        self, slot: AgentContextSlot, actor: Actor, project_id: str | None, origin: SelectionOrigin
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
         """The act as it is recorded, with its titles, also to who could not take it any more.
 
@@ -156,7 +166,7 @@ class _Unrecorded:
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         return await self.of.selections(org_id, run_id)
 
-    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Pinned]:
+    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         return await self.of.pinned(org_id, refs)
 
 

@@ -17,38 +17,39 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.codec import pointer
-from contextos.contracts.shown import BIDI, INVISIBLE, TAGS, neutralise
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.display_escape import BIDI, INVISIBLE, TAGS, escape_for_display
+from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import InvalidArtifact, Problem
 
-Json = Any
-
-MAX_PROBLEMS: Final = 50
+MAX_UNSAFE_FINDINGS: Final = 50
 PAN_DIGITS: Final = range(13, 20)
 
-RULES: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
+REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
 """Rule names, and which redaction each stands for: `credit_card` is another name of `pan`."""
 
 _ORDER: Final = ("secret", "pan", "email")
 
 # Repetitions are unbounded on purpose: RE2 stays linear, and counts over Unicode classes make its tables explode.
 _EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+"
-_SECRET: Final = "|".join([
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?",
-    r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
-    r"\bgh[pousr]_[A-Za-z0-9]{30,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
-    r"\bglpat-[A-Za-z0-9_-]{20,}",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-    r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    r"\bsk-[A-Za-z0-9_-]{20,}",
-    r"\bAIza[A-Za-z0-9_-]{35}",
-    r"\bnpm_[A-Za-z0-9]{36}",
-    r"\bwhsec_[A-Za-z0-9+/=]{24,}",
-    r"\b[a-z][a-z0-9+.-]+://[^\s/:@]+:[^\s/@]+@",
-])  # fmt: skip
+_SECRET: Final = "|".join(
+    [
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?",
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
+        r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+        r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+        r"\bglpat-[A-Za-z0-9_-]{20,}",
+        r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
+        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+        r"\bsk-[A-Za-z0-9_-]{20,}",
+        r"\bAIza[A-Za-z0-9_-]{35}",
+        r"\bnpm_[A-Za-z0-9]{36}",
+        r"\bwhsec_[A-Za-z0-9+/=]{24,}",
+        r"\b[a-z][a-z0-9+.-]+://[^\s/:@]+:[^\s/@]+@",
+    ]
+)
 # Digits of any script, and between two of them at most two characters that a reader passes over.
 _DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
 
@@ -76,7 +77,7 @@ def _pattern(source: str) -> Any:
     return re2.compile(source)
 
 
-def redact(value: Json, rules: Collection[str]) -> tuple[Json, tuple[str, ...]]:
+def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[str, ...]]:
     """The value with everything that `rules` forbid replaced by `[redacted:<what>]`, and the rules that did so, sorted.
 
     Looks into every text of a nested value, keys included, and at whole numbers that are a card's. What is redacted is
@@ -89,20 +90,20 @@ def redact(value: Json, rules: Collection[str]) -> tuple[Json, tuple[str, ...]]:
         InvalidArtifact: a rule is not known; nothing was redacted.
     """
     refuse_unknown(rules)
-    wanted = [what for what in _ORDER if what in {RULES[rule] for rule in rules}]
+    wanted = [what for what in _ORDER if what in {REDACTION_TARGETS[rule] for rule in rules}]
     plain = _plain_text(value)
     if plain is not None and not any(_SIGNS[what](plain) for what in wanted):
         return value, ()
     hit: set[str] = set()
     redacted = _walk(value, wanted, hit)
-    return redacted, tuple(sorted(rule for rule in set(rules) if RULES[rule] in hit))
+    return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in hit))
 
 
 def refuse_unknown(rules: Collection[str]) -> None:
-    """For lint: raises `InvalidArtifact` where a rule is not one of `RULES`."""
-    unknown = sorted(set(rules) - RULES.keys())
+    """For lint: raises `InvalidArtifact` where a rule is not one of `REDACTION_TARGETS`."""
+    unknown = sorted(set(rules) - REDACTION_TARGETS.keys())
     if unknown:
-        remedy = f"use one of {', '.join(sorted(RULES))}"
+        remedy = f"use one of {', '.join(sorted(REDACTION_TARGETS))}"
         raise InvalidArtifact(
             *(
                 Problem("/redaction_rules", "unknown_rule", f"no redaction is called `{rule}`", remedy)
@@ -111,7 +112,7 @@ def refuse_unknown(rules: Collection[str]) -> None:
         )
 
 
-def scan_unsafe(value: Json, *, declared_text: bool) -> tuple[Problem, ...]:
+def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]:
     """Hidden characters and secrets in every text of `value`, keys included; at most 50, one per place and kind.
 
     `declared_text` says that text for people was declared here: lines, tabs, and joiners as ordinary writing has them
@@ -120,10 +121,10 @@ def scan_unsafe(value: Json, *, declared_text: bool) -> tuple[Problem, ...]:
     plain = _plain_text(value)
     if plain is not None and not _pattern(_SECRET).search(plain):
         return ()
-    return tuple(islice(_unsafe(value, (), declared_text), MAX_PROBLEMS))
+    return tuple(islice(_unsafe(value, (), declared_text), MAX_UNSAFE_FINDINGS))
 
 
-def _plain_text(value: Json) -> str | None:
+def _plain_text(value: JsonValue) -> str | None:
     """The JSON of a value whose texts are printable ASCII as they stand, to look for signs in all of it at once.
 
     None where a text has anything that JSON escapes: then a sign could stand right behind what is not there.
@@ -137,11 +138,11 @@ def _plain_text(value: Json) -> str | None:
     return raw.decode() if readable else None
 
 
-def _walk(value: Json, wanted: Collection[str], hit: set[str]) -> Json:
+def _walk(value: JsonValue, wanted: Collection[str], hit: set[str]) -> JsonValue:
     if isinstance(value, str):
         return _text(value, wanted, hit)
     if isinstance(value, dict):
-        made: dict[str, Json] = {}
+        made: dict[str, JsonValue] = {}
         for key, child in value.items():
             made[_free(_text(key, wanted, hit), made, value)] = _walk(child, wanted, hit)
         return made
@@ -153,7 +154,7 @@ def _walk(value: Json, wanted: Collection[str], hit: set[str]) -> Json:
     return value
 
 
-def _free(key: str, made: dict[str, Json], original: dict[str, Json]) -> str:
+def _free(key: str, made: dict[str, JsonValue], original: dict[str, JsonValue]) -> str:
     """The key, or with a number if it is taken: nothing is lost because two keys were redacted to one."""
     number, free = 1, key
     while free in made or (free != key and free in original):
@@ -233,17 +234,19 @@ _SIGNS: Final[dict[str, Callable[[str], Any]]] = {
 """What any redaction of this kind needs to be there, somewhere in the JSON of a value; quotes and names only add."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
-    "secret": _without_secrets, "pan": _without_pans, "email": _without_emails,
-}  # fmt: skip
+    "secret": _without_secrets,
+    "pan": _without_pans,
+    "email": _without_emails,
+}
 
 
-def _unsafe(value: Json, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
+def _unsafe(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
     if isinstance(value, str):
         yield from _unsafe_text(value, path, declared_text)
     elif isinstance(value, dict):
         for key, child in value.items():
             yield from _unsafe_text(key, path, False)
-            yield from _unsafe(child, (*path, neutralise(_without_secrets(key))), declared_text)
+            yield from _unsafe(child, (*path, escape_for_display(_without_secrets(key))), declared_text)
     elif isinstance(value, list | tuple):
         for at, child in enumerate(value):
             yield from _unsafe(child, (*path, at), declared_text)

@@ -17,15 +17,15 @@ import binascii
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from contextos.contracts.ports import Keys
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidSettings, Problem, SignatureInvalid
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-Json = Any
 Purpose = Literal["head", "claim", "export", "pack"]
 PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack")
 
@@ -140,7 +140,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dict[str, Json]:
+def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dict[str, JsonValue]:
     """A DSSE envelope over these very bytes, signed with the current key for `purpose`."""
     kid, signature = keys.sign(purpose, pae(payload_type, payload))
     return {
@@ -150,7 +150,7 @@ def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dic
     }
 
 
-def open_sealed(envelope: Json, keys: Keys, purpose: Purpose, payload_types: Collection[str]) -> bytes:
+def open_sealed(envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types: Collection[str]) -> bytes:
     """The payload of a DSSE envelope: exactly the bytes whose signature holds under a key trusted for `purpose`.
 
     Every trusted key is tried, the hinted one first. Refuses payload types that are not in `payload_types`, no or more
@@ -181,7 +181,7 @@ def open_sealed(envelope: Json, keys: Keys, purpose: Purpose, payload_types: Col
     )
 
 
-def unbase64(text: Json) -> bytes:
+def unbase64(text: JsonValue) -> bytes:
     """Decode Base64 in the standard or the url-safe alphabet, padded rightly or not at all.
 
     Refuses everything that two readers could read differently: both alphabets in one text, stray characters, padding

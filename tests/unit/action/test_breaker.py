@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.action.breaker import Breakers, Circuit, Place
-from contextos.contracts.pressure import Pressure
+from contextos.action.breaker import Circuit, CircuitBreakers, CircuitKey
+from contextos.contracts.admission_limits import AdmissionLimits
 
-LIMITS = Pressure(breaker_failures_in_a_row=3, breaker_cool_down_ms=10)
-ONE: Place = ("tenant_a", "adp", "pay")
+LIMITS = AdmissionLimits(breaker_failures_in_a_row=3, breaker_cool_down_ms=10)
+ONE: CircuitKey = ("tenant_a", "adp", "pay")
 COOL_US = 10_000
 
 
-def call(breakers: Breakers, place: Place, at_us: int, *, answer: bool) -> Circuit | None:
+def call(breakers: CircuitBreakers, place: CircuitKey, at_us: int, *, answer: bool) -> Circuit | None:
     """One call and what came of it; None where it was not let through."""
     circuit, goes, _ = breakers.ask(place, at_us)
     return breakers.tell(place, circuit.changes, at_us, answer=answer)[0] if goes else None
 
 
-def opened(at_us: int = 0) -> Breakers:
-    breakers = Breakers(LIMITS)
+def opened(at_us: int = 0) -> CircuitBreakers:
+    breakers = CircuitBreakers(LIMITS)
     for _ in range(3):
         call(breakers, ONE, at_us, answer=False)
     return breakers
@@ -27,7 +27,7 @@ def opened(at_us: int = 0) -> Breakers:
 
 @pytest.mark.requirement("A-BREAKER")
 def test_it_opens_after_failures_in_a_row_and_nothing_goes_through_until_it_has_cooled_down() -> None:
-    breakers = Breakers(LIMITS)
+    breakers = CircuitBreakers(LIMITS)
     states = [call(breakers, ONE, 0, answer=answer) for answer in (False, False, True, False, False, False)]
     assert [one.state for one in states if one] == ["closed"] * 5 + ["open"]
     assert call(breakers, ONE, COOL_US - 1, answer=True) is None
@@ -39,8 +39,10 @@ def test_half_open_lets_exactly_one_call_through() -> None:
     breakers = opened()
     told = [breakers.ask(ONE, COOL_US) for _ in range(3)]
     assert [(circuit.state, goes, changed) for circuit, goes, changed in told] == [
-        ("half_open", True, True), ("half_open", False, False), ("half_open", False, False),
-    ]  # fmt: skip
+        ("half_open", True, True),
+        ("half_open", False, False),
+        ("half_open", False, False),
+    ]
 
 
 @pytest.mark.parametrize(("answer", "state"), [(True, "closed"), (False, "open")])
@@ -74,7 +76,7 @@ def test_a_clock_that_is_put_back_keeps_no_circuit_shut() -> None:
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_what_began_before_a_change_of_state_tells_nothing_of_what_came_after(answer: bool) -> None:
-    breakers = Breakers(LIMITS)
+    breakers = CircuitBreakers(LIMITS)
     early = breakers.ask(ONE, 0)[0]
     for _ in range(3):
         call(breakers, ONE, 0, answer=False)
@@ -85,14 +87,14 @@ def test_what_began_before_a_change_of_state_tells_nothing_of_what_came_after(an
 
 @pytest.mark.requirement("A-BREAKER-OWN")
 @pytest.mark.parametrize("other", [("tenant_b", *ONE[1:]), ("tenant_a", "other", "pay"), ("tenant_a", "adp", "get")])
-def test_failures_open_the_circuit_of_this_tenant_adapter_and_capability_alone(other: Place) -> None:
+def test_failures_open_the_circuit_of_this_tenant_adapter_and_capability_alone(other: CircuitKey) -> None:
     breakers = opened()
     assert not breakers.ask(ONE, 1)[1]
     assert breakers.ask(other, 1)[1]
 
 
 def test_what_never_failed_takes_no_room() -> None:
-    breakers = Breakers(LIMITS)
+    breakers = CircuitBreakers(LIMITS)
     for number in range(100):
         call(breakers, (f"tenant_{number}", "adp", "pay"), 0, answer=True)
     assert len(breakers._circuits) == 0

@@ -7,34 +7,34 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from contextos.action.breaker import Breakers, Place
-from contextos.action.reaching import Way
-from contextos.contracts.pressure import Aside, Pressure
+from contextos.action.breaker import CircuitBreakers, CircuitKey
+from contextos.action.breaker_adapter import OutboundPath
+from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
 from contextos.errors import Unavailable
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 from tests.world import run
 
-PLACE: Place = ("acme", "adp", "pay")
+PLACE: CircuitKey = ("acme", "adp", "pay")
 COOL_US = 10_000
 
 
 @pytest.mark.requirement("A-BREAKER")
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers: bool) -> None:
-    breakers = Breakers(Pressure(breaker_failures_in_a_row=1, breaker_cool_down_ms=COOL_US // 1_000))
+    breakers = CircuitBreakers(AdmissionLimits(breaker_failures_in_a_row=1, breaker_cool_down_ms=COOL_US // 1_000))
     clock, seen = SettableClock(), list[int]()
 
     @asynccontextmanager
-    async def aside() -> AsyncIterator[Aside]:
+    async def aside() -> AsyncIterator[YieldedTurn]:
         try:
-            yield Aside()
+            yield YieldedTurn()
         finally:
             clock.us += 1_000
             seen.append(breakers.shut_until_us(PLACE, clock.us))
 
     async def act() -> None:
-        way = Way("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, aside)
+        way = OutboundPath("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, aside)
         for answered in (False, answers):
             with suppress(Unavailable):
                 async with way.through("adp", "pay", clock.us + 1_000_000):

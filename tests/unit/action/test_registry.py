@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contextos.action.registry import Registry, surface
-from contextos.contracts.codec import parse
-from contextos.contracts.tool import AdapterDefinition
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from tests.unit.control.example import adapters, pack, pack_json
 
 REFUND = "adp_payments.issue_refund"
@@ -30,13 +30,24 @@ def shown(
 
 
 @pytest.mark.requirement("C-SURFACE")
-@pytest.mark.parametrize(("changes", "why"), [
-    ({f"{LAYER}/prohibitions/-": REFUND}, "prohibited"),
-    ({f"{LAYER}/permissions/{PLACE}/allow": False}, "no_permission"),
-    ({f"{LAYER}/permissions/{PLACE}/roles": ["support_lead"]}, "no_permission"),
-    ({f"{LAYER}/adapter_registry": [one for one in pack_json()["tooling_layer"]["adapter_registry"]
-                                    if one["adapter_id"] != "adp_payments"]}, "not_in_pack"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({f"{LAYER}/prohibitions/-": REFUND}, "prohibited"),
+        ({f"{LAYER}/permissions/{PLACE}/allow": False}, "no_permission"),
+        ({f"{LAYER}/permissions/{PLACE}/roles": ["support_lead"]}, "no_permission"),
+        (
+            {
+                f"{LAYER}/adapter_registry": [
+                    one
+                    for one in pack_json()["tooling_layer"]["adapter_registry"]
+                    if one["adapter_id"] != "adp_payments"
+                ]
+            },
+            "not_in_pack",
+        ),
+    ],
+)
 def test_shown_is_what_is_listed_and_permitted_and_not_prohibited(changes: dict[str, Any], why: str) -> None:
     assert shown({}) == {}
     assert shown(changes) == {REFUND: why}
@@ -48,9 +59,10 @@ def test_to_nobody_nothing_is_shown() -> None:
 
 
 @pytest.mark.requirement("C-SURFACE")
-@pytest.mark.parametrize(("scopes", "withheld"), [
-    (SCOPES, {}), (frozenset({"orders.read"}), {REFUND: "scope_missing"}), (frozenset(), {REFUND: "scope_missing"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scopes", "withheld"),
+    [(SCOPES, {}), (frozenset({"orders.read"}), {REFUND: "scope_missing"}), (frozenset(), {REFUND: "scope_missing"})],
+)
 def test_a_capability_is_withheld_from_who_lacks_one_of_its_scopes(scopes: frozenset[str], withheld: Any) -> None:
     live = adapters()
     body = live["adp_payments"].to_json()

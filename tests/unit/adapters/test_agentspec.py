@@ -9,8 +9,8 @@ import pytest
 from contextos.adapters.agentspec import load_flow, selection_tools
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.server.mcp_slots import slots_server
-from contextos.slots.desk import SelectionDesk
-from contextos.store.memory import MemoryStores
+from contextos.slots.session import SelectionSession
+from contextos.store.memory.stores import MemoryStores
 from tests.slots import actor, one_loop, run
 from tests.unit.slots.forged import SAID
 from tests.unit.slots.planted import good
@@ -35,7 +35,7 @@ def test_without_the_extra_mcp_nothing_is_served(monkeypatch: pytest.MonkeyPatch
 def test_an_answer_that_no_resume_brought_is_refused() -> None:
     shelf = MemoryStores().artifacts("tenant_acme")
     package = "@contextos-examples/email-outreach-agent"
-    desk = SelectionDesk(good()[0], "run_1", package, actor(), shelf, shelf, ManualClock())
+    desk = SelectionSession(good()[0], "run_1", package, actor(), shelf, shelf, ManualClock())
     finalize = selection_tools(desk)["context_finalize"]
     with one_loop():
         with pytest.raises(InvalidInput, match="nobody said this"):

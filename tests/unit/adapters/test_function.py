@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.function import BusinessError, FunctionAdapter
-from contextos.adapters.threads import Threads
-from contextos.contracts.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+from contextos.adapters.function.threads import Threads
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import InvalidSettings, LostReply, Overloaded, Unavailable
 
 Answer = Callable[[Mapping[str, Any], CallContext], Any]
@@ -126,10 +126,15 @@ def test_an_answer_that_is_no_object_is_a_fault(capability: str, heard: type[Exc
 
 REPLY = AdapterReply(output={})
 NO_REPLIES = [
-    {1: 2}, None, 7, AdapterReply.model_construct(output={1: 2}), REPLY.model_copy(update={"cost_cents": 1e300}),
-    REPLY.model_copy(update={"cost_cents": float("nan")}), REPLY.model_copy(update={"mutations": ("half \ud800",)}),
+    {1: 2},
+    None,
+    7,
+    AdapterReply.model_construct(output={1: 2}),
+    REPLY.model_copy(update={"cost_cents": 1e300}),
+    REPLY.model_copy(update={"cost_cents": float("nan")}),
+    REPLY.model_copy(update={"mutations": ("half \ud800",)}),
     REPLY.model_copy(update={"mutations": 7}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("answer", NO_REPLIES, ids=lambda answer: repr(answer)[:60])
@@ -336,8 +341,10 @@ def test_tenants_that_wait_for_a_thread_take_turns() -> None:
 
     async def crowd() -> None:
         tenants = ["one"] * 5 + ["two"] * 2
-        await asyncio.gather(*(made.call("look", {"n": 1}, replace(CONTEXT, tenant_id=name)) for name in tenants),
-                             asyncio.to_thread(go.set))  # fmt: skip
+        await asyncio.gather(
+            *(made.call("look", {"n": 1}, replace(CONTEXT, tenant_id=name)) for name in tenants),
+            asyncio.to_thread(go.set),
+        )
 
     asyncio.run(crowd())
     assert sent == ["one", "two", "one", "two", "one", "one", "one"]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from contextos.adapters.loading import load_function_adapter, load_function_adapters, source_digest
+from contextos.adapters.function.loading import load_function_adapter, load_function_adapters, source_digest
 from contextos.errors import InvalidSettings
 
-CODE = '''
+CODE = """
 from __future__ import annotations
 from dataclasses import dataclass
-from contextos.adapters.function import FunctionAdapter
+from contextos.adapters.function.adapter import FunctionAdapter
 from tests.unit.adapters.test_function import definition
 
 @dataclass
@@ -34,7 +34,7 @@ def several(workspace):
 
 def none(workspace):
     return ()
-'''
+"""
 
 
 @pytest.fixture

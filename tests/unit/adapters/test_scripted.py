@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from contextos.adapters.scripted import ScriptedAdapter
-from contextos.contracts.tool import AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.errors import LostReply
 from tests.unit.adapters.test_function import definition
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import run
-from contextos.cli.workspace import APPROVER, OPERATOR
+from contextos.cli import run_command_line
+from contextos.cli.demo.workspace import APPROVER, OPERATOR_ID
 
 SRC = Path(__file__).resolve().parents[3] / "src"
 
@@ -47,7 +47,7 @@ class Shop:
 
     @property
     def operator(self) -> list[str]:
-        return ["--as", OPERATOR, "--key", str(self.path / "keys" / f"{OPERATOR}.key")]
+        return ["--as", OPERATOR_ID, "--key", str(self.path / "keys" / f"{OPERATOR_ID}.key")]
 
     def request(self, name: str) -> str:
         return str(self.path / "requests" / f"{name}.json")
@@ -60,7 +60,7 @@ class Shop:
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("kept") / "shop"
-    assert run(["demo", "--yes", "--json", "--keep", str(path)]) == 0
+    assert run_command_line(["demo", "--yes", "--json", "--keep", str(path)]) == 0
     return path
 
 
@@ -71,7 +71,7 @@ def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def said(*arguments: str) -> Said:
         capsys.readouterr()
-        code = run(list(arguments))
+        code = run_command_line(list(arguments))
         return Said(code, *capsys.readouterr())
 
     return said

@@ -113,7 +113,8 @@ def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witn
     assert shop.say("verify", "--json").json["witnessed"] == {"control": 1, "index": 4}
     tamper(
         shop.path,
-        "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'", "DELETE FROM heads",
+        "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",
+        "DELETE FROM heads",
         "DELETE FROM documents WHERE collection IN ('leases', 'requests')",
     )
     said = shop.say("verify", "--json")
@@ -146,14 +147,14 @@ def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
 
 def test_what_the_witness_finds_after_an_act_hides_nothing_of_what_was_done(shop, tmp_path: Path, monkeypatch) -> None:
     from contextos.errors import Integrity
-    from contextos.witnessing import Witnessing
+    from contextos.operations.witness import WitnessPublisher
 
-    async def found_broken(witnessing: Witnessing, tenants: list[str]) -> int:
+    async def found_broken(witnessing: WitnessPublisher, tenants: list[str]) -> int:
         raise Integrity("the witness file holds no witnessed heads")
 
     settings = shop.path / "contextos.toml"
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
-    monkeypatch.setattr(Witnessing, "tell", found_broken)
+    monkeypatch.setattr(WitnessPublisher, "tell", found_broken)
     said = shop.say("invoke", shop.request("next"), "--json")
     assert said.code != 3, "an exit code of 3 means that nothing was done"
     assert said.json["run_id"], "the answer is told"

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.cli import run as command
+from contextos.cli import run_command_line as command
 from contextos.errors import Unavailable
-from contextos.store.postgres_schema import SCHEMA_VERSION
+from contextos.store.postgres.schema import POSTGRES_SCHEMA_VERSION
 from tests.postgres import LOGIN, PASSWORD, Database, Server
 from tests.world import open_world, request
 
@@ -68,14 +68,17 @@ def with_options(url: str, options: str) -> str:
 
 
 @pytest.mark.requirement("J-START")
-@pytest.mark.parametrize(("options", "says"), [
-    ("sslmode=verify-full&sslrootcert=/nowhere/root.pem", "the file of `sslrootcert` cannot be read"),
-    ("sslmode=verify-full&sslrootcert=/", "the file of `sslrootcert` cannot be read: is a directory"),
-    (f"sslmode=verify-full&sslrootcert={__file__}", "TLS with its server fails"),
-    (f"sslrootcert={__file__}&sslcert=/nowhere/app.crt&sslkey=/nowhere/app.key", "the file of `sslcert`"),
-    ("sslmode=perhaps", "`sslmode` parameter must be one of"),
-    ("no_such_option=1", "no_such_option"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("sslmode=verify-full&sslrootcert=/nowhere/root.pem", "the file of `sslrootcert` cannot be read"),
+        ("sslmode=verify-full&sslrootcert=/", "the file of `sslrootcert` cannot be read: is a directory"),
+        (f"sslmode=verify-full&sslrootcert={__file__}", "TLS with its server fails"),
+        (f"sslrootcert={__file__}&sslcert=/nowhere/app.crt&sslkey=/nowhere/app.key", "the file of `sslcert`"),
+        ("sslmode=perhaps", "`sslmode` parameter must be one of"),
+        ("no_such_option=1", "no_such_option"),
+    ],
+)
 def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, options: str, says: str) -> None:
     for line in (("runs",), ("migrate", "--url", with_options(made.owner, options))):
         code, error = said(with_options(made.app, options), *line)
@@ -83,13 +86,16 @@ def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, opti
         one_sentence(error, says, "mend")
 
 
-@pytest.mark.parametrize(("rows", "says"), [
-    ("VALUES ('0999')", f"its schema `0999` is newer than `{SCHEMA_VERSION}`"),
-    ("VALUES ('0000')", "its schema `0000` is none that contextos made"),
-    ("VALUES ('')", "its schema `` is none that contextos made"),
-    ("SELECT '' WHERE false", "its schema says 0 versions instead of one"),
-    ("VALUES ('0001'), ('0000')", "its schema says 2 versions instead of one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("VALUES ('0999')", f"its schema `0999` is newer than `{POSTGRES_SCHEMA_VERSION}`"),
+        ("VALUES ('0000')", "its schema `0000` is none that contextos made"),
+        ("VALUES ('')", "its schema `` is none that contextos made"),
+        ("SELECT '' WHERE false", "its schema says 0 versions instead of one"),
+        ("VALUES ('0001'), ('0000')", "its schema says 2 versions instead of one"),
+    ],
+)
 def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
     said: Said, made: Database, rows: str, says: str
 ) -> None:
@@ -102,23 +108,41 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
             one_sentence(error, says, "run a newer contextos" if "newer" in says else "restore the database")
     finally:
         made.execute("DELETE FROM contextos.schema_version")
-        made.execute(f"INSERT INTO contextos.schema_version VALUES ('{SCHEMA_VERSION}')")
+        made.execute(f"INSERT INTO contextos.schema_version VALUES ('{POSTGRES_SCHEMA_VERSION}')")
 
 
 @pytest.mark.requirement("J-START")
-@pytest.mark.parametrize(("take", "give", "says"), [
-    ("REVOKE INSERT ON contextos.journal FROM contextos_app", "GRANT INSERT ON contextos.journal TO contextos_app",
-     "INSERT on `journal`"),
-    ("REVOKE EXECUTE ON FUNCTION contextos.due FROM contextos_app",
-     "GRANT EXECUTE ON FUNCTION contextos.due TO contextos_app", "EXECUTE on `due`"),
-    ("ALTER FUNCTION contextos.due RENAME TO undue", "ALTER FUNCTION contextos.undue RENAME TO due",
-     "EXECUTE on `due`"),
-    ("ALTER TABLE contextos.documents RENAME TO papers", "ALTER TABLE contextos.papers RENAME TO documents",
-     "is not as `contextos migrate` made it"),
-    ("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
-     "GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC", "permission denied for function pg_control_system"),
-    (f"REVOKE contextos_app FROM {LOGIN}", f"GRANT contextos_app TO {LOGIN}", "its role may not use the schema"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("take", "give", "says"),
+    [
+        (
+            "REVOKE INSERT ON contextos.journal FROM contextos_app",
+            "GRANT INSERT ON contextos.journal TO contextos_app",
+            "INSERT on `journal`",
+        ),
+        (
+            "REVOKE EXECUTE ON FUNCTION contextos.due FROM contextos_app",
+            "GRANT EXECUTE ON FUNCTION contextos.due TO contextos_app",
+            "EXECUTE on `due`",
+        ),
+        (
+            "ALTER FUNCTION contextos.due RENAME TO undue",
+            "ALTER FUNCTION contextos.undue RENAME TO due",
+            "EXECUTE on `due`",
+        ),
+        (
+            "ALTER TABLE contextos.documents RENAME TO papers",
+            "ALTER TABLE contextos.papers RENAME TO documents",
+            "is not as `contextos migrate` made it",
+        ),
+        (
+            "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+            "GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC",
+            "permission denied for function pg_control_system",
+        ),
+        (f"REVOKE contextos_app FROM {LOGIN}", f"GRANT contextos_app TO {LOGIN}", "its role may not use the schema"),
+    ],
+)
 def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(
     said: Said, made: Database, take: str, give: str, says: str
 ) -> None:
@@ -132,10 +156,16 @@ def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(
         made.execute(give)
 
 
-@pytest.mark.parametrize(("url", "code"), [
-    ("postgresql://app@127.0.0.1:9/x", 4), ("postgresql://app@/x?host=/nowhere", 4),
-    ("postgresql://app@no.such.host.invalid/x", 2), ("postgresql://app@h:port/x", 2), ("mysql://app@h/x", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("postgresql://app@127.0.0.1:9/x", 4),
+        ("postgresql://app@/x?host=/nowhere", 4),
+        ("postgresql://app@no.such.host.invalid/x", 2),
+        ("postgresql://app@h:port/x", 2),
+        ("mysql://app@h/x", 2),
+    ],
+)
 def test_a_server_that_does_not_answer_is_tried_again_and_a_wrong_url_is_not(said: Said, url: str, code: int) -> None:
     found, error = said(url, "runs")
     assert found == code

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import demo
+from contextos.cli.demo import refunds
 
 
 @pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
@@ -42,22 +42,22 @@ def test_a_kept_workspace_has_the_books_that_the_demo_told_of(kept: Path) -> Non
 
 
 def test_a_refund_that_moves_twice_makes_the_demo_fail(say, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = demo._refunds
-    monkeypatch.setattr(demo, "_refunds", lambda workspace: (found := honest(workspace)) + found[1:])
+    honest = refunds._refunds
+    monkeypatch.setattr(refunds, "_refunds", lambda workspace: (found := honest(workspace)) + found[1:])
     said = say("demo", "--json")
     assert said.code == 3
     assert "each refund moves once" in said.json["error"]["detail"]
 
 
 def test_a_demo_whose_small_refund_is_gated_fails(say, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = demo.make
+    honest = refunds.make_workspace
 
     def make(path: Path, payments: str):
         made = honest(path, payments)
         made.requests["small"] = {**made.requests["large"], "request_id": "req_small"}
         return made
 
-    monkeypatch.setattr(demo, "make", make)
+    monkeypatch.setattr(refunds, "make_workspace", make)
     assert say("demo", "--json").code == 3
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import COMMANDS, requests
-from contextos.cli.terminal import EXIT_CODES, Heading, colourful, compact, folded, remark
+from contextos.cli import COMMANDS
+from contextos.cli.runs import requests
+from contextos.cli.terminal import EXIT_CODES, Heading, colourful, folded, remark
+from contextos.contracts.encoding.display_escape import displayed_json
 
 WRONG = [
     (["nosuch"], "usage"),
@@ -51,14 +53,20 @@ NOT_UTF8 = os.fsdecode(b"x\xff")
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["show", NOT_UTF8], ["replay", NOT_UTF8], ["runs", "--tenant", NOT_UTF8], ["verify", "--tenant", NOT_UTF8],
-        ["export", "req_small", NOT_UTF8, "--out", "x"], ["memory", "review", NOT_UTF8, "--promote", "--by", "x"],
-        ["slots", "tombstone", NOT_UTF8, "--org", "org_acme"], ["slots", "archive", "icp", "@a/b", "--org", NOT_UTF8],
-        ["slots", "selections", NOT_UTF8, "--org", "org_acme"], ["slots", "register-extension", "@a/b", "--satisfies",
-        NOT_UTF8], ["cancel", "req_small", "--by", NOT_UTF8, "--reason", "x"],
+        ["show", NOT_UTF8],
+        ["replay", NOT_UTF8],
+        ["runs", "--tenant", NOT_UTF8],
+        ["verify", "--tenant", NOT_UTF8],
+        ["export", "req_small", NOT_UTF8, "--out", "x"],
+        ["memory", "review", NOT_UTF8, "--promote", "--by", "x"],
+        ["slots", "tombstone", NOT_UTF8, "--org", "org_acme"],
+        ["slots", "archive", "icp", "@a/b", "--org", NOT_UTF8],
+        ["slots", "selections", NOT_UTF8, "--org", "org_acme"],
+        ["slots", "register-extension", "@a/b", "--satisfies", NOT_UTF8],
+        ["cancel", "req_small", "--by", NOT_UTF8, "--reason", "x"],
     ],
     ids=lambda given: " ".join(given).replace(NOT_UTF8, "NOT_UTF8"),
-)  # fmt: skip
+)
 def test_an_argument_that_is_no_text_is_one_typed_error_with_exit_code_2(shop, arguments: list[str]) -> None:
     as_json = shop.say(*arguments, "--json")
     assert (as_json.code, as_json.json["error"]["problems"][0]["code"]) == (2, "not_utf8")
@@ -189,8 +197,20 @@ def test_a_request_is_read_from_stdin(shop, command) -> None:
 
 
 def test_help_costs_no_more_than_the_parser() -> None:
-    heavy = {"pydantic", "rich", "cryptography", "orjson", "sqlite3", "asyncio", "contextos.app", "contextos.runtime"}
-    code = "import sys; from contextos.cli import run; run(['--help']); sys.stderr.write(' '.join(sys.modules))"
+    heavy = {
+        "pydantic",
+        "rich",
+        "cryptography",
+        "orjson",
+        "sqlite3",
+        "asyncio",
+        "contextos.app",
+        "contextos.runtime.loop",
+    }
+    code = (
+        "import sys; from contextos.cli import run_command_line; run_command_line(['--help']); "
+        "sys.stderr.write(' '.join(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not heavy & set(done.stderr.split())
 
@@ -212,8 +232,8 @@ def test_long_text_folds_within_80_columns_and_values_are_cut_only_where_that_is
     lines = list(folded("  evidence   ", "word " * 60))
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80
-    assert compact({"a": "x" * 500}, 20).endswith("...")
-    assert len(compact({"a": "x" * 500}, None)) > 500
+    assert displayed_json({"a": "x" * 500}, 20).endswith("...")
+    assert len(displayed_json({"a": "x" * 500}, None)) > 500
 
 
 def test_every_command_is_a_verb_with_a_sentence() -> None:

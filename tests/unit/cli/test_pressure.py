@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contextos import app
-from contextos.contracts.pressure import Pressure
-from contextos.engine.gate import Gate
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.engine.admission_controller import AdmissionController
 
 
 def settings(shop, text: str) -> None:
@@ -32,12 +32,14 @@ def test_an_open_circuit_is_listed_with_when_it_may_be_tried(shop, monkeypatch: 
 
 @pytest.mark.requirement("R-OVERLOADED")
 def test_who_is_refused_for_overload_is_told_when_to_come_again(shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(Gate):
+    class Full(AdmissionController):
         def begin(self, tenant_id: str) -> None:
             for _ in range(2):
                 super().begin(tenant_id)
 
-    monkeypatch.setattr(app, "Gate", lambda _, clock: Full(Pressure(max_new_runs_per_minute_per_tenant=1), clock))
+    monkeypatch.setattr(
+        app, "AdmissionController", lambda _, clock: Full(AdmissionLimits(max_new_runs_per_minute_per_tenant=1), clock)
+    )
     said = shop.say("invoke", shop.request("next"), "--json")
     assert said.code == 4
     assert said.json["error"]["code"] == "overloaded"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import indexed
-from contextos.cli.timeline import PARTS
-from contextos.cli.workspace import OPERATOR
-from contextos.store.sqlite import SqliteStore, SqliteStores
+from contextos.cli.demo.workspace import OPERATOR_ID
+from contextos.queries import run_index
+from contextos.queries.timeline import PARTS
+from contextos.store.sqlite.stores import SqliteStore, SqliteStores
 
 
 def test_a_small_refund_is_decided_at_once(shop) -> None:
@@ -104,7 +104,7 @@ def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
 
 def test_a_waiting_run_is_cancelled(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", "--by", OPERATOR, "--json")
+    said = shop.say("cancel", "req_cancel", "--by", OPERATOR_ID, "--json")
     assert (said.code, said.json["state"]) == (0, "cancelled")
     assert ("ord_895", 8000) not in shop.refunds()
 
@@ -153,10 +153,10 @@ def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
 @pytest.mark.parametrize(
     ("who", "key", "reason"),
     [
-        ("usr_771", OPERATOR, "self_settlement"),
+        ("usr_771", OPERATOR_ID, "self_settlement"),
         ("user_finance_lead_77", "user_finance_lead_77", "not_operator"),
-        (OPERATOR, "runtime", "assertion_invalid"),
-        (OPERATOR, None, "unsafe_not_allowed"),
+        (OPERATOR_ID, "runtime", "assertion_invalid"),
+        (OPERATOR_ID, None, "unsafe_not_allowed"),
     ],
 )
 def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:
@@ -197,7 +197,7 @@ def test_a_page_of_runs_is_read_from_the_end_of_the_index_and_never_the_whole_of
         return await real(self, stream, after=after, limit=limit)
 
     monkeypatch.setattr(SqliteStore, "read", noted)
-    monkeypatch.setattr(indexed, "PAGE", 2)
+    monkeypatch.setattr(run_index, "PAGE", 2)
     (newest,) = shop.say("runs", "--limit", "1", "--json").json["runs"]
     assert newest["request_id"] == "req_next"
     pages = [(after, limit) for stream, after, limit in read if stream == "index" and limit != 1]

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import indexed, sessions
-from contextos.cli.opening import within
-from contextos.cli.resuming import resume_due
+from contextos.cli.command_context import with_context
+from contextos.cli.runs import sessions
+from contextos.cli.runs.resume import resume_due
 from contextos.contracts.journal import INDEX, Batch
-from contextos.deployment import Deployment
 from contextos.errors import Unavailable
-from contextos.store.memory import MemoryStores
-from contextos.store.sqlite import SqliteStore
+from contextos.operations.deployment import Deployment
+from contextos.queries import run_index
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.sqlite.stores import SqliteStore
 from tests.suites.store_suite import at_once, draft
 
 
@@ -87,7 +88,7 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
         return await real(self, stream, after=after, limit=limit)
 
     monkeypatch.setattr(SqliteStore, "read", noted)
-    monkeypatch.setattr(indexed, "PAGE", 2)
+    monkeypatch.setattr(run_index, "PAGE", 2)
     monkeypatch.setattr(sessions, "MAX_LOOKED", 2)
     found: list[Any] = []
     after, pages = 0, 0
@@ -106,12 +107,12 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
 
 @pytest.mark.parametrize("lines", range(9))
 def test_the_end_of_an_index_is_found_whatever_its_length(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexed, "PAGE", 3)
+    monkeypatch.setattr(run_index, "PAGE", 3)
     store = MemoryStores().tenant("acme")
     at_once(store.commit(Batch("run_a", shared=((INDEX, draft()),) * lines, wake_at_us=0)))
 
     async def seen(after: int) -> list[int]:
-        return [line.seq async for line in indexed.newest_first(store, after)]
+        return [line.seq async for line in run_index.newest_first(store, after)]
 
     assert at_once(seen(0)) == list(range(lines, 0, -1))
     assert at_once(seen(5)) == [number for number in range(4, 0, -1) if number <= lines]
@@ -176,6 +177,6 @@ def test_a_session_that_could_not_be_driven_is_said_to_be_held_up(
         raise Unavailable("graph", "it is away", retry_after_ms=60_000)
 
     monkeypatch.setattr(Deployment, "advance", away)
-    (left,) = within(shop.path, None, lambda session: resume_due(session, patience_s=0.05))
+    (left,) = with_context(shop.path, None, lambda session: resume_due(session, patience_s=0.05))
     assert left.state == "received"
     assert isinstance(left.error, Unavailable)

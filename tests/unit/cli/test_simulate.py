@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 import contextos.sim
-from contextos.sim import Report, Violation
+from contextos.sim import SimulationReport
+from contextos.sim.invariants import Violation
 
 
 def test_seeds_that_hold_are_counted(say) -> None:
@@ -20,11 +21,11 @@ def test_a_violation_is_printed_with_the_seed_that_shows_it_again(say, monkeypat
     found = Violation(seed=7, step=3, invariant="paid_once", detail="paid twice \x1b")
     asked: list[list[int]] = []
 
-    def run(seeds, *, plant, progress) -> Report:
+    def run(seeds, *, plant, progress) -> SimulationReport:
         asked.append(list(seeds))
-        return Report(1, 10, (found,), Counter(), Counter(), Counter())
+        return SimulationReport(1, 10, (found,), Counter(), Counter(), Counter())
 
-    monkeypatch.setattr(contextos.sim, "run", run)
+    monkeypatch.setattr(contextos.sim, "simulate_seeds", run)
     said = say("simulate", "--seed", "7", "--plant", "retry_uncertain")
     assert said.code == 3
     assert asked == [[7]]

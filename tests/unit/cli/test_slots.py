@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from contextos import picking
-from contextos.cli import run, workspace
-from contextos.cli.workspace import make
+from contextos.cli import run_command_line
+from contextos.cli.demo import workspace
+from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import Unavailable
+from contextos.operations import slot_answers
 from tests.unit.slots.planted import EXAMPLE
 
 ICP = "@cinatra-ai/marketing-icp-artifact"
@@ -25,13 +26,13 @@ Cli = Callable[..., tuple[int, Any]]
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    make(tmp_path / "w")
+    make_workspace(tmp_path / "w")
     monkeypatch.chdir(tmp_path / "w")
     monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
     Path("icp.md").write_text("whom to write to\n", encoding="utf-8")
 
     def call(*words: str) -> tuple[int, Any]:
-        code = run(["slots", *words])
+        code = run_command_line(["slots", *words])
         told = capsys.readouterr()
         return code, json.loads(told.out) if "--json" in words else told.out + told.err
 
@@ -40,8 +41,12 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def filled(cli: Cli, title: str = "Enterprise ICP") -> None:
     assert cli("register-extension", ICP)[0] == 0
-    assert cli("add-artifact", "icp", "--org", "org_acme", "--title", title, "--owner", "user:user_ann", "--by",
-               "user_ann")[0] == 0  # fmt: skip
+    assert (
+        cli(
+            "add-artifact", "icp", "--org", "org_acme", "--title", title, "--owner", "user:user_ann", "--by", "user_ann"
+        )[0]
+        == 0
+    )
     assert cli("add-revision", "icp", "--org", "org_acme", "--file", "icp.md", "--by", "user_ann")[0] == 0
     assert cli("classify", "icp", ICP, "--org", "org_acme", "--by", "user_ann")[0] == 0
 
@@ -82,21 +87,28 @@ def test_a_hostile_title_is_shown_with_what_it_hides(cli: Cli, capsys: pytest.Ca
     answer = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": [ref | {"title": HOSTILE}]}
     Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
     for words in (
-        ["resolve", *AGENT], ["select", *AGENT, *FOR], ["select", *AGENT, *FOR, "--answer", "answer.json"],
-        ["select", *AGENT, *FOR, "--answer", "answer.json"], ["selections", "run_1", "--org", "org_acme"],
+        ["resolve", *AGENT],
+        ["select", *AGENT, *FOR],
+        ["select", *AGENT, *FOR, "--answer", "answer.json"],
+        ["select", *AGENT, *FOR, "--answer", "answer.json"],
+        ["selections", "run_1", "--org", "org_acme"],
         ["selections", "run_1", "--org", "org_acme", "--content"],
-    ):  # fmt: skip
+    ):
         shown = cli(*words)[1]
         assert "good\\u202etxt.exe\\u200b<script>\\u001b[2J" in shown
         assert not set("\u202e\u200b\x1b") & set(shown)
-    assert run(["slots", "resolve", *AGENT, "--json"]) == 0
+    assert run_command_line(["slots", "resolve", *AGENT, "--json"]) == 0
     assert capsys.readouterr().out.isascii()
 
 
 def picked_in_a_run(pack: dict[str, Any]) -> dict[str, Any]:
     """The example's pack, whose templates ask the user for an ICP."""
-    slot = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "interactive",
-            "resolutionMode": "accumulate"}  # fmt: skip
+    slot = {
+        "slotId": "icp",
+        "acceptedArtifactExtensions": [ICP],
+        "selectionMode": "interactive",
+        "resolutionMode": "accumulate",
+    }
     for template in pack["decision_layer"]["task_templates"]:
         template["context_slots"] = [{"slot": slot}]
     return pack
@@ -110,7 +122,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """A run that waits for a pick: how to call commands, its id, and the answer that picks what it offers."""
     sealed = workspace._sealed
     monkeypatch.setattr(workspace, "_sealed", lambda pack, keys: sealed(picked_in_a_run(pack), keys))
-    place = make(tmp_path / "w")
+    place = make_workspace(tmp_path / "w")
     monkeypatch.chdir(place.path)
     monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
     directory = json.loads(Path("directory.json").read_text("utf-8"))
@@ -119,18 +131,30 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     Path("directory.json").write_text(json.dumps(directory), encoding="utf-8")
 
     def call(*words: str) -> tuple[int, str]:
-        code = run(list(words))
+        code = run_command_line(list(words))
         told = capsys.readouterr()
         return code, told.out + told.err
 
     Path("icp.md").write_text("whom to write to\n", encoding="utf-8")
     for words in (
         ["register-extension", ICP],
-        ["add-artifact", "icp", "--org", "org_acme", "--title", HOSTILE, "--owner", "organization:org_acme",
-         "--visibility", "org", "--by", "user_ann"],
+        [
+            "add-artifact",
+            "icp",
+            "--org",
+            "org_acme",
+            "--title",
+            HOSTILE,
+            "--owner",
+            "organization:org_acme",
+            "--visibility",
+            "org",
+            "--by",
+            "user_ann",
+        ],
         ["add-revision", "icp", "--org", "org_acme", "--file", "icp.md", "--by", "user_ann"],
         ["classify", "icp", ICP, "--org", "org_acme", "--by", "user_ann"],
-    ):  # fmt: skip
+    ):
         assert call("slots", *words)[0] == 0
     request = sorted(Path("requests").iterdir())[0]
     code, told = call("compile", str(request))
@@ -169,7 +193,7 @@ def test_another_answer_than_the_pick_that_stands_is_told_and_the_run_goes_on(
 
     Path("answer.json").write_text(json.dumps(answer), encoding="utf-8")
     with monkeypatch.context() as dying:
-        dying.setattr(picking, "append", dies)
+        dying.setattr(slot_answers, "append", dies)
         assert call(*words)[0] == 4
     Path("answer.json").write_text(json.dumps(answer | {"selectedRefs": []}), encoding="utf-8")
     code, told = call(*words)
@@ -186,16 +210,19 @@ def test_a_stronger_word_stands_and_the_weaker_is_told(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["register-extension", "Not A Package"], ["classify", "icp", "@no/such", "--org", "org_acme", "--by", "x"],
+        ["register-extension", "Not A Package"],
+        ["classify", "icp", "@no/such", "--org", "org_acme", "--by", "x"],
         ["add-artifact", "a b", "--org", "o", "--title", "t", "--owner", "user:x", "--by", "x"],
         ["add-artifact", "a", "--org", "o", "--title", "t", "--owner", "planet:x", "--by", "x"],
         ["add-artifact", "a", "--org", "o", "--title", "t", "--owner", "team:x", "--by", "x"],
         ["add-revision", "none", "--org", "org_acme", "--file", "icp.md", "--by", "x"],
-        ["resolve", AGENT[0], "noSuchSlot", *AGENT[2:]], ["resolve", "icp.md", *AGENT[1:]],
-        ["resolve", *AGENT[:3], "icp.md"], ["select", *AGENT, "--run", "a b", "--package", "p"],
+        ["resolve", AGENT[0], "noSuchSlot", *AGENT[2:]],
+        ["resolve", "icp.md", *AGENT[1:]],
+        ["resolve", *AGENT[:3], "icp.md"],
+        ["select", *AGENT, "--run", "a b", "--package", "p"],
         ["archive", "none", ICP, "--org", "org_acme"],
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence_and_exit_code_2(cli: Cli, words: list[str]) -> None:
     if words[0] == "classify":
         filled(cli)
@@ -204,19 +231,38 @@ def test_bad_input_is_one_sentence_and_exit_code_2(cli: Cli, words: list[str]) -
 
 
 def test_the_demo_plays_to_its_end_and_says_why_each_was_pinned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["slots", "demo"]) == 0
+    assert run_command_line(["slots", "demo"]) == 0
     told = capsys.readouterr().out
-    for said in ("the narrowest scope that has any wins", "foreign_ref", "an answer of nothing is an answer",
-                 "All 5 acts of the run replay to the same bytes"):  # fmt: skip
+    for said in (
+        "the narrowest scope that has any wins",
+        "foreign_ref",
+        "an answer of nothing is an answer",
+        "All 5 acts of the run replay to the same bytes",
+    ):
         assert said in told
 
 
 def test_a_token_file_that_holds_no_text_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe" * 20)
-    make(tmp_path / "w")
+    make_workspace(tmp_path / "w")
     actor, place = str(EXAMPLE / "actor.json"), str(tmp_path / "w")
-    assert run(["slots", "serve", "--actor", actor, "--workspace", place, "--http", "127.0.0.1:0",
-                "--token-file", str(tmp_path / "token")]) == 2
+    assert (
+        run_command_line(
+            [
+                "slots",
+                "serve",
+                "--actor",
+                actor,
+                "--workspace",
+                place,
+                "--http",
+                "127.0.0.1:0",
+                "--token-file",
+                str(tmp_path / "token"),
+            ]
+        )
+        == 2
+    )
     said = capsys.readouterr()
     assert said.out == ""
     assert "holds something else than a token" in said.err

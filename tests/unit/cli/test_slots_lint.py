@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import run, slots_lint
+from contextos.cli import run_command_line
+from contextos.cli.slots import lint
 from tests.unit.slots.planted import EXAMPLE
 
 VOICE = Path(__file__).resolve().parents[1] / "slots" / "good" / "voice_writer"
@@ -28,14 +29,14 @@ def repository(tmp_path: Path) -> Path:
 
 
 def found(paths: list[Path], capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
-    code = run(["slots", "lint", *map(str, paths), "--json"])
+    code = run_command_line(["slots", "lint", *map(str, paths), "--json"])
     said = json.loads(capsys.readouterr().out)
     assert code == (2 if said["problems"] else 0)
     return [(Path(one["file"]).name, one["code"]) for one in said["problems"]]
 
 
 def test_every_agent_below_a_directory_is_judged(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["slots", "lint", str(repository)]) == 0
+    assert run_command_line(["slots", "lint", str(repository)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition("/")[2] for line in lines] == ["oas.json: fine", "oas.yaml: fine"]
 
@@ -46,13 +47,13 @@ def test_a_pipe_that_is_named_like_an_agent_keeps_nobody_waiting(
     os.mkfifo(repository / "oas.json")
     (repository / "oas.yaml").mkdir()
     (repository / "oas.yml").symlink_to("nowhere")
-    read = slots_lint.read_file
+    read = lint.read_file
 
     def no_pipe(path: Path) -> bytes:
         assert not path.is_fifo(), "reading it waits for a writer"
         return read(path)
 
-    monkeypatch.setattr(slots_lint, "read_file", no_pipe)
+    monkeypatch.setattr(lint, "read_file", no_pipe)
     assert found([repository], capsys) == [("oas.yml", "unreadable")]
 
 
@@ -82,7 +83,7 @@ def test_the_selection_agent_is_printed_as_it_is_published(
     more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["slots", "agent", *more]) == 0
+    assert run_command_line(["slots", "agent", *more]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) == json.loads(SELECTION.read_text("utf-8"))
     Path("agent.json").write_text(printed, encoding="utf-8")
@@ -94,15 +95,17 @@ def test_what_is_no_agent_or_not_there_is_said(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "note.md").write_text("# A note\n", encoding="utf-8")
     paths = [tmp_path / "empty", tmp_path / "note.md", tmp_path / "nowhere.json", EXAMPLE / "package.json"]
     assert found(paths, capsys) == [
-        ("empty", "no_agent"), ("note.md", "not_an_agent"), ("nowhere.json", "unreadable"),
+        ("empty", "no_agent"),
+        ("note.md", "not_an_agent"),
+        ("nowhere.json", "unreadable"),
         ("package.json", "not_an_agent"),
-    ]  # fmt: skip
+    ]
 
 
 def test_hidden_characters_are_shown_as_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [{"slotId": "a\u202eb\x1b[2J"}]}}}
     (tmp_path / "oas.json").write_text(json.dumps(document), encoding="utf-8")
-    assert run(["slots", "lint", str(tmp_path)]) == 2
+    assert run_command_line(["slots", "lint", str(tmp_path)]) == 2
     assert not {"\u202e", "\x1b"} & set(capsys.readouterr().out)
 
 
@@ -110,7 +113,7 @@ def test_hidden_characters_are_shown_as_escapes(tmp_path: Path, capsys: pytest.C
 def test_a_path_is_shown_as_it_may_be_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(EXAMPLE, tmp_path / name)
     for code, paths in ((0, [tmp_path]), (2, [tmp_path / name / "nowhere"]), (2, [tmp_path / name / "README.md"])):
-        assert run(["slots", "lint", *map(str, paths)]) == code
+        assert run_command_line(["slots", "lint", *map(str, paths)]) == code
         said = capsys.readouterr()
         assert said.out
         assert said.err == ""
@@ -130,23 +133,48 @@ BOMB = "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: [*b, *b, *b, *b]\n"
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
-        (b"", "not_an_agent"), (b"  \n\t\n", "syntax"), (b"\n\n", "not_an_agent"), (b"# a comment", "not_an_agent"),
-        (b"[]", "not_an_agent"), (b"- a\n- b", "not_an_agent"), (b"null", "not_an_agent"), (b'"Flow"', "not_an_agent"),
-        (b"{}", "not_an_agent"), (b'{"component_type": 1}', "not_an_agent"), (b'{"a": NaN}', "number_not_finite"),
-        (b"[-Infinity]", "number_not_finite"), (b"a: .nan", "number_not_finite"), (b"a: 1.0e+999", "number_not_finite"),
-        (b'{"a": 1e999}', "number_out_of_range"), (b'{"a": 1, "a": 1}', "duplicate_key"),
-        (b"a: 1\na: 1", "duplicate_key"), (b"{a: 1, a: 2}", "syntax"), (BOMB.encode(), "alias"),
-        (b"a: &a\n  b: *a", "alias"), (b"<<: {a: 1}", "not_text"),
-        (b"[" * 50_000, "too_deep"), (b'{"a":' * 40_000, "too_deep"), (b"- " * 100_000, "too_deep"),
-        (b"a: " + b"{a: " * 100_000, "too_deep"), (b"? " * 100_000, "too_deep"),
-        (b"[" + b"1," * 200_000 + b"1]", "too_many_nodes"), (b"- 1\n" * 200_000, "too_many_nodes"),
-        (b'{"a": "' + b"x" * (2 << 20) + b'"}', "too_large"), (b"a: " + b"x" * (2 << 20), "too_large"),
-        (b'{"a": "\\ud800"}', "lone_surrogate"), (b'a: "\\ud800"', "syntax"), (b"\xff\xfea\x00", "not_utf8"),
-        (b'{"a": "\xff"}', "not_utf8"), (b"\x00", "syntax"), (b"a: !!python/name:os.system", "tag"), (b"%", "syntax"),
-        (b"a: " + b"9" * 5000, "not_json"), (b'{"a": ' + b"9" * 5000 + b"}", "integer_too_large"),
+        (b"", "not_an_agent"),
+        (b"  \n\t\n", "syntax"),
+        (b"\n\n", "not_an_agent"),
+        (b"# a comment", "not_an_agent"),
+        (b"[]", "not_an_agent"),
+        (b"- a\n- b", "not_an_agent"),
+        (b"null", "not_an_agent"),
+        (b'"Flow"', "not_an_agent"),
+        (b"{}", "not_an_agent"),
+        (b'{"component_type": 1}', "not_an_agent"),
+        (b'{"a": NaN}', "number_not_finite"),
+        (b"[-Infinity]", "number_not_finite"),
+        (b"a: .nan", "number_not_finite"),
+        (b"a: 1.0e+999", "number_not_finite"),
+        (b'{"a": 1e999}', "number_out_of_range"),
+        (b'{"a": 1, "a": 1}', "duplicate_key"),
+        (b"a: 1\na: 1", "duplicate_key"),
+        (b"{a: 1, a: 2}", "syntax"),
+        (BOMB.encode(), "alias"),
+        (b"a: &a\n  b: *a", "alias"),
+        (b"<<: {a: 1}", "not_text"),
+        (b"[" * 50_000, "too_deep"),
+        (b'{"a":' * 40_000, "too_deep"),
+        (b"- " * 100_000, "too_deep"),
+        (b"a: " + b"{a: " * 100_000, "too_deep"),
+        (b"? " * 100_000, "too_deep"),
+        (b"[" + b"1," * 200_000 + b"1]", "too_many_nodes"),
+        (b"- 1\n" * 200_000, "too_many_nodes"),
+        (b'{"a": "' + b"x" * (2 << 20) + b'"}', "too_large"),
+        (b"a: " + b"x" * (2 << 20), "too_large"),
+        (b'{"a": "\\ud800"}', "lone_surrogate"),
+        (b'a: "\\ud800"', "syntax"),
+        (b"\xff\xfea\x00", "not_utf8"),
+        (b'{"a": "\xff"}', "not_utf8"),
+        (b"\x00", "syntax"),
+        (b"a: !!python/name:os.system", "tag"),
+        (b"%", "syntax"),
+        (b"a: " + b"9" * 5000, "not_json"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "integer_too_large"),
     ],
     ids=lambda value: value[:24] if isinstance(value, bytes) else None,
-)  # fmt: skip
+)
 def test_a_malformed_document_is_one_typed_answer(
     raw: bytes, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,9 @@ from contextlib import closing
 
 import pytest
 
-from contextos import letters
-from contextos.app import Settings, open_app
+from contextos.app import open_app
+from contextos.operations import dead_letters
+from contextos.settings import Settings
 
 
 @pytest.fixture
@@ -103,8 +104,8 @@ def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
     async def bury() -> None:
         app = await open_app(Settings.read(shop.path))
         store = app.stores.tenant(app.deployment.tenants()[0])
-        seen = await letters.length(store, run_id)
-        assert await letters.bury(store, run_id, ("bug", "\x1b[31mhidden"), 1, seen=seen)
+        seen = await dead_letters.journal_length(store, run_id)
+        assert await dead_letters.add(store, run_id, ("bug", "\x1b[31mhidden"), 1, seen=seen)
         app.close()
 
     asyncio.run(bury())

@@ -5,41 +5,65 @@ from __future__ import annotations
 from typing import Any
 
 from contextos.context.estimator import BytesDiv4
-from contextos.contracts.codec import content_address
-from contextos.contracts.compiled import SurfaceCapability
-from contextos.contracts.evidence import EvidenceItem
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.plan import Intent, TaskTemplate
-from contextos.contracts.policy import PolicyDecision
-from contextos.contracts.run import InvokeRequest, RunContext
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 BUCKET_TOKENS = {"policy": 1800, "tool": 1500, "evidence": 3500, "memory": 1500, "business": 1500, "session": 2200}
 AGENT = {"agent_id": "agt_support", "workload_identity": "spiffe://contextos/agents/support"}
-ATTACHMENT = {"artifact_id": "art_receipt", "media_type": "image/png", "sha256": "ab" * 32, "uri": "https://x.test/r?sig=1"}
+ATTACHMENT = {
+    "artifact_id": "art_receipt",
+    "media_type": "image/png",
+    "sha256": "ab" * 32,
+    "uri": "https://x.test/r?sig=1",
+}
 DIGEST = "sha256:" + "ab" * 32
 
 
 def pack(**layers: Any) -> ContextPack:
     rules = [
         {"rule_id": "R_REFUND_REQUIRES_IDV", "if": True, "then": {"allow": True}, "rationale": "identity first"},
-        {"rule_id": "R_HIGH_VALUE_REQUIRES_APPROVAL", "if": True, "rationale": "large refunds are looked at",
-         "then": {"allow": True, "requires_approval_gate": "GATE_FINANCE_APPROVAL"}},
+        {
+            "rule_id": "R_HIGH_VALUE_REQUIRES_APPROVAL",
+            "if": True,
+            "rationale": "large refunds are looked at",
+            "then": {"allow": True, "requires_approval_gate": "GATE_FINANCE_APPROVAL"},
+        },
         {"rule_id": "R_NOT_MATCHED", "if": True, "then": {"allow": False}},
-    ]  # fmt: skip
+    ]
     value: dict[str, Any] = {
-        "contract_meta": {"contract_name": "contextos.context_pack", "contract_version": "2.0.0", "issuer": "acme",
-                          "created_at": "2026-05-01T00:00:00Z"},
-        "pack_meta": {"pack_id": "ctxpack.support", "pack_version": "5.2.0", "tenant": "tenant_acme_prod",
-                      "ttl_seconds": 86400, "data_classification": "CONFIDENTIAL"},
+        "contract_meta": {
+            "contract_name": "contextos.context_pack",
+            "contract_version": "2.0.0",
+            "issuer": "acme",
+            "created_at": "2026-05-01T00:00:00Z",
+        },
+        "pack_meta": {
+            "pack_id": "ctxpack.support",
+            "pack_version": "5.2.0",
+            "tenant": "tenant_acme_prod",
+            "ttl_seconds": 86400,
+            "data_classification": "CONFIDENTIAL",
+        },
         "intelligence_refs": {
             "ontology": {"namespace": "acme", "version": "4.2.0", "entity_types": ["order"], "relationship_types": []},
-            "identity_layer": {"ceid_namespaces": ["order"]}, "retrieval": {"seeds": []},
+            "identity_layer": {"ceid_namespaces": ["order"]},
+            "retrieval": {"seeds": []},
         },
         "business_context": {"summary": "Refunds of a shop.", "non_negotiables": ["Never promise a date.", "No cash."]},
         "policy_layer": {
-            "policy_bundles": [{"bundle_id": "POLICY_RETURNS_V4", "priority": 10,
-                                "policy_dsl": {"language": "jsonlogic", "rules": rules}}],
+            "policy_bundles": [
+                {
+                    "bundle_id": "POLICY_RETURNS_V4",
+                    "priority": 10,
+                    "policy_dsl": {"language": "jsonlogic", "rules": rules},
+                }
+            ],
             "guardrails": {"redaction_rules": ["pan", "email"]},
             "approval_gates": [{"gate_id": "GATE_FINANCE_APPROVAL", "required_approver_role": "finance"}],
         },
@@ -48,63 +72,97 @@ def pack(**layers: Any) -> ContextPack:
         "memory_layer": {},
         "evaluation_layer": {"eval_targets": []},
         "tone_and_comms": {"voice": "calm and short", "do": ["name the order"], "do_not": ["blame"]},
-    }  # fmt: skip
+    }
     return ContextPack.model_validate(value | layers)
 
 
 def intent(**changes: Any) -> Intent:
     value = {
-        "intent_id": "support.refund", "version": "3.0.0", "owner_role": "support_lead", "risk_class": "destructive",
-        "description": "give money back", "eligible_task_templates": ["task_refund_with_eligibility"],
-    }  # fmt: skip
+        "intent_id": "support.refund",
+        "version": "3.0.0",
+        "owner_role": "support_lead",
+        "risk_class": "destructive",
+        "description": "give money back",
+        "eligible_task_templates": ["task_refund_with_eligibility"],
+    }
     return Intent.model_validate(value | changes)
 
 
 def template(**changes: Any) -> TaskTemplate:
     value = {
-        "template_id": "task_refund_with_eligibility", "version": "1.0.0", "intent": "support.refund",
+        "template_id": "task_refund_with_eligibility",
+        "version": "1.0.0",
+        "intent": "support.refund",
         "steps": [
             {"id": "s1", "tool": "adp_orders.lookup", "approval_mode": "read_only"},
-            {"id": "s3", "tool": "adp_payments.issue_refund", "depends_on": ["s1"], "approval_mode": "destructive",
-             "requires": ["GATE_FINANCE_APPROVAL"]},
+            {
+                "id": "s3",
+                "tool": "adp_payments.issue_refund",
+                "depends_on": ["s1"],
+                "approval_mode": "destructive",
+                "requires": ["GATE_FINANCE_APPROVAL"],
+            },
         ],
         "decision_checkpoints": [{"decision_id": "support.refund.execute", "after_step": "s1"}],
-    }  # fmt: skip
+    }
     return TaskTemplate.model_validate(value | changes)
 
 
 def request(**changes: Any) -> InvokeRequest:
     value = {
-        "request_id": "req_9f3a12", "session_id": "sess_42f1", "tenant_id": "tenant_acme_prod",
-        "user": {"user_id": "usr_771"}, "agent": AGENT,
+        "request_id": "req_9f3a12",
+        "session_id": "sess_42f1",
+        "tenant_id": "tenant_acme_prod",
+        "user": {"user_id": "usr_771"},
+        "agent": AGENT,
         "context_pack_refs": ["ctxpack.support@5.2.0"],
-        "input": {"intent": "support.refund", "message": "Refund order ord_881 for INR 4200.",
-                  "context": {"identity_verified": True, "order_id": "ord_881", "refund_amount": 4200}},
-        "mode": "stream", "runtime": {},
+        "input": {
+            "intent": "support.refund",
+            "message": "Refund order ord_881 for INR 4200.",
+            "context": {"identity_verified": True, "order_id": "ord_881", "refund_amount": 4200},
+        },
+        "mode": "stream",
+        "runtime": {},
         "trace": {"trace_id": TRACE, "span_id": "00f067aa0ba902b7", "trace_flags": "01"},
-    }  # fmt: skip
+    }
     return InvokeRequest.model_validate(value | changes)
 
 
 def run(*, tokens: dict[str, int] | None = None, total: int | None = None, **changes: Any) -> RunContext:
     buckets = BUCKET_TOKENS | (tokens or {})
     value = {
-        "run_id": "run_a1b2c3d4e5f60718", "trace_id": TRACE, "session_id": "sess_42f1", "tenant_id": "tenant_acme_prod",
-        "user": {"user_id": "usr_771"}, "agent": AGENT, "intent": "support.refund",
+        "run_id": "run_a1b2c3d4e5f60718",
+        "trace_id": TRACE,
+        "session_id": "sess_42f1",
+        "tenant_id": "tenant_acme_prod",
+        "user": {"user_id": "usr_771"},
+        "agent": AGENT,
+        "intent": "support.refund",
         "safety_mode": "destructive",
-        "run_budget": {"total_tokens": total or max(sum(buckets.values()), 1), "bucket_tokens": buckets,
-                       "max_tool_calls": 8, "max_replan_attempts": 2, "wall_clock_ms": 60000, "max_cost_cents": 25},
-    }  # fmt: skip
+        "run_budget": {
+            "total_tokens": total or max(sum(buckets.values()), 1),
+            "bucket_tokens": buckets,
+            "max_tool_calls": 8,
+            "max_replan_attempts": 2,
+            "wall_clock_ms": 60000,
+            "max_cost_cents": 25,
+        },
+    }
     return RunContext.model_validate(value | changes)
 
 
 def fact(number: int = 0, *, name: str | None = None, value: Any = None, **changes: Any) -> EvidenceItem:
     said = {"subject": f"order:ord_{number}", "predicate": "status", "value": "delivered" if value is None else value}
     item: dict[str, Any] = said | {
-        "evidence_ref": f"kg:order:ord_{number}#snapshot_7", "name": name, "origin": "graph", "integrity": "untrusted",
-        "classification": "INTERNAL", "observed_at_us": 1_777_000_000_000_000 + number, "digest": content_address(said),
+        "evidence_ref": f"kg:order:ord_{number}#snapshot_7",
+        "name": name,
+        "origin": "graph",
+        "integrity": "untrusted",
+        "classification": "INTERNAL",
+        "observed_at_us": 1_777_000_000_000_000 + number,
+        "digest": content_address(said),
         "hop": 1,
-    }  # fmt: skip
+    }
     return EvidenceItem.model_validate(item | changes)
 
 
@@ -114,10 +172,16 @@ def memory(number: int = 0, **changes: Any) -> EvidenceItem:
 
 def capability(capability_id: str = "adp_orders.lookup", **changes: Any) -> SurfaceCapability:
     value = {
-        "capability_id": capability_id, "kind": "read", "risk_level": "read", "approval_mode": "read_only",
-        "description": f"what {capability_id} does", "lifecycle": "active", "granted": True,
-        "constraints": {}, "definition_digest": DIGEST,
-    }  # fmt: skip
+        "capability_id": capability_id,
+        "kind": "read",
+        "risk_level": "read",
+        "approval_mode": "read_only",
+        "description": f"what {capability_id} does",
+        "lifecycle": "active",
+        "granted": True,
+        "constraints": {},
+        "definition_digest": DIGEST,
+    }
     return SurfaceCapability.model_validate(value | changes)
 
 
@@ -126,24 +190,38 @@ REFUND: dict[str, Any] = {"kind": "write", "risk_level": "write_irreversible", "
 
 def decision(capability_id: str | None = "adp_orders.lookup", **changes: Any) -> PolicyDecision:
     value = {
-        "policy_decision_id": "pol_0f1e2d3c4b5a6978", "point": "compile", "capability_id": capability_id,
-        "allowed": True, "reason": "allowed", "facts_digest": DIGEST,
-    }  # fmt: skip
+        "policy_decision_id": "pol_0f1e2d3c4b5a6978",
+        "point": "compile",
+        "capability_id": capability_id,
+        "allowed": True,
+        "reason": "allowed",
+        "facts_digest": DIGEST,
+    }
     return PolicyDecision.model_validate(value | changes)
 
 
 def refund(**changes: Any) -> dict[str, Any]:
     """The arguments of one compile: three capabilities, five facts, one memory."""
     refund_decision = decision(
-        "adp_payments.issue_refund", bundle_ids=["POLICY_RETURNS_V4"], gates=["GATE_FINANCE_APPROVAL"],
+        "adp_payments.issue_refund",
+        bundle_ids=["POLICY_RETURNS_V4"],
+        gates=["GATE_FINANCE_APPROVAL"],
         matched_rule_ids=["R_HIGH_VALUE_REQUIRES_APPROVAL", "R_REFUND_REQUIRES_IDV"],
         arg_constraints={"refund_amount": [{"max": 10000, "unless_approved": False}]},
-    )  # fmt: skip
+    )
     given: dict[str, Any] = {
-        "pack": pack(), "pack_ref": "ctxpack.support@5.2.0", "intent": intent(), "template": template(),
-        "request": request(), "run": run(), "required_evidence": {"order_lookup", "identity_verified"},
+        "pack": pack(),
+        "pack_ref": "ctxpack.support@5.2.0",
+        "intent": intent(),
+        "template": template(),
+        "request": request(),
+        "run": run(),
+        "required_evidence": {"order_lookup", "identity_verified"},
         "evidence": [
-            fact(1, name="order_lookup"), fact(2, name="identity_verified"), fact(3, name="loyalty"), fact(4),
+            fact(1, name="order_lookup"),
+            fact(2, name="identity_verified"),
+            fact(3, name="loyalty"),
+            fact(4),
             fact(5, hop=2),
         ],
         "memory": [memory(9)],
@@ -154,7 +232,7 @@ def refund(**changes: Any) -> dict[str, Any]:
         ],
         "decisions": {"adp_payments.issue_refund": refund_decision, "adp_orders.lookup": decision()},
         "estimator": BytesDiv4(),
-    }  # fmt: skip
+    }
     return given | changes
 
 
@@ -162,7 +240,9 @@ def large(capabilities: int = 100, facts: int = 1000, tokens: dict[str, int] | N
     """A compile of many capabilities and facts; `tokens` decides how many of them fit."""
     ids = [f"adp_{number % 10}.cap_{number}" for number in range(capabilities)]
     return refund(
-        run=run(tokens=tokens), surface=[capability(one) for one in ids], decisions={one: decision(one) for one in ids},
+        run=run(tokens=tokens),
+        surface=[capability(one) for one in ids],
+        decisions={one: decision(one) for one in ids},
         evidence=[fact(number, value={"status": "delivered", "items": [number, "x" * 40]}) for number in range(facts)],
         required_evidence=[],
-    )  # fmt: skip
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contextos.context.blocks import evidence_priority, fact_block, identified, undeceiving
 from contextos.context.emission import address, is_plain
-from contextos.contracts.codec import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.errors import MalformedJson
 from tests.unit.context import samples
 from tests.unit.context.test_injection import JSON
@@ -60,8 +60,9 @@ def test_every_distinct_fact_has_one_id_whatever_the_order(keys: list[tuple[int,
 def test_one_fact_under_two_references_is_two_blocks() -> None:
     one, two = samples.fact(1), samples.fact(1, evidence_ref="kg:order:ord_1#snapshot_8")
     assert [block_id for block_id, _ in identified([two, one], "ev_")] == [
-        f"ev_{one.digest[7:23]}", f"ev_{one.digest[7:23]}.2",
-    ]  # fmt: skip
+        f"ev_{one.digest[7:23]}",
+        f"ev_{one.digest[7:23]}.2",
+    ]
 
 
 def test_required_comes_before_named_and_near_before_far() -> None:
@@ -75,7 +76,8 @@ def test_a_plain_value_has_the_address_that_the_codec_gives(value: Any) -> None:
     assert address(product, plain=is_plain(value)) == content_address(product)
 
 
-@pytest.mark.parametrize(("value", "plain"), [({"max": 3000}, True), ({"max": 0.5}, True), ({"max": 3000.0}, False),
-                                              ({"max": 1e-6}, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "plain"), [({"max": 3000}, True), ({"max": 0.5}, True), ({"max": 3000.0}, False), ({"max": 1e-6}, False)]
+)
 def test_a_number_that_orjson_spells_otherwise_is_not_plain(value: Any, plain: bool) -> None:
     assert is_plain(value) is plain

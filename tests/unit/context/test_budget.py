@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from contextos.context.compiler import compile_context
-from contextos.contracts.compiled import CompiledContext
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.run import BUCKETS
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import MAX_TEXT_CHARS
-from contextos.contracts.run import BUCKETS
-from contextos.contracts.verdicts import Failure
 from tests.unit.context import samples
 
-FACT_TOKENS = math.ceil(len(
-    '{"evidence_ref":"kg:order:ord_4#snapshot_7","predicate":"status","subject":"order:ord_4","value":"delivered"}'
-) / 4)  # fmt: skip
+FACT_TOKENS = math.ceil(
+    len('{"evidence_ref":"kg:order:ord_4#snapshot_7","predicate":"status","subject":"order:ord_4","value":"delivered"}')
+    / 4
+)
 
 
 def compiled(**changes: Any) -> CompiledContext:
@@ -51,19 +52,22 @@ def test_used_tokens_are_those_of_the_kept_blocks_and_the_frame() -> None:
 @pytest.mark.requirement("C-TRUNCATION")
 def test_a_dropped_block_is_listed_in_every_place_that_must_name_it() -> None:
     facts = [samples.fact(number, hop=number % 3) for number in range(1, 7)]
-    context = compiled(
-        evidence=facts, required_evidence=[], run=samples.run(tokens={"evidence": 4 * FACT_TOKENS + 3})
-    )  # fmt: skip
+    context = compiled(evidence=facts, required_evidence=[], run=samples.run(tokens={"evidence": 4 * FACT_TOKENS + 3}))
     dropped = context.budget_report.dropped_block_ids["evidence"]
     assert len(dropped) == 2
     assert context.budget_report.bucket_truncations == {"evidence": True}
     assert context.budget_report.warnings == ("evidence bucket exceeded budget; dropped 2 low-priority blocks",)
     assert context.context_ledger.budget.truncated_buckets == ("evidence",)
     assert [omission.to_json() for omission in context.manifests.omissions] == [
-        {"block_id": block_id, "bucket": "evidence", "reason": "over_budget", "estimated_tokens": FACT_TOKENS,
-         "priority": 300}
+        {
+            "block_id": block_id,
+            "bucket": "evidence",
+            "reason": "over_budget",
+            "estimated_tokens": FACT_TOKENS,
+            "priority": 300,
+        }
         for block_id in dropped
-    ]  # fmt: skip
+    ]
     assert not set(dropped) & set(ids(context, "evidence"))
 
 

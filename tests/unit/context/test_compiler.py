@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from contextos.context.compiler import STAGES, compile_context
 from contextos.context.estimator import BYTES_DIV_4
-from contextos.contracts.codec import canonical, content_address
-from contextos.contracts.compiled import CompiledContext
-from contextos.contracts.verdicts import Failure
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.verdicts import Failure
 from tests.unit.context import samples
 
 HASHED = ("compiled_prompt", "manifests", "runtime_controls", "budget_report")
@@ -32,9 +32,15 @@ def refused(**changes: Any) -> Failure:
 @pytest.mark.requirement("C-STAGES")
 def test_the_stages_are_those_of_the_specification_in_its_order() -> None:
     assert [name for name, _ in STAGES] == [
-        "intent_classification", "policy_resolution", "tool_surfacing", "evidence_retrieval", "memory_recall",
-        "token_budget_allocation", "bucket_assembly", "manifests_and_controls",
-    ]  # fmt: skip
+        "intent_classification",
+        "policy_resolution",
+        "tool_surfacing",
+        "evidence_retrieval",
+        "memory_recall",
+        "token_budget_allocation",
+        "bucket_assembly",
+        "manifests_and_controls",
+    ]
     assert [stage.__name__ for _, stage in STAGES] == [name for name, _ in STAGES]
     assert list(compiled().context_ledger.stage_digests or ()) == [name for name, _ in STAGES]
 
@@ -103,8 +109,11 @@ def test_admitted_evidence_is_named_and_hashed_in_the_manifest() -> None:
     item = samples.fact(1, name="order_lookup")
     (entry,) = compiled(evidence=[item]).manifests.evidence_manifest
     assert entry.to_json() == {
-        "evidence_ref": item.evidence_ref, "source_id": "graph", "hash": item.digest, "name": "order_lookup"
-    }  # fmt: skip
+        "evidence_ref": item.evidence_ref,
+        "source_id": "graph",
+        "hash": item.digest,
+        "name": "order_lookup",
+    }
 
 
 @pytest.mark.requirement("C-ATTACHMENT")
@@ -112,9 +121,10 @@ def test_the_digest_of_an_attachment_is_in_the_manifest_and_its_address_nowhere(
     context = compiled(request=samples.request(attachments=[ATTACHMENT, ATTACHMENT]))
     *_, entry = context.manifests.evidence_manifest
     assert entry.to_json() == {
-        "evidence_ref": f"attachment:art_receipt#sha256:{'ab' * 32}", "source_id": "art_receipt",
+        "evidence_ref": f"attachment:art_receipt#sha256:{'ab' * 32}",
+        "source_id": "art_receipt",
         "hash": f"sha256:{'ab' * 32}",
-    }  # fmt: skip
+    }
     assert len(context.manifests.evidence_manifest) == 6
     assert entry.evidence_ref in context.context_ledger.evidence_refs
     assert b"x.test" not in canonical(context.to_json())

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from contextos.context.compiler import compile_context
-from contextos.contracts.compiled import CompiledContext
-from contextos.contracts.policy import PolicyBundle
-from contextos.contracts.verdicts import Failure
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.policy import PolicyBundle
+from contextos.contracts.envelopes.verdicts import Failure
 from tests.unit.context import samples
 
 LOOKUP, REFUND = "adp_orders.lookup", "adp_payments.issue_refund"
@@ -21,21 +21,25 @@ def compiled(**changes: Any) -> CompiledContext:
 
 def bundle(bundle_id: str, rule_id: str, priority: int = 0) -> PolicyBundle:
     rule = {"rule_id": rule_id, "if": True, "then": {"allow": True}, "rationale": f"why {rule_id}"}
-    return PolicyBundle.model_validate({
-        "bundle_id": bundle_id, "priority": priority, "policy_dsl": {"language": "jsonlogic", "rules": [rule]}
-    })  # fmt: skip
+    return PolicyBundle.model_validate(
+        {"bundle_id": bundle_id, "priority": priority, "policy_dsl": {"language": "jsonlogic", "rules": [rule]}}
+    )
 
 
 @pytest.mark.requirement("C-CONTROLS")
 def test_controls_are_united_over_all_decisions_sorted_and_without_repeats() -> None:
-    context = compiled(decisions={
-        LOOKUP: samples.decision(must_escalate=["R_B", "R_A"], gates=["GATE_B"]),
-        REFUND: samples.decision(REFUND, must_escalate=["R_A"], must_refuse=["R_C"], gates=["GATE_A", "GATE_B"]),
-    })  # fmt: skip
+    context = compiled(
+        decisions={
+            LOOKUP: samples.decision(must_escalate=["R_B", "R_A"], gates=["GATE_B"]),
+            REFUND: samples.decision(REFUND, must_escalate=["R_A"], must_refuse=["R_C"], gates=["GATE_A", "GATE_B"]),
+        }
+    )
     assert context.runtime_controls.to_json() == {
-        "must_refuse": ["R_C"], "must_escalate": ["R_A", "R_B"], "approval_gates_active": ["GATE_A", "GATE_B"],
+        "must_refuse": ["R_C"],
+        "must_escalate": ["R_A", "R_B"],
+        "approval_gates_active": ["GATE_A", "GATE_B"],
         "redaction_rules_active": ["email", "pan"],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.requirement("C-CONTROLS")
@@ -59,8 +63,9 @@ def test_active_controls_are_a_block_and_no_block_stands_for_none() -> None:
 def test_the_manifest_names_bundles_by_priority_and_their_matched_rules() -> None:
     decision = samples.decision(
         bundle_ids=["POLICY_QUIET", "POLICY_RETURNS_V4", "POLICY_PLATFORM"],
-        matched_rule_ids=["R_REFUND_REQUIRES_IDV", "R_PLATFORM"], denying_rule_ids=["R_NOT_MATCHED"],
-    )  # fmt: skip
+        matched_rule_ids=["R_REFUND_REQUIRES_IDV", "R_PLATFORM"],
+        denying_rule_ids=["R_NOT_MATCHED"],
+    )
     context = compiled(decisions={LOOKUP: decision}, bundles=[bundle("POLICY_PLATFORM", "R_PLATFORM", 90)])
     assert [entry.to_json() for entry in context.manifests.policy_manifest] == [
         {"bundle_id": "POLICY_PLATFORM", "rule_ids": ["R_PLATFORM"]},

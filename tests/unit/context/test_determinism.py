@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.context.compiler import STAGES, compile_context
-from contextos.contracts.codec import canonical, loads
-from contextos.contracts.compiled import CompiledContext
-from contextos.contracts.evidence import EvidenceItem
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.evidence import EvidenceItem
 from tests.unit.context import samples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,7 +32,7 @@ ENVIRONMENTS = [
 ]
 PROGRAM = f"""
 from contextos.context.compiler import compile_context
-from contextos.contracts.codec import content_address
+from contextos.contracts.encoding.jcs import content_address
 from tests.unit.context import samples
 for _ in range({COMPILES}):
     attachments = [samples.ATTACHMENT | {{"artifact_id": f"art_{{number}}"}} for number in range(4)]
@@ -47,9 +48,13 @@ def compiled(**changes: Any) -> CompiledContext:
 def hashes(environment: dict[str, str]) -> list[str]:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, cwd=ROOT,
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
         env={"PYTHONPATH": paths, "PATH": os.environ.get("PATH", "")} | environment,
-    )  # fmt: skip
+    )
     return process.stdout.split()
 
 
@@ -75,10 +80,13 @@ def test_the_order_of_what_has_no_order_never_matters(seed: int, evidence_tokens
     facts = [samples.fact(number % 7, hop=number % 3, name=names[number % 5]) for number in range(14)]
     ids = [f"adp_{number % 2}.cap_{number}" for number in range(6)]
     base = samples.refund(
-        evidence=facts, memory=[samples.memory(number) for number in range(4)], required_evidence=[],
-        surface=[samples.capability(one) for one in ids], decisions={one: samples.decision(one) for one in ids},
+        evidence=facts,
+        memory=[samples.memory(number) for number in range(4)],
+        required_evidence=[],
+        surface=[samples.capability(one) for one in ids],
+        decisions={one: samples.decision(one) for one in ids},
         run=samples.run(tokens={"evidence": evidence_tokens}),
-    )  # fmt: skip
+    )
     assert compile_context(**shuffled(dict(base), random.Random(seed))) == compile_context(**base)
 
 
@@ -116,7 +124,7 @@ DRIFTS: list[tuple[str, dict[str, Any]]] = [
     ("evidence_retrieval", {"evidence": samples.refund()["evidence"][:4]}),
     ("memory_recall", {"memory": []}),
     ("token_budget_allocation", {"run": samples.run(tokens={"memory": 1499})}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.requirement("C-STAGE-DIGEST")

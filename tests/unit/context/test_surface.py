@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.context.compiler import compile_context
-from contextos.contracts.compiled import CompiledContext, SurfaceCapability
-from contextos.contracts.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.compiled import CompiledContext, SurfaceCapability
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from tests.unit.context import samples
 
 LOOKUP, REFUND = "adp_orders.lookup", "adp_payments.issue_refund"
@@ -31,9 +31,10 @@ def surfaced(context: CompiledContext) -> set[str]:
 def one(decision: PolicyDecision | None, ceiling: ApprovalMode = "destructive", **changes: Any) -> str:
     """Why the only capability there is was surfaced or not."""
     context = compiled(
-        surface=[samples.capability(LOOKUP, **changes)], decisions={} if decision is None else {LOOKUP: decision},
+        surface=[samples.capability(LOOKUP, **changes)],
+        decisions={} if decision is None else {LOOKUP: decision},
         run=samples.run(safety_mode=ceiling),
-    )  # fmt: skip
+    )
     (entry,) = context.manifests.surface_report
     assert surfaced(context) == ({LOOKUP} if entry.surfaced else set())
     assert context.context_ledger.tools == ((LOOKUP,) if entry.surfaced else ())
@@ -108,16 +109,19 @@ CAPABILITY = st.builds(
     lambda number, mode, life, granted: samples.capability(
         f"adp_{number % 3}.cap_{number}", approval_mode=mode, lifecycle=life, granted=granted
     ),
-    st.integers(0, 30), st.sampled_from(APPROVAL_MODES), st.sampled_from(["active", "suspended", "killed"]),
+    st.integers(0, 30),
+    st.sampled_from(APPROVAL_MODES),
+    st.sampled_from(["active", "suspended", "killed"]),
     st.booleans(),
-)  # fmt: skip
+)
 
 
 @pytest.mark.requirement("C-SURFACE", "C-SURFACE-REPORT")
 @given(
-    st.lists(CAPABILITY, max_size=12, unique_by=lambda item: item.capability_id), st.sets(st.integers(0, 30)),
+    st.lists(CAPABILITY, max_size=12, unique_by=lambda item: item.capability_id),
+    st.sets(st.integers(0, 30)),
     st.sampled_from(APPROVAL_MODES),
-)  # fmt: skip
+)
 def test_every_registered_capability_is_reported_and_only_the_permitted_are_surfaced(
     surface: list[SurfaceCapability], allowed: set[int], ceiling: ApprovalMode
 ) -> None:
@@ -127,18 +131,25 @@ def test_every_registered_capability_is_reported_and_only_the_permitted_are_surf
     )
     assert list(report(context)) == sorted(item.capability_id for item in surface)
     assert surfaced(context) == {
-        item.capability_id for item in surface
-        if item.granted and item.capability_id in ids and item.lifecycle == "active"
+        item.capability_id
+        for item in surface
+        if item.granted
+        and item.capability_id in ids
+        and item.lifecycle == "active"
         and APPROVAL_MODES.index(item.approval_mode) <= APPROVAL_MODES.index(ceiling)
-    }  # fmt: skip
+    }
 
 
 def test_the_manifest_carries_risk_by_capability_from_the_registry() -> None:
     _, payments = compiled().manifests.tool_manifest
     assert payments.to_json()["capability_metadata"] == {
-        "issue_refund": {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive",
-                         "source": "adapter_registry"}
-    }  # fmt: skip
+        "issue_refund": {
+            "kind": "write",
+            "risk_level": "write_irreversible",
+            "approval_mode": "destructive",
+            "source": "adapter_registry",
+        }
+    }
 
 
 def test_the_permissions_bounds_and_the_policys_are_united_without_repeats() -> None:
@@ -147,11 +158,15 @@ def test_the_permissions_bounds_and_the_policys_are_united_without_repeats() -> 
     context = compiled(
         surface=[samples.capability(REFUND, constraints={"amount": [{"max": 3000}], "currency": [{"enum": ["INR"]}]})],
         decisions={REFUND: decision},
-    )  # fmt: skip
+    )
     (entry,) = context.manifests.tool_manifest
-    assert entry.to_json()["constraints"] == {"issue_refund": {
-        "amount": [{"max": 10000}, {"max": 3000}], "currency": [{"enum": ["INR"]}], "note": [{"required": True}],
-    }}  # fmt: skip
+    assert entry.to_json()["constraints"] == {
+        "issue_refund": {
+            "amount": [{"max": 10000}, {"max": 3000}],
+            "currency": [{"enum": ["INR"]}],
+            "note": [{"required": True}],
+        }
+    }
 
 
 def test_tools_of_the_template_come_before_others() -> None:

@@ -70,6 +70,11 @@ def _object(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[d
 
 
 _OF_TYPE = {
-    "string": _text, "integer": _integer, "number": _number, "array": _array, "object": _object,
-    "boolean": lambda schema, root: st.booleans(), "null": lambda schema, root: st.none(),
-}  # fmt: skip
+    "string": _text,
+    "integer": _integer,
+    "number": _number,
+    "array": _array,
+    "object": _object,
+    "boolean": lambda schema, root: st.booleans(),
+    "null": lambda schema, root: st.none(),
+}

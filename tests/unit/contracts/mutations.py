@@ -22,11 +22,38 @@ def nested(levels: int) -> Any:
 
 
 HURTFUL: tuple[Any, ...] = (
-    "x" * 600, "x" * 300_000, "a" * 40 + "!", "\ud800", "\u0000", "ｉｄ", "R_X\n", "", " ", "(a+)+$",
-    2**53 - 1, 2**53, -(2**53), 10**25, 1e300, 5e-324, -0.0, 1.0, 0.00001, -1, float("nan"), float("inf"),
-    {f"key{number}": number for number in range(1_200)}, {"": ""}, {"__proto__": 1}, {"a": {"b": {"c": []}}},
-    [None] * 11_000, [[]] * 70, nested(60), nested(90), {"\ud800": 1},
-)  # fmt: skip
+    "x" * 600,
+    "x" * 300_000,
+    "a" * 40 + "!",
+    "\ud800",
+    "\u0000",
+    "ｉｄ",
+    "R_X\n",
+    "",
+    " ",
+    "(a+)+$",
+    2**53 - 1,
+    2**53,
+    -(2**53),
+    10**25,
+    1e300,
+    5e-324,
+    -0.0,
+    1.0,
+    0.00001,
+    -1,
+    float("nan"),
+    float("inf"),
+    {f"key{number}": number for number in range(1_200)},
+    {"": ""},
+    {"__proto__": 1},
+    {"a": {"b": {"c": []}}},
+    [None] * 11_000,
+    [[]] * 70,
+    nested(60),
+    nested(90),
+    {"\ud800": 1},
+)
 """Huge, tiny, deep, wide, half, twice; text that regular expressions choke on."""
 
 ORDINARY: tuple[Any, ...] = (None, True, False, 0, 1, 25, 0.5, "text", "sha256:...", [], {}, ["text"], [1], {"a": 1})

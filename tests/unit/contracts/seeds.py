@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contextos.contracts.compiled import CompiledContext, PreservedTrace
+from contextos.contracts.envelopes.compiled import CompiledContext, PreservedTrace
+from contextos.contracts.envelopes.plan import Plan
+from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
+from contextos.contracts.envelopes.run import InvokeRequest, PackSelection, RunContext
+from contextos.contracts.envelopes.slots import AgentContextSlot
+from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.model import Model
-from contextos.contracts.plan import Plan
-from contextos.contracts.record import DecisionOutput, DecisionRecord
-from contextos.contracts.run import InvokeRequest, PackSelection, RunContext
-from contextos.contracts.slots import AgentContextSlot
-from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
 
 SEEDS = Path(__file__).resolve().parents[2] / "seeds"
 
@@ -138,6 +138,7 @@ def completed(name: str) -> Any:
     """The example as the runtime would write it."""
     return with_changes(example(name), COMPLETIONS[name])
 
+
 PACKET: dict[str, Any] = {
     "replay_packet_id": f"rp_{HEX}",
     "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -151,17 +152,27 @@ PACKET: dict[str, Any] = {
 
 PACK: dict[str, Any] = {
     "contract_meta": {
-        "contract_name": "contextos.context_pack", "contract_version": "2.0.0", "issuer": "team-support",
-        "created_at": "2026-05-01T00:00:00Z", "compatibility": {"requires": {"runtime": ">=0.1.0"}},
+        "contract_name": "contextos.context_pack",
+        "contract_version": "2.0.0",
+        "issuer": "team-support",
+        "created_at": "2026-05-01T00:00:00Z",
+        "compatibility": {"requires": {"runtime": ">=0.1.0"}},
     },
     "pack_meta": {
-        "pack_id": "ctxpack.support", "pack_version": "5.2.0", "tenant": "tenant_acme_prod", "ttl_seconds": 3600,
-        "data_classification": "CONFIDENTIAL", "environment_defaults": {"region": "in"},
+        "pack_id": "ctxpack.support",
+        "pack_version": "5.2.0",
+        "tenant": "tenant_acme_prod",
+        "ttl_seconds": 3600,
+        "data_classification": "CONFIDENTIAL",
+        "environment_defaults": {"region": "in"},
         "run_budget": example("run_context")["run_budget"],
     },
     "intelligence_refs": {
         "ontology": {
-            "namespace": "support", "version": "4.2.0", "entity_types": ["order"], "relationship_types": ["placed"],
+            "namespace": "support",
+            "version": "4.2.0",
+            "entity_types": ["order"],
+            "relationship_types": ["placed"],
         },
         "identity_layer": {"ceid_namespaces": ["order", "customer"]},
         "retrieval": {
@@ -171,45 +182,73 @@ PACK: dict[str, Any] = {
     },
     "business_context": {"summary": "refunds", "non_negotiables": ["never refund twice"]},
     "policy_layer": {
-        "policy_bundles": [{
-            "bundle_id": "POLICY_RETURNS_V4", "priority": -1,
-            "policy_dsl": {"language": "jsonlogic", "rules": [{
-                "rule_id": "R_HIGH_VALUE_REQUIRES_APPROVAL",
-                "applies_to": {"intent": "support.refund", "point": "execute"},
-                "if": {">": [{"var": "args.amount_inr"}, 3000]},
-                "then": {
-                    "allow": True, "approval_mode": "destructive", "requires_approval_gate": "GATE_FINANCE_APPROVAL",
-                    "arg_constraints": {"amount_inr": {"max": 3000, "unless_approved": True},
-                                        "order_id": {"pattern": "^ord_[0-9]+$"}},
+        "policy_bundles": [
+            {
+                "bundle_id": "POLICY_RETURNS_V4",
+                "priority": -1,
+                "policy_dsl": {
+                    "language": "jsonlogic",
+                    "rules": [
+                        {
+                            "rule_id": "R_HIGH_VALUE_REQUIRES_APPROVAL",
+                            "applies_to": {"intent": "support.refund", "point": "execute"},
+                            "if": {">": [{"var": "args.amount_inr"}, 3000]},
+                            "then": {
+                                "allow": True,
+                                "approval_mode": "destructive",
+                                "requires_approval_gate": "GATE_FINANCE_APPROVAL",
+                                "arg_constraints": {
+                                    "amount_inr": {"max": 3000, "unless_approved": True},
+                                    "order_id": {"pattern": "^ord_[0-9]+$"},
+                                },
+                            },
+                            "facts": {"args.amount_inr": "number"},
+                        }
+                    ],
                 },
-                "facts": {"args.amount_inr": "number"},
-            }]},
-        }],
+            }
+        ],
         "guardrails": {"must_refuse": ["R_HIGH_VALUE_REQUIRES_APPROVAL"], "redaction_rules": ["pan"]},
         "approval_gates": [{"gate_id": "GATE_FINANCE_APPROVAL", "required_approver_role": "finance_lead"}],
     },
     "tooling_layer": {
         "adapter_registry": [{"adapter_id": "adp_payments", "capabilities": ["issue_refund"]}],
-        "permissions": [{
-            "permission_id": "p1", "adapter_id": "adp_payments", "capability": "issue_refund",
-            "roles": ["support_ops"], "agrees_with": {"amount_inr": "/input/context/refund_amount"},
-        }],
+        "permissions": [
+            {
+                "permission_id": "p1",
+                "adapter_id": "adp_payments",
+                "capability": "issue_refund",
+                "roles": ["support_ops"],
+                "agrees_with": {"amount_inr": "/input/context/refund_amount"},
+            }
+        ],
         "prohibitions": ["adp_payments.void"],
     },
     "decision_layer": {
-        "decision_specs": [{
-            "decision_key": "support.refund.execute", "version": "1.0.0", "owner_role": "finance",
-            "required_evidence": ["order_lookup"], "allowed_outcomes": ["approved", "denied"],
-            "approval_mode": "destructive", "decision_right": "execute",
-        }],
-        "task_templates": [{
-            "template_id": "task_refund", "version": "1.0.0", "intent": "support.refund",
-            "steps": example("plan")["steps"], "decision_checkpoints": example("plan")["decision_checkpoints"],
-            "outputs": {"transaction_id": {"from": "step", "pointer": "/s3/transaction_id"}},
-        }],
+        "decision_specs": [
+            {
+                "decision_key": "support.refund.execute",
+                "version": "1.0.0",
+                "owner_role": "finance",
+                "required_evidence": ["order_lookup"],
+                "allowed_outcomes": ["approved", "denied"],
+                "approval_mode": "destructive",
+                "decision_right": "execute",
+            }
+        ],
+        "task_templates": [
+            {
+                "template_id": "task_refund",
+                "version": "1.0.0",
+                "intent": "support.refund",
+                "steps": example("plan")["steps"],
+                "decision_checkpoints": example("plan")["decision_checkpoints"],
+                "outputs": {"transaction_id": {"from": "step", "pointer": "/s3/transaction_id"}},
+            }
+        ],
     },
     "memory_layer": {"tier_ttls": {"episodic": 86400}, "write_classes": ["preference"]},
     "evaluation_layer": {"eval_targets": [{"intent": "support.refund", "policy": 1, "latency": 0.5}]},
     "tone_and_comms": {"voice": "plain", "do": ["apologise once"], "do_not": ["promise"]},
-}  # fmt: skip
+}
 """A pack with something in each of the ten layers; the specification prints none."""

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import MAX_BYTES, canonical, loads, parse
+from contextos.contracts.encoding.codec import MAX_BYTES, loads, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.contracts.envelopes.record import ReplayPacket
 from contextos.contracts.model import Model
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.policy import ArgConstraint
-from contextos.contracts.record import ReplayPacket
 from contextos.errors import InvalidEnvelope, InvalidInput, MalformedJson
 from tests.unit.contracts.mutations import HURTFUL, dumped, mutated, nested, spoiled
 from tests.unit.contracts.seeds import EXAMPLES, PACK, PACKET, example

@@ -24,9 +24,15 @@ TYPES: dict[str, Any] = {
     if any(isinstance(m, ids.Form) for m in getattr(kind, "__metadata__", ()))
 }
 PREFIXED = {
-    "run_": ids.RUN, "tool_": ids.TOOL_CALL, "pol_": ids.POLICY_DECISION, "rp_": ids.REPLAY_PACKET, "plan_": ids.PLAN,
-    "appr_": ids.APPROVAL, "route_": ids.ROUTING, "mwp_": ids.PROPOSAL,
-}  # fmt: skip
+    "run_": ids.RUN,
+    "tool_": ids.TOOL_CALL,
+    "pol_": ids.POLICY_DECISION,
+    "rp_": ids.REPLAY_PACKET,
+    "plan_": ids.PLAN,
+    "appr_": ids.APPROVAL,
+    "route_": ids.ROUTING,
+    "mwp_": ids.PROPOSAL,
+}
 
 
 @pytest.mark.parametrize(("prefix", "form"), PREFIXED.items())
@@ -45,11 +51,15 @@ def test_an_id_is_held_to_its_prefix_on_the_wire_and_to_sixteen_hex_when_sealed(
     ("form", "loose", "sealed", "never"),
     [
         (ids.RECORD, ["dr_2026_05_04_a17"], [f"dr_2026_05_04_{HEX}"], [f"rd_2026_05_04_{HEX}", "dr_"]),
-        (ids.DIGEST, ["sha256:...", "sha256:b2a1...", "sha256:9f0b..."], ["sha256:" + "0f" * 32],
-         ["sha256:", "sha256:b2a1", "sha512:...", "sha256:" + "0F" * 32, "sha256:" + "0f" * 32 + "...", "0f" * 32]),
+        (
+            ids.DIGEST,
+            ["sha256:...", "sha256:b2a1...", "sha256:9f0b..."],
+            ["sha256:" + "0f" * 32],
+            ["sha256:", "sha256:b2a1", "sha512:...", "sha256:" + "0F" * 32, "sha256:" + "0f" * 32 + "...", "0f" * 32],
+        ),
         (ids.SHA256, ["2f9cc0..."], ["0f" * 32], ["", "sha256:" + "0f" * 32, "0f" * 31]),
     ],
-)  # fmt: skip
+)
 def test_the_loose_form_is_refused_where_the_sealed_one_belongs(
     form: ids.Form, loose: list[str], sealed: list[str], never: list[str]
 ) -> None:
@@ -73,40 +83,124 @@ STRICT: list[tuple[ids.Form, list[str], list[str]]] = [
     (ids.RULE, ["R_A", "R_HIGH_VALUE_9"], ["R_", "R_a", "GATE_A", "r_A", "R_A\n", "XR_A", "R_A B"]),
     (ids.GATE, ["GATE_FINANCE_APPROVAL"], ["GATE_", "R_A", "GATE_a", "GATE_A\n", "R_GATE_a"]),
     (ids.BUNDLE, ["POLICY_RETURNS_V4"], ["POLICY_", "POLICY_v4", "POLICY_A@1.0.0"]),
-    (ids.PIN, ["ctxpack.support@5.2.0", "a:b-c_d.e@0.0.0", "x@10.20.30"],
-     ["x@1.2", "x@v1.2.3", "x@1.2.3-rc1", "x@1.2.3+b", "x@^1.2.3", "x@~1.2.3", "x@1.2.x", "x@*", "x@latest", "x@01.2.3",
-      "x@1.02.3", "@1.2.3", "x@1.2.3 ", " x@1.2.3", "x@1.2.3\n", "x@@1.2.3", "x@1.2.\u0663", "x", "a/b@1.2.3"]),
-    (ids.CEID, ["order:ord_881", "acme:order:ord-8.81"], ["order", "order:", ":x", "a:b:c:d", "a::b", "a:b c", "a:b#c",
-      "a:b\n"]),
-    (ids.IDEMPOTENCY_KEY, ["ik_2x9k4j7m1q8w0p3z"],
-     ["ik_2x9k4j7m1q8w0p3", "ik_2X9K4J7M1Q8W0P3Z",
-      "ik_2x9k4j7m1q8w0p3z\n", "2x9k4j7m1q8w0p3z"]),
-    (ids.AGENT_URN, ["agent:contextos/support-refund@1.2.0"],
-     ["urn:agent:a/b@1.2.0", "agent:a@1.2.0", "agent:/b@1.2.0", "agent:a/@1.2.0", "agent:a/b@1.2",
-     "agent:a/b@1.2.0-rc1",
-      "agent:a/b/c@1.2.0", "agent:a/../b@1.2.0", "agent:a/b", "agent:a/b@1.2.0\n"]),
-    (ids.TRACE, ["4bf92f3577b34da6a3ce929d0e0e4736", "1" * 32, "0" * 31 + "1", "a" + "0" * 31],
-     ["0" * 32, "4BF92F3577B34DA6A3CE929D0E0E4736", "1" * 31, "1" * 33, "1" * 32 + "\n", "\u0661" * 32]),
+    (
+        ids.PIN,
+        ["ctxpack.support@5.2.0", "a:b-c_d.e@0.0.0", "x@10.20.30"],
+        [
+            "x@1.2",
+            "x@v1.2.3",
+            "x@1.2.3-rc1",
+            "x@1.2.3+b",
+            "x@^1.2.3",
+            "x@~1.2.3",
+            "x@1.2.x",
+            "x@*",
+            "x@latest",
+            "x@01.2.3",
+            "x@1.02.3",
+            "@1.2.3",
+            "x@1.2.3 ",
+            " x@1.2.3",
+            "x@1.2.3\n",
+            "x@@1.2.3",
+            "x@1.2.\u0663",
+            "x",
+            "a/b@1.2.3",
+        ],
+    ),
+    (
+        ids.CEID,
+        ["order:ord_881", "acme:order:ord-8.81"],
+        ["order", "order:", ":x", "a:b:c:d", "a::b", "a:b c", "a:b#c", "a:b\n"],
+    ),
+    (
+        ids.IDEMPOTENCY_KEY,
+        ["ik_2x9k4j7m1q8w0p3z"],
+        ["ik_2x9k4j7m1q8w0p3", "ik_2X9K4J7M1Q8W0P3Z", "ik_2x9k4j7m1q8w0p3z\n", "2x9k4j7m1q8w0p3z"],
+    ),
+    (
+        ids.AGENT_URN,
+        ["agent:contextos/support-refund@1.2.0"],
+        [
+            "urn:agent:a/b@1.2.0",
+            "agent:a@1.2.0",
+            "agent:/b@1.2.0",
+            "agent:a/@1.2.0",
+            "agent:a/b@1.2",
+            "agent:a/b@1.2.0-rc1",
+            "agent:a/b/c@1.2.0",
+            "agent:a/../b@1.2.0",
+            "agent:a/b",
+            "agent:a/b@1.2.0\n",
+        ],
+    ),
+    (
+        ids.TRACE,
+        ["4bf92f3577b34da6a3ce929d0e0e4736", "1" * 32, "0" * 31 + "1", "a" + "0" * 31],
+        ["0" * 32, "4BF92F3577B34DA6A3CE929D0E0E4736", "1" * 31, "1" * 33, "1" * 32 + "\n", "\u0661" * 32],
+    ),
     (ids.SPAN, ["00f067aa0ba902b7", "1" * 16], ["0" * 16, "00F067AA0BA902B7", "1" * 15, "1" * 16 + "\n"]),
-    (ids.TENANT, ["tenant_acme_prod", "a", "a.b:c-d_9", "x" * 128],
-     ["", "x" * 129, "a b", "a/b", "a\n", "\u00e9", "../x"]),
+    (
+        ids.TENANT,
+        ["tenant_acme_prod", "a", "a.b:c-d_9", "x" * 128],
+        ["", "x" * 129, "a b", "a/b", "a\n", "\u00e9", "../x"],
+    ),
     (ids.REQUEST, ["req_9f3a12"], ["", "a b", "a\x00"]),
     (ids.SESSION, ["sess_42f1"], ["", "a\tb", "<s>"]),
     (ids.CAPABILITY, ["adp_payments.issue_refund", "a.b.c"], ["a", "a.", ".a", "a..b", "a.b\n", "a-b.c", "a.b:c"]),
-    (ids.TIMESTAMP, ["2026-05-04T09:31:30Z", "2024-02-29T00:00:00.5Z", "2026-05-04T09:31:30.123456789Z"],
-     ["2026-05-04T09:31:30", "2026-05-04T09:31:30+00:00", "2026-05-04 09:31:30Z", "2026-05-04T09:31:30z",
-      "2026-02-29T00:00:00Z",
-      "2026-13-01T00:00:00Z", "2026-05-04T24:00:00Z", "2026-05-04T09:60:00Z", "2026-05-04T09:31:30.Z",
-      "0000-01-01T00:00:00Z",
-      "2026-05-04T09:31:30Z\n", "2026-05-04"]),
-    (ids.SPIFFE,
-     ["spiffe://contextos/agents/support", "spiffe://td", "spiffe://a.b_c-9/x/Y.z/...", "spiffe://td/.a/..b",
-      "spiffe://" + "a" * 255],
-     ["spiffe://", "spiffe:///a", "spiffe://td/", "spiffe://td//a", "spiffe://td/a/", "spiffe://td/.", "spiffe://td/..",
-      "spiffe://td/a/../b", "spiffe://td/./b", "spiffe://TD/a", "SPIFFE://td/a", "spiffe://td:80/a", "spiffe://u@td/a",
-      "spiffe://td/a?q", "spiffe://td/a#f", "spiffe://td/%41", "spiffe://t%64/a", "http://td/a", "spiffe://td/a\n",
-      "spiffe://" + "a" * 256, "spiffe://td/" + "a" * 2048, "spiffe://td/\u00e9"]),
-]  # fmt: skip
+    (
+        ids.TIMESTAMP,
+        ["2026-05-04T09:31:30Z", "2024-02-29T00:00:00.5Z", "2026-05-04T09:31:30.123456789Z"],
+        [
+            "2026-05-04T09:31:30",
+            "2026-05-04T09:31:30+00:00",
+            "2026-05-04 09:31:30Z",
+            "2026-05-04T09:31:30z",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-05-04T24:00:00Z",
+            "2026-05-04T09:60:00Z",
+            "2026-05-04T09:31:30.Z",
+            "0000-01-01T00:00:00Z",
+            "2026-05-04T09:31:30Z\n",
+            "2026-05-04",
+        ],
+    ),
+    (
+        ids.SPIFFE,
+        [
+            "spiffe://contextos/agents/support",
+            "spiffe://td",
+            "spiffe://a.b_c-9/x/Y.z/...",
+            "spiffe://td/.a/..b",
+            "spiffe://" + "a" * 255,
+        ],
+        [
+            "spiffe://",
+            "spiffe:///a",
+            "spiffe://td/",
+            "spiffe://td//a",
+            "spiffe://td/a/",
+            "spiffe://td/.",
+            "spiffe://td/..",
+            "spiffe://td/a/../b",
+            "spiffe://td/./b",
+            "spiffe://TD/a",
+            "SPIFFE://td/a",
+            "spiffe://td:80/a",
+            "spiffe://u@td/a",
+            "spiffe://td/a?q",
+            "spiffe://td/a#f",
+            "spiffe://td/%41",
+            "spiffe://t%64/a",
+            "http://td/a",
+            "spiffe://td/a\n",
+            "spiffe://" + "a" * 256,
+            "spiffe://td/" + "a" * 2048,
+            "spiffe://td/\u00e9",
+        ],
+    ),
+]
 
 
 @pytest.mark.parametrize(("form", "good", "bad"), STRICT, ids=lambda part: getattr(part, "title", ""))
@@ -224,9 +318,12 @@ def test_different_things_get_different_ids(pair: list[tuple[str, str, int | str
 
 
 ACT: dict[str, Any] = {
-    "tenant_id": "tenant_a", "scope": "run_1", "capability_id": "adp.pay", "args": {"order": "o1", "amount": 5},
+    "tenant_id": "tenant_a",
+    "scope": "run_1",
+    "capability_id": "adp.pay",
+    "args": {"order": "o1", "amount": 5},
     "occurrence": 0,
-}  # fmt: skip
+}
 
 
 def test_an_idempotency_key_is_the_same_for_ever_and_ignores_a_key_among_the_arguments() -> None:
@@ -239,9 +336,15 @@ def test_an_idempotency_key_is_the_same_for_ever_and_ignores_a_key_among_the_arg
 
 @pytest.mark.parametrize(
     "change",
-    [{"tenant_id": "tenant_b"}, {"scope": "run_2"}, {"capability_id": "adp.refund"}, {"args": {"order": "o1"}},
-     {"occurrence": 1}, {"args": {"order": "o1", "amount": 5, "nested": {"idempotency_key": "x"}}}],
-)  # fmt: skip
+    [
+        {"tenant_id": "tenant_b"},
+        {"scope": "run_2"},
+        {"capability_id": "adp.refund"},
+        {"args": {"order": "o1"}},
+        {"occurrence": 1},
+        {"args": {"order": "o1", "amount": 5, "nested": {"idempotency_key": "x"}}},
+    ],
+)
 def test_another_act_gets_another_key(change: dict[str, Any]) -> None:
     assert ids.idempotency_key(**ACT | change) != ids.idempotency_key(**ACT)
 

@@ -11,16 +11,22 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from contextos.contracts.codec import parse
-from contextos.contracts.compiled import CompiledContext, PolicyManifestEntry, RuntimeControls
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.compiled import CompiledContext, PolicyManifestEntry, RuntimeControls
+from contextos.contracts.envelopes.plan import PlanStep
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, Indeterminate, PolicyDecision, Rule
+from contextos.contracts.envelopes.record import (
+    ApprovalReceipt,
+    DecisionRecord,
+    Lineage,
+    PolicyDecisionRef,
+    ReplayPacket,
+)
+from contextos.contracts.envelopes.run import RunContext
+from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import GateId, PolicyDecisionId, ReplayPacketId, RuleId, ToolCallId
 from contextos.contracts.model import Model
-from contextos.contracts.plan import PlanStep
-from contextos.contracts.policy import APPROVAL_MODES, Indeterminate, PolicyDecision, Rule
-from contextos.contracts.record import ApprovalReceipt, DecisionRecord, Lineage, PolicyDecisionRef, ReplayPacket
-from contextos.contracts.run import RunContext
-from contextos.contracts.tool import ToolCallEnvelope, ToolResultEnvelope
-from contextos.contracts.verdicts import Failure
 from contextos.errors import InvalidEnvelope
 from tests.unit.contracts.seeds import DIGEST, HEX, PACKET, completed, with_changes
 
@@ -28,9 +34,12 @@ CALL, RESULT = completed("tool_call_envelope"), completed("tool_result_envelope"
 RECORD, COMPILED, RUN = completed("decision_record"), completed("compiled_context"), completed("run_context")
 
 CARRIERS: list[tuple[type[Model], dict[str, Any]]] = [
-    (RunContext, RUN), (ToolCallEnvelope, CALL), (ToolResultEnvelope, RESULT), (DecisionRecord, RECORD),
+    (RunContext, RUN),
+    (ToolCallEnvelope, CALL),
+    (ToolResultEnvelope, RESULT),
+    (DecisionRecord, RECORD),
     (ReplayPacket, PACKET),
-]  # fmt: skip
+]
 
 
 def without(value: dict[str, Any], name: str) -> dict[str, Any]:
@@ -147,9 +156,18 @@ def test_the_status_of_a_result_and_its_error_agree() -> None:
 
 @pytest.mark.parametrize(
     "ref",
-    ["", "order:ord_881", "kg:order:ord_881", "tool:issue_refund:tool_1", "policy:POLICY_X#GATE_FINANCE", "http://x/y",
-     "memory:", "attachment:art_1#sha256", "artifact:art_1"],
-)  # fmt: skip
+    [
+        "",
+        "order:ord_881",
+        "kg:order:ord_881",
+        "tool:issue_refund:tool_1",
+        "policy:POLICY_X#GATE_FINANCE",
+        "http://x/y",
+        "memory:",
+        "attachment:art_1#sha256",
+        "artifact:art_1",
+    ],
+)
 def test_a_record_cites_nothing_that_could_not_be_looked_up(ref: str) -> None:
     assert refused(DecisionRecord, with_changes(RECORD, {"/evidence_refs/0": ref})) == {"/evidence_refs/0"}
 
@@ -182,9 +200,12 @@ def names(kind: Any, text: str) -> bool:
 @pytest.mark.requirement("C-NAME-1", "C-NAME-2", "C-NAME-3", "C-NAME-4", "C-NAME-5")
 def test_each_kind_of_name_is_taken_for_no_other() -> None:
     kinds: dict[str, Any] = {
-        "R_HIGH_VALUE_REQUIRES_APPROVAL": RuleId, "GATE_FINANCE_APPROVAL": GateId, "pol_9901": PolicyDecisionId,
-        "tool_118": ToolCallId, "rp_17": ReplayPacketId,
-    }  # fmt: skip
+        "R_HIGH_VALUE_REQUIRES_APPROVAL": RuleId,
+        "GATE_FINANCE_APPROVAL": GateId,
+        "pol_9901": PolicyDecisionId,
+        "tool_118": ToolCallId,
+        "rp_17": ReplayPacketId,
+    }
     for text, own in kinds.items():
         assert [kind for kind in kinds.values() if names(kind, text)] == [own]
     for bad in ("", "R_", "r_high", "R-HIGH", "GATE_", "Gate_x", "pol_", "POL_1", "tool_", "tc_117", "rp_", "R_X\n"):
@@ -195,9 +216,13 @@ def rule_id_places() -> Iterator[tuple[str, type[Model], dict[str, Any]]]:
     """Every model that holds rule ids, with the gate's id where a rule's belongs."""
     gate = "GATE_FINANCE_APPROVAL"
     decision = {
-        "policy_decision_id": f"pol_{HEX}", "point": "execute", "capability_id": None, "allowed": False,
-        "reason": "denied_by_rule", "facts_digest": DIGEST,
-    }  # fmt: skip
+        "policy_decision_id": f"pol_{HEX}",
+        "point": "execute",
+        "capability_id": None,
+        "allowed": False,
+        "reason": "denied_by_rule",
+        "facts_digest": DIGEST,
+    }
     yield "/rule_id", Rule, {"rule_id": gate, "if": True, "then": {"allow": True}}
     yield "/rule_id", Indeterminate, {"rule_id": gate, "facts": []}
     yield "/rule_ids/0", PolicyManifestEntry, {"bundle_id": "POLICY_RETURNS_V4", "rule_ids": [gate]}
@@ -256,9 +281,14 @@ def test_a_routing_decision_is_no_decision_record() -> None:
 
 def test_an_allowed_destructive_decision_without_a_gate_is_never_sealed() -> None:
     decision = {
-        "policy_decision_id": f"pol_{HEX}", "point": "execute", "capability_id": "adp_payments.issue_refund",
-        "allowed": True, "reason": "allowed", "effective_approval_mode": "destructive", "facts_digest": DIGEST,
-    }  # fmt: skip
+        "policy_decision_id": f"pol_{HEX}",
+        "point": "execute",
+        "capability_id": "adp_payments.issue_refund",
+        "allowed": True,
+        "reason": "allowed",
+        "effective_approval_mode": "destructive",
+        "facts_digest": DIGEST,
+    }
     assert unsealable(PolicyDecision, decision) == {"gates"}
     assert unsealable(PolicyDecision, decision | {"gates": ["GATE_FINANCE_APPROVAL"]}) == set()
     assert unsealable(PolicyDecision, decision | {"allowed": False}) == set()

@@ -13,8 +13,8 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 import contextos.contracts as package
-from contextos.contracts import identity, run, tool
-from contextos.contracts.codec import parse, problems_of
+from contextos.contracts.encoding.codec import parse, problems_of
+from contextos.contracts.envelopes import identity, run, tool
 from contextos.contracts.model import (
     MAX_COUNT,
     MAX_ITEMS,
@@ -29,7 +29,7 @@ from contextos.contracts.model import (
     Name,
     NonEmpty,
     Number,
-    Open,
+    OpenObject,
     Positive,
     Seq,
     Share,
@@ -58,7 +58,7 @@ class Tree(Model):
     best: Leaf | None = None
     leaves: Seq[Leaf] = ()
     named: Map[Leaf] = {}
-    notes: Open = {}
+    notes: OpenObject = {}
 
 
 def holds(kind: Any, value: Any) -> bool:
@@ -75,9 +75,20 @@ def test_a_sequence_is_made_of_a_list_or_a_tuple_and_of_nothing_else(kind: Any) 
     assert TypeAdapter(kind).validate_python(("b", "a")) == ("b", "a")
     assert TypeAdapter(kind).validate_json('["b", "a"]') == ("b", "a")
     others: list[Any] = [
-        "ab", b"ab", {"a", "b"}, frozenset("ab"), {"a": "b"}, {"a": 1}.keys(), {"a": "b"}.values(), (c for c in "ab"),
-        iter(["a"]), range(2), None, 1, MappingProxyType({"a": "b"}),
-    ]  # fmt: skip
+        "ab",
+        b"ab",
+        {"a", "b"},
+        frozenset("ab"),
+        {"a": "b"},
+        {"a": 1}.keys(),
+        {"a": "b"}.values(),
+        (c for c in "ab"),
+        iter(["a"]),
+        range(2),
+        None,
+        1,
+        MappingProxyType({"a": "b"}),
+    ]
     assert [other for other in others if holds(kind, other)] == []
     assert holds(kind, []) == (kind is not NonEmpty[Name])
 
@@ -150,7 +161,7 @@ PLAIN = (str, int, float)
 
 def bare(hint: Any, path: str) -> Iterator[str]:
     """Where a type has no bound: a plain text or number, or a list or object without a length."""
-    arguments = () if hint == Open else typing.get_args(hint)
+    arguments = () if hint == OpenObject else typing.get_args(hint)
     if hasattr(hint, "__metadata__"):
         for argument in () if arguments[0] in PLAIN else typing.get_args(arguments[0]):
             yield from bare(argument, path)
@@ -196,8 +207,13 @@ class Loose(Model):
 
 def test_a_field_without_a_bound_is_found() -> None:
     assert {found.split(" ")[0] for found in boundless(Loose)} == {
-        "Loose.text", "Loose.maybe", "Loose.names", "Loose.counts", "Loose.items", "Loose.values",
-    }  # fmt: skip
+        "Loose.text",
+        "Loose.maybe",
+        "Loose.names",
+        "Loose.counts",
+        "Loose.items",
+        "Loose.values",
+    }
 
 
 def test_a_default_object_is_not_shared_between_values() -> None:
@@ -223,17 +239,23 @@ def test_only_what_was_given_is_written() -> None:
 
 
 def test_sealing_lists_every_fault_at_every_depth() -> None:
-    tree = Tree.model_validate({
-        "best": {"size": 12}, "leaves": [{"colour": "red"}, {"colour": None}],
-        "named": {"a/b": {"colour": "red", "size": 10}}, "notes": {"colour": None},
-    })  # fmt: skip
+    tree = Tree.model_validate(
+        {
+            "best": {"size": 12},
+            "leaves": [{"colour": "red"}, {"colour": None}],
+            "named": {"a/b": {"colour": "red", "size": 10}},
+            "notes": {"colour": None},
+        }
+    )
     with pytest.raises(ValidationError) as caught:
         tree.sealed()
     problems = [(problem.pointer, problem.code) for problem in problems_of(caught.value)]
     assert problems == [
-        ("/best/colour", "missing"), ("/best/size", "sealing"), ("/leaves/1/colour", "missing"),
+        ("/best/colour", "missing"),
+        ("/best/size", "sealing"),
+        ("/leaves/1/colour", "missing"),
         ("/named/a~1b/size", "sealing"),
-    ]  # fmt: skip
+    ]
     assert "a leaf is smaller than 10" in str(caught.value)
 
 

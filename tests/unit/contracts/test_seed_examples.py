@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contextos.contracts.codec import canonical, parse, pointer
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.model import Model
 from tests.unit.contracts.seeds import COMPLETIONS, EXAMPLES, SEEDS, completed, example, with_changes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from contextos.contracts.codec import parse
-from contextos.contracts.slots import AgentContextSlot, UserResponse
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.slots import AgentContextSlot, UserResponse
 from contextos.errors import InvalidEnvelope
 from tests.unit.contracts.seeds import example
 
@@ -38,12 +38,20 @@ def test_a_slot_accepts_a_hundred_extensions() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"slotId": "offering context"}, {"slotId": "1st"}, {"slotId": "a-b"}, {"slot_id": "x"}, {"minItems": -1},
-        {"maxItems": 0}, {"acceptedArtifactExtensions": []}, {"acceptedArtifactExtensions": ["@A/B"]},
-        {"acceptedArtifactExtensions": ["@a/b/c"]}, {"selectionMode": "auto"}, {"resolutionMode": None},
+        {"slotId": "offering context"},
+        {"slotId": "1st"},
+        {"slotId": "a-b"},
+        {"slot_id": "x"},
+        {"minItems": -1},
+        {"maxItems": 0},
+        {"acceptedArtifactExtensions": []},
+        {"acceptedArtifactExtensions": ["@A/B"]},
+        {"acceptedArtifactExtensions": ["@a/b/c"]},
+        {"selectionMode": "auto"},
+        {"resolutionMode": None},
         {"acceptedArtifactExtensions": [f"@a/e{number}" for number in range(101)]},
     ],
-)  # fmt: skip
+)
 def test_a_slot_of_another_shape_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InvalidEnvelope):
         parse(AgentContextSlot, example("context_slot") | change)

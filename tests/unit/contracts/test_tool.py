@@ -9,13 +9,18 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from contextos.contracts.policy import APPROVAL_MODES
-from contextos.contracts.tool import AdapterReply, CapabilityDefinition, RiskLevel
+from contextos.contracts.envelopes.policy import APPROVAL_MODES
+from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition, RiskLevel
 
 READ: dict[str, Any] = {
-    "name": "look", "kind": "read", "risk_level": "read", "approval_mode": "read_only", "input_schema": {},
-    "output_schema": {}, "idempotency": {"strategy": "none"},
-}  # fmt: skip
+    "name": "look",
+    "kind": "read",
+    "risk_level": "read",
+    "approval_mode": "read_only",
+    "input_schema": {},
+    "output_schema": {},
+    "idempotency": {"strategy": "none"},
+}
 
 
 @pytest.mark.parametrize("cost", [1e300, math.nan, math.inf, -1, 0.1234567, True, "1"])

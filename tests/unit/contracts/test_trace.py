@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from contextos.contracts.codec import parse
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.trace import (
     MAX_BAGGAGE_BYTES,
     BaggageMember,
     TraceContext,
     Traceparent,
-    child,
+    child_headers,
     format_baggage,
     format_traceparent,
     format_tracestate,
     parse_baggage,
     parse_traceparent,
     parse_tracestate,
-    receive,
+    receive_trace,
     update_tracestate,
 )
 from contextos.errors import InvalidEnvelope
@@ -31,11 +31,16 @@ SEED_STATE = "tenant=tenant_acme_prod,ctxpack=ctxpack.support@5.2.0"
 @pytest.mark.parametrize(
     ("header", "flags"),
     [
-        (GOOD, 1), ([GOOD], 1), (f" \t{GOOD}\t ", 1), (GOOD[:-2] + "00", 0), (GOOD[:-2] + "ff", 255),
-        (f"cc-{TRACE_ID}-{SPAN_ID}-01", 1), (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-the=future holds", 1),
+        (GOOD, 1),
+        ([GOOD], 1),
+        (f" \t{GOOD}\t ", 1),
+        (GOOD[:-2] + "00", 0),
+        (GOOD[:-2] + "ff", 255),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01", 1),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-the=future holds", 1),
         (f"01-{TRACE_ID}-{SPAN_ID}-03-", 3),
     ],
-)  # fmt: skip
+)
 def test_a_valid_traceparent_is_read(header: str | list[str], flags: int) -> None:
     assert parse_traceparent(header) == Traceparent(TRACE_ID, SPAN_ID, flags)
 
@@ -47,17 +52,35 @@ def test_ids_of_digits_only_are_lower_case() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        "", [], [GOOD, GOOD], f"{GOOD},{GOOD}", GOOD.upper(), GOOD + "\n", "\n" + GOOD, GOOD + "-", GOOD + "-00",
-        GOOD + "0", GOOD[:-1],
-        "\u00a0" + GOOD, "\x0b" + GOOD, f"ff-{TRACE_ID}-{SPAN_ID}-01", f"00-{'0' * 32}-{SPAN_ID}-01",
+        "",
+        [],
+        [GOOD, GOOD],
+        f"{GOOD},{GOOD}",
+        GOOD.upper(),
+        GOOD + "\n",
+        "\n" + GOOD,
+        GOOD + "-",
+        GOOD + "-00",
+        GOOD + "0",
+        GOOD[:-1],
+        "\u00a0" + GOOD,
+        "\x0b" + GOOD,
+        f"ff-{TRACE_ID}-{SPAN_ID}-01",
+        f"00-{'0' * 32}-{SPAN_ID}-01",
         f"00-{TRACE_ID}-{'0' * 16}-01",
-        f"00-{TRACE_ID}-{SPAN_ID}-1", f"00-{TRACE_ID}-{SPAN_ID}-0A", f"00-{TRACE_ID.upper()}-{SPAN_ID}-01",
-        f"0-{TRACE_ID}-{SPAN_ID}-01", f"00_{TRACE_ID}_{SPAN_ID}_01", f"cc-{TRACE_ID}-{SPAN_ID}-01x",
+        f"00-{TRACE_ID}-{SPAN_ID}-1",
+        f"00-{TRACE_ID}-{SPAN_ID}-0A",
+        f"00-{TRACE_ID.upper()}-{SPAN_ID}-01",
+        f"0-{TRACE_ID}-{SPAN_ID}-01",
+        f"00_{TRACE_ID}_{SPAN_ID}_01",
+        f"cc-{TRACE_ID}-{SPAN_ID}-01x",
         f"cc-{TRACE_ID}-{SPAN_ID}",
-        f"cc-{TRACE_ID}-{SPAN_ID}-01\n", f"cc-{TRACE_ID}-{SPAN_ID}-01-x\n", f"00-{TRACE_ID[:-1]}g-{SPAN_ID}-01",
+        f"cc-{TRACE_ID}-{SPAN_ID}-01\n",
+        f"cc-{TRACE_ID}-{SPAN_ID}-01-x\n",
+        f"00-{TRACE_ID[:-1]}g-{SPAN_ID}-01",
         f"00-{TRACE_ID[:-1]}\u0661-{SPAN_ID}-01",
     ],
-)  # fmt: skip
+)
 def test_anything_else_starts_a_new_trace(header: str | list[str]) -> None:
     assert parse_traceparent(header) is None
 
@@ -65,8 +88,13 @@ def test_anything_else_starts_a_new_trace(header: str | list[str]) -> None:
 def test_flags_are_tested_by_bit() -> None:
     read = [parse_traceparent(GOOD[:-2] + flags) for flags in ("00", "01", "02", "03", "fe", "ff")]
     assert [parent and (parent.sampled, parent.random) for parent in read] == [
-        (False, False), (True, False), (False, True), (True, True), (False, True), (True, True),
-    ]  # fmt: skip
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+        (False, True),
+        (True, True),
+    ]
 
 
 @given(st.integers(0, 255))
@@ -95,12 +123,22 @@ def test_an_id_that_no_reader_accepts_is_never_sent(trace_id: str, span_id: str)
         ("a=1,a=2,b=3", (("a", "1"), ("b", "3"))),
         ("a= x y", (("a", " x y"),)),
         ("k" * 256 + "=" + "v" * 256, (("k" * 256, "v" * 256),)),
-        ("", ()), ("a=", None), ("=1", None), ("a", None), ("A=1", None), ("a =1", None), ("a=1=2", None),
+        ("", ()),
+        ("a=", None),
+        ("=1", None),
+        ("a", None),
+        ("A=1", None),
+        ("a =1", None),
+        ("a=1=2", None),
         ("\u00e9=1", None),
-        ("a=\u00e9", None), ("a=1\n", None), ("a=\x7f", None), ("k" * 257 + "=1", None), ("a=" + "v" * 257, None),
+        ("a=\u00e9", None),
+        ("a=1\n", None),
+        ("a=\x7f", None),
+        ("k" * 257 + "=1", None),
+        ("a=" + "v" * 257, None),
         ("b=2,a=1;\x00", None),
     ],
-)  # fmt: skip
+)
 def test_tracestate_is_read_whole_or_not_at_all(
     header: str | list[str], members: tuple[tuple[str, str], ...] | None
 ) -> None:
@@ -203,31 +241,34 @@ def test_a_key_that_is_no_token_is_never_sent() -> None:
 
 
 def test_headers_of_a_caller_become_its_position_and_stay_verbatim() -> None:
-    trace = receive(
+    trace = receive_trace(
         [("TraceParent", GOOD), ("x", "y"), ("tracestate", "a=1"), ("TRACESTATE", SEED_STATE), ("Baggage", "k=%20;p")]
     )
     assert trace is not None
     assert trace.to_json() == {
-        "trace_id": TRACE_ID, "span_id": SPAN_ID, "trace_flags": "01", "tracestate": f"a=1,{SEED_STATE}",
+        "trace_id": TRACE_ID,
+        "span_id": SPAN_ID,
+        "trace_flags": "01",
+        "tracestate": f"a=1,{SEED_STATE}",
         "baggage": "k=%20;p",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
     "headers", [[], [("tracestate", "a=1")], [("traceparent", GOOD), ("Traceparent", GOOD)], [("traceparent", "x")]]
 )
 def test_without_one_valid_traceparent_nothing_counts(headers: list[tuple[str, str]]) -> None:
-    assert receive(headers) is None
+    assert receive_trace(headers) is None
 
 
 @pytest.mark.parametrize("state", ["a=\x00", "a=\u00e9", "a=" + "x" * 9000])
 def test_a_bad_tracestate_never_invalidates_traceparent(state: str) -> None:
-    trace = receive([("traceparent", GOOD), ("tracestate", state), ("baggage", state)])
+    trace = receive_trace([("traceparent", GOOD), ("tracestate", state), ("baggage", state)])
     assert trace is not None
     assert (trace.tracestate, trace.baggage) == (None, None)
-    trace = receive([("traceparent", GOOD), ("tracestate", "NOT VALID")])
+    trace = receive_trace([("traceparent", GOOD), ("tracestate", "NOT VALID")])
     assert trace is not None
-    assert child(trace, FRESH)["tracestate"] == f"contextos={FRESH}"
+    assert child_headers(trace, FRESH)["tracestate"] == f"contextos={FRESH}"
 
 
 CALLER = TraceContext(
@@ -240,7 +281,7 @@ CALLER = TraceContext(
 
 
 def test_an_outbound_call_inside_the_domain_carries_our_position_and_our_values() -> None:
-    assert child(CALLER, FRESH, baggage={"run_id": "run_1", "note": "a b"}) == {
+    assert child_headers(CALLER, FRESH, baggage={"run_id": "run_1", "note": "a b"}) == {
         "traceparent": f"00-{TRACE_ID}-{FRESH}-03",
         "tracestate": f"contextos={FRESH},{SEED_STATE}",
         "baggage": "run_id=run_1,note=a%20b,k=v%2C;p",
@@ -248,14 +289,14 @@ def test_an_outbound_call_inside_the_domain_carries_our_position_and_our_values(
 
 
 def test_an_external_callee_gets_no_baggage_and_nobody_elses_state() -> None:
-    assert child(CALLER, FRESH, baggage={"run_id": "run_1"}, external=True) == {
+    assert child_headers(CALLER, FRESH, baggage={"run_id": "run_1"}, external=True) == {
         "traceparent": f"00-{TRACE_ID}-{FRESH}-03",
         "tracestate": f"contextos={FRESH}",
     }
 
 
 def test_a_call_without_values_sends_no_empty_baggage() -> None:
-    assert "baggage" not in child(TraceContext(trace_id=TRACE_ID, span_id=SPAN_ID), FRESH)
+    assert "baggage" not in child_headers(TraceContext(trace_id=TRACE_ID, span_id=SPAN_ID), FRESH)
 
 
 def test_the_trace_of_the_seeds_is_read() -> None:

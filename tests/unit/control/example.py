@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contextos.contracts.codec import parse
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.tool import AdapterDefinition
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import INTENTS_TYPE, MODELS, PACK_TYPE, POLICY_TYPE, SPECS_TYPE
 from contextos.control.catalog import Catalog
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import KeyRing, open_sealed, seal
 
 ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
@@ -39,9 +39,14 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 def capability(name: str, given: Any, answer: Any, **more: Any) -> dict[str, Any]:
     read = {
-        "name": name, "kind": "read", "risk_level": "read", "approval_mode": "read_only", "input_schema": given,
-        "output_schema": answer, "idempotency": {"strategy": "none"},
-    }  # fmt: skip
+        "name": name,
+        "kind": "read",
+        "risk_level": "read",
+        "approval_mode": "read_only",
+        "input_schema": given,
+        "output_schema": answer,
+        "idempotency": {"strategy": "none"},
+    }
     return read | more
 
 
@@ -58,14 +63,19 @@ def adapters(version: str = "1") -> dict[str, AdapterDefinition]:
     look = capability("lookup", schema(**order), schema(**order), produces=["order_lookup"])
     judge = capability("eval", schema(**order, **amount), schema(eligible=flag), produces=["policy.eval"])
     refund = capability(
-        "issue_refund", schema(**order, **amount, currency=TEXT),
-        schema(transaction_id=TEXT, refund_amount_inr=RUPEES, currency=TEXT), kind="write",
-        risk_level="write_irreversible", approval_mode="destructive", idempotency={"strategy": "keyed"},
-    )  # fmt: skip
+        "issue_refund",
+        schema(**order, **amount, currency=TEXT),
+        schema(transaction_id=TEXT, refund_amount_inr=RUPEES, currency=TEXT),
+        kind="write",
+        risk_level="write_irreversible",
+        approval_mode="destructive",
+        idempotency={"strategy": "keyed"},
+    )
     made = (
-        adapter("adp_orders", version, look), adapter("adp_policy", version, judge),
+        adapter("adp_orders", version, look),
+        adapter("adp_policy", version, judge),
         adapter("adp_payments", version, refund),
-    )  # fmt: skip
+    )
     return {one.adapter_id: one for one in made}
 
 
@@ -122,13 +132,18 @@ def split() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     whole = pack_json()
     layer = whole["decision_layer"]
     intents = {
-        "catalog_id": "intent-catalog.support", "version": "3.0.0", "tenant": TENANT, "intents": layer["intents"],
+        "catalog_id": "intent-catalog.support",
+        "version": "3.0.0",
+        "tenant": TENANT,
+        "intents": layer["intents"],
         "task_templates": layer["task_templates"],
-    }  # fmt: skip
+    }
     specs = {
-        "catalog_id": "decision-catalog.support", "version": "2.1.0", "tenant": TENANT,
+        "catalog_id": "decision-catalog.support",
+        "version": "2.1.0",
+        "tenant": TENANT,
         "decision_specs": layer["decision_specs"],
-    }  # fmt: skip
+    }
     whole["decision_layer"] = {"decision_specs": []}
     whole["pack_meta"]["pack_version"] = "6.0.0"
     return sealed(PACK_TYPE, whole), sealed(INTENTS_TYPE, intents), sealed(SPECS_TYPE, specs)

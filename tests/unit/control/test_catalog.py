@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.codec import canonical, content_address, digest
+from contextos.contracts.encoding.jcs import canonical, content_address, digest
+from contextos.control.artifact_repository import MAX_CACHED, BoundedCache
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.control.shelf import MAX_CACHED, Recent
 from contextos.errors import (
     Conflict,
     Integrity,
@@ -20,7 +20,7 @@ from contextos.errors import (
     NotFound,
     SignatureInvalid,
 )
-from contextos.store.sqlite import SqliteStores
+from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.seal import seal
 from tests.unit.control.example import (
     REF,
@@ -377,14 +377,16 @@ def test_the_catalog_works_on_the_store_that_is_shipped(tmp_path: Path) -> None:
         assert run(shelves.again().load(answer)).pack.pin == REF
         assert run(shelves.catalog.pins_now(list(answer["pins"]), shelves.definitions))[1] == answer["pins"]
         assert [kind for kind, _ in shelves.control()] == [
-            "artifact.published", "artifact.published", "policies.activated",
-        ]  # fmt: skip
+            "artifact.published",
+            "artifact.published",
+            "policies.activated",
+        ]
     finally:
         stores.close()
 
 
 def test_caches_are_bounded_and_the_oldest_leaves_first() -> None:
-    recent: Recent[int] = Recent()
+    recent: BoundedCache[int] = BoundedCache()
     for number in range(MAX_CACHED + 5):
         recent.keep(number, number)
     assert len(recent) == MAX_CACHED

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.codec import content_address, parse
-from contextos.contracts.tool import AdapterDefinition
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import INTENTS_TYPE, SPECS_TYPE
 from contextos.errors import InvalidArtifact, Problem
 from tests.unit.control.example import (
@@ -48,13 +49,14 @@ def test_the_answer_names_every_digest(shelves: Shelves) -> None:
     assert shelves.pin() == {
         "pack_ref": REF,
         "pins": {
-            REF: content_address(pack_json()), HOUSE: house,
+            REF: content_address(pack_json()),
+            HOUSE: house,
             **{f"adapter:{name}": content_address(one.to_json()) for name, one in adapters().items()},
             "active_policies": content_address([["tenant", HOUSE]]),
         },
         "policies": [{"level": "tenant", "ref": HOUSE, "digest": house}],
         "publishers": ["ops"],
-    }  # fmt: skip
+    }
 
 
 def test_the_answer_names_who_published_any_of_it_once_and_in_order(shelves: Shelves) -> None:
@@ -119,12 +121,17 @@ def test_a_pack_named_twice_is_one_pack(shelves: Shelves) -> None:
 @pytest.mark.parametrize(
     ("requires", "met"),
     [
-        ({"runtime": ">=0.1.0"}, True), ({"runtime": ">=0.0.9", "ontology": ">=4.2.0"}, True),
-        ({"runtime": ">=0.1.1"}, False), ({"runtime": ">=0.10.0"}, False), ({"ontology": ">=4.10.0"}, False),
-        ({"runtime": "0.1.0"}, False), ({"runtime": ">=0.1"}, False), ({"runtime": "*"}, False),
+        ({"runtime": ">=0.1.0"}, True),
+        ({"runtime": ">=0.0.9", "ontology": ">=4.2.0"}, True),
+        ({"runtime": ">=0.1.1"}, False),
+        ({"runtime": ">=0.10.0"}, False),
+        ({"ontology": ">=4.10.0"}, False),
+        ({"runtime": "0.1.0"}, False),
+        ({"runtime": ">=0.1"}, False),
+        ({"runtime": "*"}, False),
         ({"tokenizer": ">=1.0.0"}, False),
     ],
-)  # fmt: skip
+)
 def test_a_need_that_is_unmet_or_unknown_refuses(shelves: Shelves, requires: dict[str, str], met: bool) -> None:
     changes = {"/pack_meta/pack_version": "5.3.0", "/contract_meta/compatibility/requires": requires}
     ref = shelves.publish(pack_envelope(changes))
@@ -233,8 +240,9 @@ def test_a_policy_in_force_stays_where_it_is_strongest(shelves: Shelves) -> None
     answer = shelves.pin(REF, HOUSE)
     assert [(policy["level"], policy["ref"]) for policy in answer["policies"]] == [("platform", HOUSE)]
     assert [(one.level, one.bundle.bundle_id) for one in run(shelves.again().load(answer)).bundles] == [
-        ("platform", "POLICY_HOUSE"), ("pack", "POLICY_RETURNS_V4"),
-    ]  # fmt: skip
+        ("platform", "POLICY_HOUSE"),
+        ("pack", "POLICY_RETURNS_V4"),
+    ]
 
 
 def catalog(kind: str, key: str, **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from contextos.engine.reach import migrate
+from contextos.engine.durable.queue_connection import migrate_queue_tables
 from tests.postgres import Database, Server
 
 _databases = count()
@@ -19,7 +19,7 @@ def queue_template(postgres: Server) -> str:
     """A database with the queue's tables: a copy of it takes a tenth of making them."""
     name = f"contextos_test_queue_{os.getpid()}"
     postgres.execute(f"CREATE DATABASE {name}")
-    migrate(postgres.named(name), None)
+    migrate_queue_tables(postgres.named(name), None)
     return name
 
 
@@ -35,5 +35,3 @@ def queue(postgres: Server, queue_template: str) -> Iterator[Database]:
 @pytest.fixture
 def url(queue: Database) -> str:
     return queue.owner
-
-

@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from contextos.contracts.journal import Advance, Batch, Document, Draft, Entry, link
-from contextos.engine.durable import DurableEngine, DurableLimits
-from contextos.engine.workflows import QueueLimits
-from contextos.store.clock import SystemClock
+from contextos.engine.durable.engine import DurableEngine, DurableLimits
+from contextos.engine.durable.workflows import QueueLimits
+from contextos.store.shared.clock import SystemClock
 
 SCHEMA = """
 CREATE TABLE runs (tenant TEXT, run TEXT PRIMARY KEY, wake_us INT, left INT, endless INT DEFAULT 0);
@@ -104,13 +104,18 @@ class FileStores:
 async def work(url: str, path: str) -> None:
     stores: Any = FileStores(path)
     engine = DurableEngine(
-        stores.advance, stores, SystemClock(), url=url,
+        stores.advance,
+        stores,
+        SystemClock(),
+        url=url,
         limits=DurableLimits(
             queue=QueueLimits(max_drives=4, polling_interval_ms=10, dead_after_ms=2000, max_recoveries=1),
-            sweep_interval_ms=50, confirm_dead_ms=1500, stop_grace_ms=1000,
+            sweep_interval_ms=50,
+            confirm_dead_ms=1500,
+            stop_grace_ms=1000,
         ),
         on_failure=lambda _, run, fault: stores.file.execute("INSERT INTO failures VALUES (?, ?)", (run, repr(fault))),
-    )  # fmt: skip
+    )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await engine.start()

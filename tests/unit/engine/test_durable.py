@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
-from contextos.engine.durable import DurableEngine, DurableLimits
-from contextos.engine.failing import SWEEP
-from contextos.engine.reach import migrate
-from contextos.engine.workflows import QueueLimits
+from contextos.engine.durable.engine import DurableEngine, DurableLimits
+from contextos.engine.durable.queue_connection import migrate_queue_tables
+from contextos.engine.durable.workflows import QueueLimits
+from contextos.engine.failure_tracker import SWEEP
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
-from contextos.letters import DeadLetter, dead_letters, retry
-from contextos.store.clock import SystemClock
-from contextos.store.memory import MemoryStores
+from contextos.operations.dead_letters import DeadLetter, list_dead_letters, remove
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.shared.clock import SystemClock
 from tests.postgres import LOGIN, PASSWORD, Database, Server
 
 ENDED = Advance("completed", None)
@@ -117,7 +117,7 @@ async def statuses(queue: Database, name: str = "contextos.drive") -> Counter[st
 
 
 async def resting(world: World, tenant: str = "acme") -> list[DeadLetter]:
-    return list(await dead_letters(world.stores.tenant(tenant)))
+    return list(await list_dead_letters(world.stores.tenant(tenant)))
 
 
 async def until_resting(world: World) -> None:
@@ -378,14 +378,14 @@ def test_poison_work_rests_on_the_dead_letter_list_until_it_is_retried(url: str,
         assert (letter.run_id, letter.code, letter.failures) == ("run_a", code, 1)
         assert (str(fault) == letter.detail) == (code == "integrity")
         assert 0 < letter.failed_at_us < before_us
-        await retry(world.stores.tenant("acme"), "run_a")
+        await remove(world.stores.tenant("acme"), "run_a")
         assert await resting(world) == []
         await until_resting(world)
         [letter] = await resting(world)
         assert letter.failures == 2
         assert letter.failed_at_us > before_us, "the newest failure of a run is shown"
         assert len(world.drives) == 5
-        await retry(world.stores.tenant("acme"), "run_a")
+        await remove(world.stores.tenant("acme"), "run_a")
         await until(lambda: len(world.drives) == 6)
         await engine.idle()
         assert await resting(world) == []
@@ -612,7 +612,7 @@ def test_a_database_that_cannot_serve_is_one_clear_sentence_and_nothing_is_half_
 
 
 def test_a_role_without_rights_works_once_the_owner_migrated_for_it(queue: Database) -> None:
-    migrate(queue.owner, LOGIN)
+    migrate_queue_tables(queue.owner, LOGIN)
 
     async def scenario(world: World) -> None:
         engine = world.engine()
@@ -633,10 +633,10 @@ def test_a_queue_that_a_superuser_migrated_once_stays_its_owners(postgres: Serve
     postgres.execute(f"CREATE DATABASE {made.name} OWNER {role}")
     owner = postgres.named(made.name, role)
     try:
-        migrate(owner, LOGIN)
+        migrate_queue_tables(owner, LOGIN)
         made.execute("DROP TABLE dbos.contextos_store")  # as one of before had none
-        migrate(made.owner, LOGIN)
-        assert migrate(owner, LOGIN) == LOGIN
+        migrate_queue_tables(made.owner, LOGIN)
+        assert migrate_queue_tables(owner, LOGIN) == LOGIN
         assert made.execute("SELECT store FROM dbos.contextos_store", made.app) == []
     finally:
         made.drop()
@@ -645,11 +645,11 @@ def test_a_queue_that_a_superuser_migrated_once_stays_its_owners(postgres: Serve
 
 def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None:
     with pytest.raises(InvalidSettings, match="make the role"):
-        migrate(postgres.named("postgres"), "nobody_here", schema="contextos_test_roleless")
+        migrate_queue_tables(postgres.named("postgres"), "nobody_here", schema="contextos_test_roleless")
     bare = Database(postgres, "contextos_test_bare")
     postgres.execute(f"CREATE DATABASE {bare.name}")
     with pytest.raises(InvalidSettings, match=r"permission denied.*--queue-url"):
-        migrate(bare.app, None)
+        migrate_queue_tables(bare.app, None)
     bare.drop()
 
 

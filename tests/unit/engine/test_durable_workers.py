@@ -35,8 +35,9 @@ class Fleet:
         ready = self.count("workers")
         worker = subprocess.Popen(
             [sys.executable, durable_worker.__file__, self.url, str(self.path)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stderr=subprocess.DEVNULL,
+        )
         self.workers.append(worker)
         until(lambda: self.count("workers") > ready or worker.poll() is not None)
         assert worker.poll() is None

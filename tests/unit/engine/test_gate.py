@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from contextos.contracts.pressure import Pressure
-from contextos.engine.gate import Gate
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.engine.admission_controller import AdmissionController
 from contextos.errors import Overloaded, Unavailable
 from tests.world import run
 
-SMALL = Pressure(
+SMALL = AdmissionLimits(
     max_callers=6, max_callers_per_tenant=4, max_turns=3, max_turns_per_tenant=2, max_new_runs_per_minute_per_tenant=3
 )
 
@@ -27,8 +27,8 @@ class StandingClock:
         return self.at_us
 
 
-def gate(limits: Pressure = SMALL, clock: StandingClock | None = None) -> Gate:
-    return Gate(limits, clock or StandingClock())
+def gate(limits: AdmissionLimits = SMALL, clock: StandingClock | None = None) -> AdmissionController:
+    return AdmissionController(limits, clock or StandingClock())
 
 
 @pytest.mark.requirement("R-OVERLOADED")

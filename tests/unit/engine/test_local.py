@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
-from contextos.engine.failing import BEAT, SWEEP
+from contextos.engine.failure_tracker import BEAT, SWEEP
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, Integrity, NotFound, Unavailable
-from contextos.letters import dead_letters, retry
-from contextos.store.memory import MemoryStores
+from contextos.operations.dead_letters import list_dead_letters, remove
+from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 
 ENDED = Advance("completed", None)
@@ -88,7 +88,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def until_resting(store: Any) -> None:
-    while not await dead_letters(store):  # noqa: ASYNC110 - the engine puts it there
+    while not await list_dead_letters(store):  # noqa: ASYNC110 - the engine puts it there
         await asyncio.sleep(0.001)
 
 
@@ -405,9 +405,10 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
 
 
 @pytest.mark.parametrize(
-    "fault", [Integrity("the chain is broken"), KeyError("a bug"), RuntimeError("no text: \udcff")],
+    "fault",
+    [Integrity("the chain is broken"), KeyError("a bug"), RuntimeError("no text: \udcff")],
     ids=["typed", "bug", "no text"],
-)  # fmt: skip
+)
 def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_is_retried(fault: Exception) -> None:
     async def scenario(world: World) -> None:
         store = world.stores.tenant("acme")
@@ -422,11 +423,11 @@ def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_
         assert sorted(world.drives) == ["run_a", "run_a", "run_b"], "it is not swept, and hides no other from a page"
         assert engine.failures == {("acme", "run_a"): fault}
         assert world.reported == [("acme", "run_a", fault)]
-        await retry(store, "run_a")
+        await remove(store, "run_a")
         await until(lambda: len(world.drives) == 4)
         await engine.idle()
         assert not engine.failures
-        assert not await dead_letters(store)
+        assert not await list_dead_letters(store)
         await engine.stop()
 
     play(scenario)
@@ -461,7 +462,7 @@ def test_who_is_no_run_or_has_ended_is_reported_and_gets_no_letter() -> None:
             engine.submit("acme", run)
         await engine.idle()
         assert sorted(world.drives) == ["run_nobody", "run_over"]
-        assert not await dead_letters(world.stores.tenant("acme"))
+        assert not await list_dead_letters(world.stores.tenant("acme"))
         assert len(engine.failures) == 2
         await engine.stop()
 
@@ -653,9 +654,7 @@ def test_an_engine_beats_before_it_drives_and_a_beat_that_fails_holds_up_neither
 
 
 @pytest.mark.requirement("R-HEARTBEAT")
-def test_who_fails_at_hearing_of_a_failure_stops_no_beat_no_sweep_and_no_drive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_fails_at_hearing_of_a_failure_stops_no_beat_no_sweep_and_no_drive(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         beats: list[int] = []
         shown: list[BaseException] = []

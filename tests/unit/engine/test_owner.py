@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from contextos.engine.owner import LeasedOwner, Owner
+from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.errors import InvalidSettings
 
 HOLD = """
 import sys
-from contextos.engine.owner import LeasedOwner, Owner
+from contextos.engine.lease_owner import LeasedOwner, Owner
 
 owner = Owner(sys.argv[1])
 print(owner.id, flush=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.durable import DurableLimits
-from contextos.engine.failing import SWEEP
-from contextos.engine.reach import migrate
+from contextos.engine.durable.engine import DurableLimits
+from contextos.engine.durable.queue_connection import migrate_queue_tables
+from contextos.engine.failure_tracker import SWEEP
 from contextos.errors import InvalidSettings, Unavailable
 from tests.postgres import Database, own_server
 from tests.unit.engine.test_durable import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
@@ -23,10 +23,16 @@ from tests.unit.engine.test_durable import HOUR_US, LIMITS, World, a_while, add,
 
 async def insert(queue: Database, workflow_id: str, *args: Any, **columns: str) -> None:
     row = {
-        "workflow_uuid": workflow_id, "status": "ENQUEUED", "name": "contextos.drive", "queue_name": "contextos-runs",
-        "inputs": json.dumps({"positionalArgs": args, "namedArgs": {}}), "serialization": "portable_json",
-        "queue_partition_key": "acme", "application_version": "drive-1", **columns,
-    }  # fmt: skip
+        "workflow_uuid": workflow_id,
+        "status": "ENQUEUED",
+        "name": "contextos.drive",
+        "queue_name": "contextos-runs",
+        "inputs": json.dumps({"positionalArgs": args, "namedArgs": {}}),
+        "serialization": "portable_json",
+        "queue_partition_key": "acme",
+        "application_version": "drive-1",
+        **columns,
+    }
     values = ", ".join(f"'{value}'" for value in row.values())
     await queue.fetch(
         f"INSERT INTO dbos.workflow_status ({', '.join(row)}, priority, created_at, updated_at, recovery_attempts)"
@@ -165,7 +171,7 @@ def test_a_restored_store_takes_its_queue_over_once_the_owner_has_made_it_anew(u
         await engine.start()
         await engine.stop()
         await queue.fetch("DROP SCHEMA dbos CASCADE")
-        await asyncio.to_thread(migrate, url, None)
+        await asyncio.to_thread(migrate_queue_tables, url, None)
         engine = world.engine(of_store("restored"))
         await engine.start()
         await world.wake("run_a")
@@ -183,7 +189,7 @@ def test_a_worker_whose_queue_was_given_to_another_store_says_so(url: str, queue
         engine = world.engine(of_store("lost"))
         await engine.start()
         await queue.fetch("DROP SCHEMA dbos CASCADE")
-        await asyncio.to_thread(migrate, url, None)
+        await asyncio.to_thread(migrate_queue_tables, url, None)
         await queue.fetch("INSERT INTO dbos.contextos_store (store) VALUES ('restored')")
         await until(lambda: "another store" in str(engine.failures.get(SWEEP)))
         assert isinstance(engine.failures[SWEEP], Unavailable)
@@ -202,7 +208,7 @@ def test_a_queue_that_was_dropped_and_made_again_is_used_again(url: str, queue: 
         await queue.fetch("DROP SCHEMA dbos CASCADE")
         await until(lambda: SWEEP in engine.failures)
         assert [fault.code for _, _, fault in world.reported] == ["unavailable"], "it is said, and once"
-        await asyncio.to_thread(migrate, url, None)
+        await asyncio.to_thread(migrate_queue_tables, url, None)
         await world.wake("run_a")
         await until(lambda: world.drives)
         await until(lambda: SWEEP not in engine.failures)
@@ -233,5 +239,5 @@ def test_a_queue_that_is_gone_is_said_and_the_witness_is_told_all_the_same() -> 
 
     with own_server() as server:
         server.execute("CREATE DATABASE contextos_queue")
-        migrate(server.named("contextos_queue"), None)
+        migrate_queue_tables(server.named("contextos_queue"), None)
         play(server.named("contextos_queue"), scenario)

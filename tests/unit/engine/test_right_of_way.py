@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from contextos.contracts.pressure import Pressure
-from contextos.engine import gate as gates
-from contextos.engine.gate import Gate
-from contextos.store.clock import SystemClock
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.engine import admission_controller as gates
+from contextos.engine.admission_controller import AdmissionController
+from contextos.store.shared.clock import SystemClock
 from tests.world import run
 
-LIMITS = Pressure(max_turns=3, max_turns_per_tenant=1)
+LIMITS = AdmissionLimits(max_turns=3, max_turns_per_tenant=1)
 TURNS = 20
 
 
@@ -33,7 +33,7 @@ class Two:
     """A noisy tenant with a run in its turn and `waiting` that wait for one, and a quiet tenant's run in its turn."""
 
     def __init__(self, *, waiting: int = 1) -> None:
-        self.gate, self.waiting = Gate(LIMITS, SystemClock()), waiting
+        self.gate, self.waiting = AdmissionController(LIMITS, SystemClock()), waiting
         self.noisy, self.quiet = AsyncExitStack(), AsyncExitStack()
         self._queued: list[asyncio.Task[None]] = []
 
@@ -111,7 +111,7 @@ def test_of_two_tenants_that_both_ask_for_more_neither_waits_for_the_other() -> 
             await two.quiet.aclose()
             await waiting
 
-    async def another(made: Gate) -> None:
+    async def another(made: AdmissionController) -> None:
         async with made.turn("quiet", "run_more"):
             pass
 
@@ -220,7 +220,7 @@ def test_who_is_cancelled_while_others_go_first_leaves_nothing_behind() -> None:
 
 
 def test_a_step_goes_on_in_its_own_thread_when_the_run_that_went_first_leaves_in_another() -> None:
-    made = Gate(LIMITS, SystemClock())
+    made = AdmissionController(LIMITS, SystemClock())
     held, over = threading.Event(), list[str]()
 
     async def noisy() -> None:

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from contextos.adapters.directory import FileDirectory
-from contextos.adapters.loading import load_function_adapters
-from contextos.contracts.codec import parse, resolve
-from contextos.contracts.evidence import RetrievalQuery
-from contextos.contracts.pack import ContextPack
-from contextos.contracts.policy import CapabilityView, PolicyDecision
-from contextos.contracts.run import InvokeRequest
-from contextos.control.lint import lint_pack
+from contextos.adapters.function.loading import load_function_adapters
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.envelopes.evidence import RetrievalQuery
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.control.lint.pack import lint_pack
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.store.memory_graph import MemoryGraph
-from contextos.trust.policy import LeveledBundle, PolicySet, check_args, compile_policy
+from contextos.store.memory.graph import MemoryGraph
+from contextos.trust.policy.constraints import check_args
+from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
 ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
 PAY = CapabilityView("adp_payments.issue_refund", "destructive", {"kind": "write"})
@@ -40,22 +42,26 @@ def policy(pack: ContextPack) -> PolicySet:
     layer = pack.policy_layer
     return compile_policy(
         [LeveledBundle("pack", bundle, "5.2.0", "sha256:" + "0" * 64) for bundle in layer.policy_bundles],
-        gates=[gate.gate_id for gate in layer.approval_gates], must_refuse=layer.guardrails.must_refuse,
-        must_escalate=layer.guardrails.must_escalate, declared={PAY.capability_id: "destructive"},
-    )  # fmt: skip
+        gates=[gate.gate_id for gate in layer.approval_gates],
+        must_refuse=layer.guardrails.must_refuse,
+        must_escalate=layer.guardrails.must_escalate,
+        declared={PAY.capability_id: "destructive"},
+    )
 
 
 def decide(policies: PolicySet, amount_inr: int, /, *, role: str = "support_agent", **changes: Any) -> PolicyDecision:
     """Policy's answer at execute; a fact given as `...` is not there."""
     evidence: dict[str, Any] = {
-        "identity_verified": True, "order_lookup": {"order_id": "ord_881"},
+        "identity_verified": True,
+        "order_lookup": {"order_id": "ord_881"},
         "policy": {"eval": {"eligible": True, "refundable_inr": 250_000, "policy_version": "returns-4"}},
-    } | changes  # fmt: skip
+    } | changes
     facts = {
-        "request": {"intent": "support.refund"}, "user": {"role": role},
+        "request": {"intent": "support.refund"},
+        "user": {"role": role},
         "args": {"order_id": "ord_881", "amount_inr": amount_inr, "currency": "INR"},
         "evidence": {name: value for name, value in evidence.items() if value is not ...},
-    }  # fmt: skip
+    }
     return policies.decide("execute", facts, capability=PAY, granted=True, decision_id="pol_0123456789abcdef")
 
 
@@ -63,8 +69,11 @@ def test_the_request_is_the_one_of_the_specification() -> None:
     request = parse(InvokeRequest, (ROOT / "request.json").read_bytes())
     assert request.input.message == "Refund order ord_881 for INR 4200."
     assert request.input.context == {
-        "identity_verified": True, "order_id": "ord_881", "refund_amount": 4200, "currency": "INR",
-    }  # fmt: skip
+        "identity_verified": True,
+        "order_id": "ord_881",
+        "refund_amount": 4200,
+        "currency": "INR",
+    }
     assert request.context_pack_refs == ("ctxpack.support@5.2.0",)
 
 
@@ -93,9 +102,13 @@ def test_the_graph_says_whose_identity_is_verified(pack: ContextPack, order: str
         await graph.put(file("graph.json")["nodes"], file("graph.json")["edges"])
         knowledge = GraphKnowledge(graph)
         query = RetrievalQuery(
-            snapshot=await knowledge.snapshot(), seeds=(f"order:{order}",), hops=layer.hops, fan_out=layer.fan_out,
-            limit=layer.limit, named=layer.evidence,
-        )  # fmt: skip
+            snapshot=await knowledge.snapshot(),
+            seeds=(f"order:{order}",),
+            hops=layer.hops,
+            fan_out=layer.fan_out,
+            limit=layer.limit,
+            named=layer.evidence,
+        )
         return {item.name: item for item in await knowledge.retrieve(query) if item.name}
 
     found = asyncio.run(named())
@@ -107,9 +120,13 @@ def test_the_graph_says_whose_identity_is_verified(pack: ContextPack, order: str
 
 @pytest.mark.parametrize(
     ("amount_inr", "mode", "gates"),
-    [(1, "delegated", ()), (3000, "delegated", ()), (3001, "destructive", ("GATE_FINANCE_APPROVAL",)),
-     (100_000, "destructive", ("GATE_FINANCE_APPROVAL",))],
-)  # fmt: skip
+    [
+        (1, "delegated", ()),
+        (3000, "delegated", ()),
+        (3001, "destructive", ("GATE_FINANCE_APPROVAL",)),
+        (100_000, "destructive", ("GATE_FINANCE_APPROVAL",)),
+    ],
+)
 def test_above_3000_a_finance_lead_is_asked(
     policy: PolicySet, amount_inr: int, mode: str, gates: tuple[str, ...]
 ) -> None:
@@ -164,5 +181,5 @@ def test_every_binding_of_the_template_resolves_in_the_request(pack: ContextPack
     request = file("request.json")
     (template,) = pack.decision_layer.task_templates
     pointers = [value["pointer"] for step in template.steps for value in step.params.values()]
-    assert all(resolve(request, where) for where in pointers)
+    assert all(resolve_pointer(request, where) for where in pointers)
     assert len(pointers) == 6

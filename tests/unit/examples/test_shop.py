@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from contextos.action.registry import Registry
-from contextos.adapters.function import FunctionAdapter
-from contextos.adapters.loading import load_function_adapters, source_digest
-from contextos.contracts.tool import AdapterReply, CallContext
+from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.adapters.function.loading import load_function_adapters, source_digest
+from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.errors import LostReply
 
 ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
@@ -86,8 +86,12 @@ def test_the_definitions_fit_the_registry_and_the_answers_fit_their_schemas(shop
 def test_an_order_is_read_as_it_is(shop: Opened) -> None:
     order = shop.call("adp_orders.lookup", {"order_id": "ord_881"}).output
     assert order == {
-        "order_id": "ord_881", "customer_id": "cus_77", "total_inr": 9900, "currency": "INR", "status": "delivered",
-    }  # fmt: skip
+        "order_id": "ord_881",
+        "customer_id": "cus_77",
+        "total_inr": 9900,
+        "currency": "INR",
+        "status": "delivered",
+    }
 
 
 def test_an_order_that_is_not_there_is_a_business_error(shop: Opened) -> None:
@@ -122,8 +126,11 @@ def test_a_refund_names_its_mutation_and_its_cost(shop: Opened) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "code"),
-    [({"amount_inr": 9901}, "not_refundable"), ({"currency": "USD"}, "wrong_currency"),
-     ({"order_id": "ord_none"}, "order_not_found")],
+    [
+        ({"amount_inr": 9901}, "not_refundable"),
+        ({"currency": "USD"}, "wrong_currency"),
+        ({"order_id": "ord_none"}, "order_not_found"),
+    ],
 )
 def test_the_shop_says_no_by_itself_and_pays_nothing(shop: Opened, changes: dict[str, Any], code: str) -> None:
     error = shop.refund(**changes).error
@@ -176,8 +183,8 @@ def test_a_reply_can_be_lost_after_the_payment_is_durable(shop: Opened, monkeypa
 DIES = """
 import asyncio, sys
 from pathlib import Path
-from contextos.adapters.loading import load_function_adapters
-from contextos.contracts.tool import CallContext
+from contextos.adapters.function.loading import load_function_adapters
+from contextos.contracts.envelopes.tool import CallContext
 given = CallContext("t", "run_1", "tool_1", "ik_0123456789abcdef", 1 << 60, 60_000)
 adapters = load_function_adapters("shop.py:adapters", None, root=Path(sys.argv[1]), workspace=Path(sys.argv[2]))
 args = {"order_id": "ord_881", "amount_inr": 4200, "currency": "INR"}

@@ -8,27 +8,27 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contextos.contracts.evidence import EvidenceItem
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
+from contextos.contracts.envelopes.pack import MemoryLayer
+from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.ids import PROPOSAL
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.contracts.memory import MemoryProposal, ReviewRefused
-from contextos.contracts.pack import MemoryLayer
-from contextos.contracts.plan import MemoryTemplate
-from contextos.contracts.ports import Store
+from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, NotFound
 from contextos.intelligence.memory import (
     CANDIDATES,
     REVIEWED,
     BoundMemory,
-    Review,
+    MemoryReviewChange,
     StoreMemory,
     candidate_writes,
-    propose,
-    queue,
-    review,
+    list_candidates,
+    propose_memories,
+    review_proposal,
 )
 from contextos.intelligence.retrieval import fact_digest
-from contextos.store.memory import MemoryStores
+from contextos.store.memory.stores import MemoryStores
 
 T = TypeVar("T")
 CUSTOMER = "customer:cus_77"
@@ -74,7 +74,7 @@ def proposed(*candidates: BoundMemory, run: str = "run_a1b2c3d4e5f60718", **chan
         "consent_given": True,
         "at_us": AT_US,
     }
-    return propose(candidates, **{**given, **changes})
+    return propose_memories(candidates, **{**given, **changes})
 
 
 def a_store() -> Store:
@@ -87,14 +87,16 @@ def kept(store: Store, *candidates: BoundMemory, run: str = "run_a1b2c3d4e5f6071
     return [proposal.proposal_id for proposal in proposals]
 
 
-def judged(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> Review | ReviewRefused:
+def judged(
+    store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any
+) -> MemoryReviewChange | ReviewRefused:
     given: dict[str, Any] = {"reviewer": "usr_reviewer", "at_us": AT_US + 1, "salt": b"\x00" * 16}
-    return now(review(store, proposal_id, verdict, **{**given, **changes}))
+    return now(review_proposal(store, proposal_id, verdict, **{**given, **changes}))
 
 
-def committed(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> Review:
+def committed(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> MemoryReviewChange:
     made = judged(store, proposal_id, verdict, **changes)
-    assert isinstance(made, Review)
+    assert isinstance(made, MemoryReviewChange)
     now(store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),))))
     return made
 
@@ -201,7 +203,7 @@ def test_only_promoted_memory_is_recalled() -> None:
     committed(store, promoted)
     committed(store, rejected, "reject")
     assert values(recalled(store)) == ["email"]
-    assert [proposal.proposal_id for proposal in now(queue(store))] == [waiting]
+    assert [proposal.proposal_id for proposal in now(list_candidates(store))] == [waiting]
 
 
 def test_a_recalled_item_is_untrusted_data_without_a_name_unless_the_reviewer_says_trusted() -> None:
@@ -253,7 +255,7 @@ def test_a_tenant_recalls_nothing_of_another() -> None:
     committed(ours, proposal_id)
     assert values(recalled(ours)) == ["email"]
     assert recalled(theirs) == ()
-    assert now(queue(theirs)) == ()
+    assert now(list_candidates(theirs)) == ()
     with pytest.raises(NotFound):
         judged(theirs, proposal_id)
 
@@ -314,7 +316,7 @@ def test_a_rejection_is_remembered_and_the_same_is_not_queued_again() -> None:
     (first,) = kept(store, bound())
     committed(store, first, "reject")
     again, different = kept(store, bound(), bound("sms"), run="run_a1b2c3d4e5f60719")
-    assert [proposal.proposal_id for proposal in now(queue(store))] == [different]
+    assert [proposal.proposal_id for proposal in now(list_candidates(store))] == [different]
     assert refusal(store, again).reason == "rejected_before"
     committed(store, again, supersede=True)
     assert values(recalled(store)) == ["email"]
@@ -324,19 +326,19 @@ def test_what_is_promoted_already_or_waits_already_is_queued_once() -> None:
     store = a_store()
     (first,) = kept(store, bound())
     kept(store, bound(), bound("x", predicate="b"), run="run_a1b2c3d4e5f60719")
-    assert len(now(queue(store))) == 2
+    assert len(now(list_candidates(store))) == 2
     committed(store, first)
-    assert [proposal.candidate.value for proposal in now(queue(store))] == ["x"]
+    assert [proposal.candidate.value for proposal in now(list_candidates(store))] == ["x"]
 
 
 def test_the_queue_is_read_in_pages() -> None:
     store = a_store()
     ids = sorted(kept(store, *(bound(at, predicate=f"p{at}") for at in range(7))))
     committed(store, ids[0], "reject")
-    page = now(queue(store, limit=3))
+    page = now(list_candidates(store, limit=3))
     assert [one.proposal_id for one in page] == ids[1:4]
-    assert [one.proposal_id for one in now(queue(store, after=page[-1].proposal_id, limit=9))] == ids[4:]
-    assert now(queue(store, limit=0)) == ()
+    assert [one.proposal_id for one in now(list_candidates(store, after=page[-1].proposal_id, limit=9))] == ids[4:]
+    assert now(list_candidates(store, limit=0)) == ()
 
 
 @pytest.mark.requirement("I-REVIEW")
@@ -354,8 +356,8 @@ def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
     store = a_store()
     (proposal_id,) = kept(store, bound())
     one, other = judged(store, proposal_id), judged(store, proposal_id, "reject")
-    assert isinstance(one, Review)
-    assert isinstance(other, Review)
+    assert isinstance(one, MemoryReviewChange)
+    assert isinstance(other, MemoryReviewChange)
     now(store.commit(Batch(run=CONTROL, writes=one.writes)))
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=other.writes)))
@@ -366,7 +368,7 @@ def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
 def test_two_contradicting_promotions_at_once_do_not_both_win() -> None:
     store = a_store()
     made = [judged(store, proposal_id) for proposal_id in kept(store, bound("email"), bound("sms"))]
-    assert all(isinstance(one, Review) for one in made)
+    assert all(isinstance(one, MemoryReviewChange) for one in made)
     now(store.commit(Batch(run=CONTROL, writes=made[0].writes)))  # type: ignore[union-attr]
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=made[1].writes)))  # type: ignore[union-attr]
@@ -378,7 +380,7 @@ def test_a_promotion_loses_against_a_rejection_of_the_same_statement() -> None:
     (first,) = kept(store, bound())
     (again,) = kept(store, bound(), run="run_a1b2c3d4e5f60719")
     promotion = judged(store, again)
-    assert isinstance(promotion, Review)
+    assert isinstance(promotion, MemoryReviewChange)
     committed(store, first, "reject")
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=promotion.writes)))
@@ -417,7 +419,7 @@ class Promotion(RuleBasedStateMachine):
         refused = verdict == "promote" and not supersede and (conflict or (predicate, value) in self.rejected)
         made = judged(self.store, proposal_id, verdict, supersede=supersede)
         assert isinstance(made, ReviewRefused) == refused
-        if isinstance(made, Review):
+        if isinstance(made, MemoryReviewChange):
             now(self.store.commit(Batch(run=CONTROL, writes=made.writes)))
             del self.waiting[proposal_id]
             if verdict == "promote":
@@ -432,7 +434,7 @@ class Promotion(RuleBasedStateMachine):
     @invariant()
     def the_queue_gives_what_is_not_settled(self) -> None:
         settled = self.rejected | set(self.promoted.items())
-        queued = [(one.candidate.predicate, one.candidate.value) for one in now(queue(self.store))]
+        queued = [(one.candidate.predicate, one.candidate.value) for one in now(list_candidates(self.store))]
         assert sorted(queued) == sorted(set(self.waiting.values()) - settled)
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import content_address
-from contextos.contracts.evidence import EvidenceItem, EvidencePath, RetrievalQuery
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EvidenceItem, EvidencePath, RetrievalQuery
 from contextos.errors import Integrity, NotFound
-from contextos.intelligence.retrieval import GraphKnowledge, admit
-from contextos.store.memory_graph import MemoryGraph
+from contextos.intelligence.retrieval import GraphKnowledge, drop_stale_names
+from contextos.store.memory.graph import MemoryGraph
 
 T = TypeVar("T")
 ORDER, CUSTOMER = "order:ord_881", "customer:cus_77"
@@ -29,9 +29,15 @@ def now(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def edge(src: str, predicate: str, dst: str, **rest: Any) -> dict[str, Any]:
     return {
-        "src": src, "predicate": predicate, "dst": dst, "evidence_ref": "session:import_1", "observed_at": OBSERVED_US,
-        "integrity": "trusted", "classification": "INTERNAL", **rest,
-    }  # fmt: skip
+        "src": src,
+        "predicate": predicate,
+        "dst": dst,
+        "evidence_ref": "session:import_1",
+        "observed_at": OBSERVED_US,
+        "integrity": "trusted",
+        "classification": "INTERNAL",
+        **rest,
+    }
 
 
 def graph_of(*edges: dict[str, Any]) -> MemoryGraph:
@@ -71,10 +77,18 @@ AMOUNT = ("amount", ["amount"])
 def test_an_item_says_what_the_edge_says_and_where_it_is_found_again() -> None:
     first = retrieved(graph_of(*REFUND), query(AMOUNT))[0]
     assert first == EvidenceItem(
-        evidence_ref="kg:order:ord_881#snapshot_kg_1", name="amount", subject=ORDER, predicate="amount", value=4200,
-        origin="session:import_1", integrity="trusted", classification="INTERNAL", observed_at_us=OBSERVED_US,
-        digest=content_address({"subject": ORDER, "predicate": "amount", "value": 4200}), hop=1,
-    )  # fmt: skip
+        evidence_ref="kg:order:ord_881#snapshot_kg_1",
+        name="amount",
+        subject=ORDER,
+        predicate="amount",
+        value=4200,
+        origin="session:import_1",
+        integrity="trusted",
+        classification="INTERNAL",
+        observed_at_us=OBSERVED_US,
+        digest=content_address({"subject": ORDER, "predicate": "amount", "value": 4200}),
+        hop=1,
+    )
 
 
 def test_edges_of_one_subject_share_a_ref_and_differ_in_digest() -> None:
@@ -230,8 +244,12 @@ def test_an_edge_that_makes_no_evidence_is_an_integrity_error() -> None:
 
 @given(st.permutations(range(6)))
 def test_the_order_of_import_never_shows(order: list[int]) -> None:
-    edges = [*REFUND, edge(ORDER, "amount", ORDER, value=4200, evidence_ref="session:b"),
-             edge(ORDER, "item", "item:1"), edge("item:1", "price", "item:1", value=5)]  # fmt: skip
+    edges = [
+        *REFUND,
+        edge(ORDER, "amount", ORDER, value=4200, evidence_ref="session:b"),
+        edge(ORDER, "item", "item:1"),
+        edge("item:1", "price", "item:1", value=5),
+    ]
     assert retrieved(graph_of(*(edges[at] for at in order)), query(AMOUNT, IDV)) == retrieved(
         graph_of(*edges), query(AMOUNT, IDV)
     )
@@ -243,10 +261,15 @@ EDGES = st.lists(
         lambda src, predicate, dst, trusted, value: edge(
             src, predicate, dst, integrity=trusted, **({} if value is None else {"value": value})
         ),
-        NODES, st.sampled_from("pq"), NODES, st.sampled_from(["trusted", "untrusted"]), st.none() | st.integers(0, 2),
+        NODES,
+        st.sampled_from("pq"),
+        NODES,
+        st.sampled_from(["trusted", "untrusted"]),
+        st.none() | st.integers(0, 2),
     ),
-    max_size=12, unique_by=lambda one: content_address(one),
-)  # fmt: skip
+    max_size=12,
+    unique_by=lambda one: content_address(one),
+)
 
 
 def naive(edges: list[dict[str, Any]], seed: str, path: list[str]) -> list[Any]:
@@ -303,22 +326,30 @@ def test_a_stale_item_loses_its_name_and_stays() -> None:
     limited = [EvidencePath(name="amount", path=("amount",), max_age_s=60)]
     second = 1_000_000
     for age_us, admitted in [(0, True), (60 * second, True), (60 * second + 1, False), (-1, False)]:
-        (kept,) = admit([item()], limited, OBSERVED_US + age_us)
+        (kept,) = drop_stale_names([item()], limited, OBSERVED_US + age_us)
         assert kept == item("amount" if admitted else None)
 
 
 def test_without_a_limit_of_age_every_item_is_admitted() -> None:
     items = [item(), item(None), item("other")]
-    assert admit(items, [EvidencePath(name="amount", path=("amount",))], 0) == tuple(items)
-    assert admit([], [], 0) == ()
+    assert drop_stale_names(items, [EvidencePath(name="amount", path=("amount",))], 0) == tuple(items)
+    assert drop_stale_names([], [], 0) == ()
 
 
 @pytest.mark.parametrize(
     ("observed", "us"),
-    [("2026-05-04T09:31:30Z", 1_777_887_090_000_000), ("2026-05-04T09:31:30.5Z", 1_777_887_090_500_000),
-     ("2026-05-04T09:31:30.123456789Z", 1_777_887_090_123_456), ("1969-12-31T23:59:59Z", -1_000_000), (7, 7),
-     ("yesterday", 0), ("2026-05-04", 0), ("2026-02-30T00:00:00Z", 0), ("2026-05-04T09:31:30+02:00", 0)],
-)  # fmt: skip
+    [
+        ("2026-05-04T09:31:30Z", 1_777_887_090_000_000),
+        ("2026-05-04T09:31:30.5Z", 1_777_887_090_500_000),
+        ("2026-05-04T09:31:30.123456789Z", 1_777_887_090_123_456),
+        ("1969-12-31T23:59:59Z", -1_000_000),
+        (7, 7),
+        ("yesterday", 0),
+        ("2026-05-04", 0),
+        ("2026-02-30T00:00:00Z", 0),
+        ("2026-05-04T09:31:30+02:00", 0),
+    ],
+)
 def test_a_time_is_read_exactly_or_counts_as_older_than_any_bound(observed: Any, us: int) -> None:
     (found,) = retrieved(graph_of(edge(ORDER, "amount", ORDER, value=1, observed_at=observed)), query())
     assert found.observed_at_us == us

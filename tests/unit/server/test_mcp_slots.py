@@ -20,14 +20,14 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from contextos.app import Settings
-from contextos.cli import run
-from contextos.contracts.slots import ExtensionManifest
+from contextos.cli import run_command_line
+from contextos.contracts.envelopes.slots import ExtensionManifest
 from contextos.errors import InvalidSettings
 from contextos.server.mcp_slots import slots_server
-from contextos.server.serving import bind, guarded
-from contextos.store.memory import MemoryStores
-from contextos.store.sqlite import SqliteStores
+from contextos.server.serving import listen, require_token
+from contextos.settings import Settings
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.slots import Shelf, actor, complete
 from tests.unit.slots.planted import good
 
@@ -155,7 +155,7 @@ def test_the_tool_says_that_it_only_reads_and_takes_no_other_field(shelf: Shelf)
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace of the demo with artifacts in it, and who asks."""
     path = tmp_path_factory.mktemp("served") / "shop"
-    assert run(["demo", "--yes", "--keep", str(path)]) == 0
+    assert run_command_line(["demo", "--yes", "--keep", str(path)]) == 0
     settings = Settings.read(path)
     stores = SqliteStores(settings.workspace / settings.store)
     [tenant] = json.loads((path / "directory.json").read_text("utf-8"))
@@ -209,9 +209,11 @@ def test_over_http_the_token_opens_and_nothing_else_does(workspace: Path, addres
     with served(workspace, address) as url:
         assert artifacts_in(asyncio.run(ask_over_http(url))) == ["mine", "all"]
         for headers in (
-            {}, {"Authorization": "Bearer wrong-but-long-enough-to-be-one"}, {"Authorization": TOKEN},
+            {},
+            {"Authorization": "Bearer wrong-but-long-enough-to-be-one"},
+            {"Authorization": TOKEN},
             [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
-        ):  # fmt: skip
+        ):
             assert httpx2.post(url, headers=headers, json={}).status_code == 401
         for header, status in (("Host", 421), ("Origin", 403)):
             # A page whose name was bound to this address, and a page of somebody else.
@@ -225,11 +227,11 @@ ELSEWHERE = ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "127.0.0.1", "127.0.0.1:http
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_an_address_that_others_can_reach_or_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(InvalidSettings, match="cannot serve on"):
-        bind(address)
+        listen(address)
 
 
 def test_who_comes_before_the_server_runs_waits_and_is_not_turned_away() -> None:
-    with bind("127.0.0.1:0") as bound, socket.create_connection(bound.getsockname()) as early:
+    with listen("127.0.0.1:0") as bound, socket.create_connection(bound.getsockname()) as early:
         early.sendall(b"x")
         served, _ = bound.accept()
         with served:
@@ -241,17 +243,17 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(InvalidSettings, match="in use"):
-            bind(f"127.0.0.1:{taken.getsockname()[1]}")
+            listen(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
 def test_a_short_token_does_not_start() -> None:
     with pytest.raises(InvalidSettings, match="fewer than 20 characters"):
-        guarded(None, "secret")  # type: ignore[arg-type]
+        require_token(None, "secret")  # type: ignore[arg-type]
 
 
 def test_an_actor_that_does_not_hold_is_said_with_its_file(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bob.json").write_text('{"principal_id": "bob", "admin": true}')
-    assert run(["slots", "serve", "-w", str(workspace), "--actor", str(tmp_path / "bob.json")]) == 2
+    assert run_command_line(["slots", "serve", "-w", str(workspace), "--actor", str(tmp_path / "bob.json")]) == 2
     assert "bob.json" in capsys.readouterr().err

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contextos.store.memory import MemoryStores
-from contextos.store.postgres import PostgresStores
-from contextos.store.sqlite import SqliteStores
+from contextos.store.memory.stores import MemoryStores
+from contextos.store.postgres.stores import PostgresStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Database, Server
 from tests.slots import Shelf, one_loop, run
 

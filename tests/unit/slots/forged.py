@@ -118,9 +118,13 @@ def start_input_written_over_the_pause(made: Edited) -> None:
 
 
 MADE_UP = {
-    "component_type": "ServerTool", "id": "tool-made_up", "name": "made_up", "metadata": {}, "inputs": [],
+    "component_type": "ServerTool",
+    "id": "tool-made_up",
+    "name": "made_up",
+    "metadata": {},
+    "inputs": [],
     "outputs": [TEXT],
-}  # fmt: skip
+}
 
 
 def output_of_a_tool(made: Edited) -> None:
@@ -190,13 +194,15 @@ def finalize_in_a_flow_of_its_own(made: Edited) -> None:
     inner["nodes"] = [one for one in inner["nodes"] if one["$component_ref"] in kept]
     inner["$referenced_components"] = {k: v for k, v in inner["$referenced_components"].items() if k in kept}
     inner["control_flow_connections"] = [
-        control("hidden-start", "hidden-finalize_interactive"), control("hidden-finalize_interactive", "hidden-end"),
-    ]  # fmt: skip
+        control("hidden-start", "hidden-finalize_interactive"),
+        control("hidden-finalize_interactive", "hidden-end"),
+    ]
     inner["data_flow_connections"] = [
-        edge for edge in inner["data_flow_connections"]
+        edge
+        for edge in inner["data_flow_connections"]
         if {edge["source_node"]["$component_ref"], edge["destination_node"]["$component_ref"]} <= kept
         and edge["source_output"] != "verdict"
-    ]  # fmt: skip
+    ]
     for title in ("actKey", "userResponse"):
         extra = {"title": title, "type": "string"}
         for place in (inner, inner["$referenced_components"]["hidden-start"]):
@@ -218,9 +224,15 @@ def finalize_in_a_flow_of_its_own(made: Edited) -> None:
 
 
 TWIN = {
-    "component_type": "ToolNode", "id": f"{PREFIX}context_select_gate", "name": "make_up", "metadata": {},
-    "inputs": [], "outputs": [TEXT], "branches": ["next"], "tool": MADE_UP,
-}  # fmt: skip
+    "component_type": "ToolNode",
+    "id": f"{PREFIX}context_select_gate",
+    "name": "make_up",
+    "metadata": {},
+    "inputs": [],
+    "outputs": [TEXT],
+    "branches": ["next"],
+    "tool": MADE_UP,
+}
 
 
 def swapped_by_a_duplicate_id(made: Edited) -> None:
@@ -251,8 +263,12 @@ def ref_with_more_beside_it(made: Edited) -> None:
     """A node that names a component and is written out as well: which of the two is it?"""
     root = made.document["$referenced_components"]
     root["aside"] = copy.deepcopy(made.node("show_candidates")) | {
-        "id": "aside", "name": "aside", "component_type": "OutputMessageNode", "inputs": [], "message": SAID,
-    }  # fmt: skip
+        "id": "aside",
+        "name": "aside",
+        "component_type": "OutputMessageNode",
+        "inputs": [],
+        "message": SAID,
+    }
     at = next(n for n, one in enumerate(made.flow["nodes"]) if one["$component_ref"].endswith("context_select_gate"))
     made.flow["nodes"][at] = made.node("context_select_gate") | {"$component_ref": "aside"}
 
@@ -292,28 +308,51 @@ def of_type(name: str, kind: str, **change: Any) -> Callable[[Edited], None]:
 FORGED: dict[str, Callable[[Edited], None]] = {
     edit.__name__: edit
     for edit in (
-        default_of_the_input, start_input, default_of_a_start_input, start_input_and_a_pause_that_is_for_show,
-        start_input_written_over_the_pause, output_of_a_tool, output_of_the_resolving_step,
-        pause_that_control_goes_around, pause_that_a_branch_goes_around, answer_used_twice,
-        second_pick_of_the_same_answer, answer_to_another_question, two_pauses_into_one_answer,
+        default_of_the_input,
+        start_input,
+        default_of_a_start_input,
+        start_input_and_a_pause_that_is_for_show,
+        start_input_written_over_the_pause,
+        output_of_a_tool,
+        output_of_the_resolving_step,
+        pause_that_control_goes_around,
+        pause_that_a_branch_goes_around,
+        answer_used_twice,
+        second_pick_of_the_same_answer,
+        answer_to_another_question,
+        two_pauses_into_one_answer,
         finalize_in_a_flow_of_its_own,
-        swapped_by_a_duplicate_id, swapped_edge, node_written_into_an_edge, ref_with_more_beside_it, swapped_names,
-        no_list_of_data_edges, tool_that_asks_for_a_confirmation,
+        swapped_by_a_duplicate_id,
+        swapped_edge,
+        node_written_into_an_edge,
+        ref_with_more_beside_it,
+        swapped_names,
+        no_list_of_data_edges,
+        tool_that_asks_for_a_confirmation,
     )
 } | {
     "a tool node that swallows refusals": of_type(
         "finalize_interactive", "ExtendedToolNode", raise_exceptions=False, input_mapping={}, output_mapping={}
     ),
     "a pause that renames": of_type(
-        "context_select_gate", "PluginInputMessageNode", message_template=None, rephrase=False, input_mapping={},
+        "context_select_gate",
+        "PluginInputMessageNode",
+        message_template=None,
+        rephrase=False,
+        input_mapping={},
         output_mapping={},
     ),
     "a message that stands for a person's": of_type(
-        "show_candidates", "PluginOutputMessageNode", message_type="USER", rephrase=False,
-        expose_message_as_output=False, input_mapping={}, output_mapping={},
+        "show_candidates",
+        "PluginOutputMessageNode",
+        message_type="USER",
+        rephrase=False,
+        expose_message_as_output=False,
+        input_mapping={},
+        output_mapping={},
     ),
     "a flow with a state": of_type("flow", "ExtendedFlow", context_providers=[], state=[TEXT | {"default": SAID}]),
-}  # fmt: skip
+}
 
 
 def forged(name: str) -> Json:

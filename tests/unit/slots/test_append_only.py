@@ -12,12 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from contextos.contracts.slots import Selected
+from contextos.contracts.envelopes.slots import Selected
 from contextos.errors import IncoherentSelection
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import select_autonomously
-from contextos.store.postgres import PostgresStores
-from contextos.store.sqlite import SqliteStores
+from contextos.store.postgres.stores import PostgresStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import LOGIN, Database, awaited
 from tests.slots import ICP, VOICE, Shelf, actor, add, classify, complete, install, origin, revise, slot
 
@@ -345,9 +345,7 @@ def test_a_tombstone_waits_for_a_classification_that_is_under_way_and_ends_it_to
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(
-    database: Database, ending: str
-) -> None:
+def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(database: Database, ending: str) -> None:
     async def history() -> tuple[bool, Any, int]:
         stores = PostgresStores(database.app)
         shelf: Any = stores.artifacts("acme")

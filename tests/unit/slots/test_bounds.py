@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from contextos.contracts.slots import CandidateQuery
-from contextos.store.postgres import PostgresStores
+from contextos.contracts.envelopes.slots import CandidateQuery
+from contextos.store.postgres.stores import PostgresStores
 from tests.postgres import LOGIN, Database, awaited
 from tests.slots import ICP, actor, install
 

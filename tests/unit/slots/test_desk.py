@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.codec import canonical
-from contextos.contracts.slots import PickRefused, Selected
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.slots import PickRefused, Selected
 from contextos.errors import InvalidInput, RepeatedAct
-from contextos.slots.desk import SelectionDesk, SlotCall
+from contextos.slots.session import SelectionSession, SlotCall
 from tests.slots import ICP, Shelf, actor, complete, install, revise, run
 
 PACKAGE = "@acme/outreach"
@@ -28,11 +28,15 @@ def call(**changes: str) -> SlotCall:
     return SlotCall(**told | changes)
 
 
-def desk(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionDesk:
-    told = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "interactive",
-            "resolutionMode": "accumulate"}  # fmt: skip
+def desk(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionSession:
+    told = {
+        "slotId": "icp",
+        "acceptedArtifactExtensions": [ICP],
+        "selectionMode": "interactive",
+        "resolutionMode": "accumulate",
+    }
     document = {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | slot]}}}
-    return SelectionDesk(document, "run_1", PACKAGE, actor(**who or {}), shelf, shelf, Stopped())
+    return SelectionSession(document, "run_1", PACKAGE, actor(**who or {}), shelf, shelf, Stopped())
 
 
 @pytest.fixture
@@ -55,8 +59,9 @@ def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
     assert payload["slot"]["maxItems"] == 1
     assert payload["slot"]["minItems"] == 0
     assert [(one["artifactId"], one["sourceScope"], one["title"]) for one in payload["candidates"]] == [
-        ("mine", "user", "title of mine"), ("all", "organization", "title of all"),
-    ]  # fmt: skip
+        ("mine", "user", "title of mine"),
+        ("all", "organization", "title of all"),
+    ]
     assert payload["more"] is False
 
 
@@ -153,11 +158,12 @@ def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_
         await two.tombstone("acme", "all", 9)
         bob = {"principal_id": "bob"}
         for asking in (
-            desk(two).finalize(call(), "act_1", answer(refs[1:])), desk(two).finalize(call(), "act_1", answer([])),
+            desk(two).finalize(call(), "act_1", answer(refs[1:])),
+            desk(two).finalize(call(), "act_1", answer([])),
             desk(two).finalize(call(), "act_1", answer(refs[:1] * 2)),
             desk(two, who=bob).finalize(call(), "act_1", answer(refs[:1])),
             desk(two, selectionMode="autonomous").take(call(), "act_1"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(RepeatedAct, match="nothing was written"):
                 await asking
         (act,) = await two.selections("acme", "run_1")

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import MAX_DEPTH, MAX_NODES
+from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES
 from contextos.errors import InvalidInput, MalformedJson
-from contextos.slots.documents import read_document
-from contextos.slots.oas import declared_slots, slot_of
-from contextos.slots.package import lint_package
-from contextos.slots.wiring import lint_wiring
+from contextos.slots.lint.documents import read_document
+from contextos.slots.lint.oas import declared_slots, slot_of
+from contextos.slots.lint.package import lint_package
+from contextos.slots.lint.wiring import lint_wiring
 from tests.unit.slots.planted import EXAMPLE, good
 
 VOICE = Path(__file__).parent / "good" / "voice_writer" / "cinatra" / "oas.yaml"
@@ -108,11 +108,30 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 
 KEYS = st.sampled_from(
     [
-        "metadata", "cinatra", "contextSlots", "slotId", "component_type", "nodes", "id", "subflow", "$component_ref",
-        "$referenced_components", "inputs", "title", "json_schema", "default", "start_node", "tool", "name",
-        "data_flow_connections", "source_node", "destination_input", "agentDependencies", "packageName",
+        "metadata",
+        "cinatra",
+        "contextSlots",
+        "slotId",
+        "component_type",
+        "nodes",
+        "id",
+        "subflow",
+        "$component_ref",
+        "$referenced_components",
+        "inputs",
+        "title",
+        "json_schema",
+        "default",
+        "start_node",
+        "tool",
+        "name",
+        "data_flow_connections",
+        "source_node",
+        "destination_input",
+        "agentDependencies",
+        "packageName",
     ]
-)  # fmt: skip
+)
 LEAVES = st.sampled_from(["Flow", "FlowNode", "a", "slotId", "contextSlotBindings", "context_resolve", 1, None, ""])
 FOREIGN = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=40

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import run as cli
-from contextos.cli.workspace import make
-from contextos.contracts.slots import PickRefused, Selected
+from contextos.cli import run_command_line as cli
+from contextos.cli.demo.workspace import make_workspace
+from contextos.contracts.envelopes.slots import PickRefused, Selected
 from contextos.server.mcp_slots import context_resolve
-from contextos.slots.desk import SelectionDesk, SlotCall
+from contextos.slots.session import SelectionSession, SlotCall
 from contextos.slots.steps import ArtifactSlots
-from contextos.store.memory_slots import MemoryArtifacts
-from contextos.store.sqlite_slots import SqliteArtifacts
+from contextos.store.memory.artifacts import MemoryArtifacts
+from contextos.store.sqlite.artifacts import SqliteArtifacts
 from tests.slots import ICP, actor, complete, install, origin, slot
 from tests.world import ManualClock, run
 
@@ -69,8 +69,12 @@ def filled() -> MemoryArtifacts:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    told = {"slotId": "icp", "acceptedArtifactExtensions": [ICP], "selectionMode": "autonomous",
-            "resolutionMode": "accumulate"}  # fmt: skip
+    told = {
+        "slotId": "icp",
+        "acceptedArtifactExtensions": [ICP],
+        "selectionMode": "autonomous",
+        "resolutionMode": "accumulate",
+    }
     return {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | changes]}}}
 
 
@@ -79,8 +83,8 @@ async def by_mcp(shelf: Any, project: str) -> int:
     return len((await context_resolve(told, actor=actor(), artifacts=shelf, curation=shelf))["refs"])
 
 
-def desk(shelf: Any, **changes: Any) -> SelectionDesk:
-    return SelectionDesk(document(**changes), "run_1", "@acme/outreach", actor(), shelf, shelf, ManualClock())
+def desk(shelf: Any, **changes: Any) -> SelectionSession:
+    return SelectionSession(document(**changes), "run_1", "@acme/outreach", actor(), shelf, shelf, ManualClock())
 
 
 async def by_offer(shelf: Any, project: str) -> int:
@@ -134,7 +138,7 @@ def test_a_foreign_project_gives_nothing_and_reads_nothing(road: Callable[[Any, 
 def test_a_foreign_project_gives_nothing_and_reads_nothing_at_the_command_line(
     reads: Reads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make(tmp_path / "w")
+    make_workspace(tmp_path / "w")
     monkeypatch.chdir(tmp_path / "w")
     monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
     agent = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]

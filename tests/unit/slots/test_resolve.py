@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from contextos.contracts.slots import Candidate, CandidateQuery, ExtensionManifest, SlotResolution
+from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, ExtensionManifest, SlotResolution
 from contextos.errors import InvalidInput
 from contextos.slots.resolve import expanded, resolve_context_slot
 from tests.slots import B2B, ICP, VOICE, Shelf, actor, add, classify, complete, install, revise, run, slot
@@ -15,9 +15,7 @@ from tests.slots import B2B, ICP, VOICE, Shelf, actor, add, classify, complete, 
 def resolved(shelf: Shelf, of=None, who=None, project: str | None = None, **options: object) -> SlotResolution:
     async def ask() -> SlotResolution:
         installed = await shelf.extensions()
-        return await resolve_context_slot(
-            who or actor(), of or slot(), project, installed, artifacts=shelf, **options
-        )
+        return await resolve_context_slot(who or actor(), of or slot(), project, installed, artifacts=shelf, **options)
 
     return run(ask())
 

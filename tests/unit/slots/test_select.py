@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.slots import PickRefused, Selected, SelectionAct, SlotResolution
+from contextos.contracts.envelopes.slots import PickRefused, Selected, SelectionAct, SlotResolution
 from contextos.errors import NotFound, RepeatedAct
 from contextos.slots.resolve import resolve_context_slot
-from contextos.slots.select import bind, replay, select_autonomously, select_interactively
+from contextos.slots.select import bind_selection, replay_selection, select_autonomously, select_interactively
 from tests.slots import B2B, ICP, Shelf, actor, classify, complete, install, origin, revise, run, slot
 
 ASKED: dict[str, Any] = {"selectionMode": "interactive"}
@@ -23,9 +23,10 @@ async def offered(shelf: Shelf, **changes: Any) -> SlotResolution:
 def answer(resolution: SlotResolution, *picks: int, **changes: Any) -> dict[str, Any]:
     """The envelope that picks these positions of what was offered."""
     told = {
-        "slotId": resolution.slot_id, "resolutionMode": resolution.resolution_mode,
+        "slotId": resolution.slot_id,
+        "resolutionMode": resolution.resolution_mode,
         "selectedRefs": [resolution.refs[at].to_json() for at in picks],
-    }  # fmt: skip
+    }
     return told | changes
 
 
@@ -95,18 +96,24 @@ def test_a_person_picks_and_gets_the_servers_own_words_about_each_ref(three: She
     assert [(ref.source_scope, ref.extension) for ref in selected.act.refs] == [("user", ICP), ("organization", ICP)]
     assert [line.title for line in selected.manifest] == ["title of mine", "title of all"]
     assert (selected.act.selected_by, selected.act.selection_mode, selected.wrote) == ("user", "interactive", True)
-    assert bind(selected).to_json()["refs"] == [ref.to_json() for ref in selected.act.refs]
+    assert bind_selection(selected).to_json()["refs"] == [ref.to_json() for ref in selected.act.refs]
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("", "bad_envelope"), ("yes please", "bad_envelope"), ("[]", "bad_envelope"), ("{}", "bad_envelope"),
-        ('{"slotId":"icp","slotId":"icp"}', "bad_envelope"), ("[" * 5000, "bad_envelope"),
-        ({"selectedRefs": [{"artifactId": "mine"}]}, "bad_envelope"), ({"approved": True}, "bad_envelope"),
-        ({"slotId": "voice"}, "slot_mismatch"), ({"resolutionMode": "override"}, "resolution_mode_mismatch"),
+        ("", "bad_envelope"),
+        ("yes please", "bad_envelope"),
+        ("[]", "bad_envelope"),
+        ("{}", "bad_envelope"),
+        ('{"slotId":"icp","slotId":"icp"}', "bad_envelope"),
+        ("[" * 5000, "bad_envelope"),
+        ({"selectedRefs": [{"artifactId": "mine"}]}, "bad_envelope"),
+        ({"approved": True}, "bad_envelope"),
+        ({"slotId": "voice"}, "slot_mismatch"),
+        ({"resolutionMode": "override"}, "resolution_mode_mismatch"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_of_another_shape_is_refused_with_the_reason(three: Shelf, said: Any, why: str) -> None:
     async def history() -> Selected | PickRefused:
         told = answer(await offered(three, **ASKED), 0) | said if isinstance(said, dict) else said
@@ -167,10 +174,12 @@ def test_a_triple_mixed_of_two_good_ones_is_refused(three: Shelf) -> None:
 @pytest.mark.parametrize(
     ("picks", "changes", "why"),
     [
-        ((0, 0), {}, "duplicate_ref"), ((0, 1, 2), {"maxItems": 2}, "above_max_items"),
-        ((), {"minItems": 1}, "below_min_items"), ((0,), {"minItems": 2}, "below_min_items"),
+        ((0, 0), {}, "duplicate_ref"),
+        ((0, 1, 2), {"maxItems": 2}, "above_max_items"),
+        ((), {"minItems": 1}, "below_min_items"),
+        ((0,), {"minItems": 2}, "below_min_items"),
     ],
-)  # fmt: skip
+)
 def test_a_pick_of_the_wrong_number_is_refused_and_a_better_one_then_counts(
     three: Shelf, picks: tuple[int, ...], changes: dict[str, Any], why: str
 ) -> None:
@@ -291,14 +300,14 @@ def test_an_old_pin_reads_the_same_bytes_whatever_became_of_it(three: Shelf) -> 
     async def history() -> tuple[list[Any], list[Any]]:
         selected = await taken(three)
         assert isinstance(selected, Selected)
-        before = [one.to_json() for one in await replay(selected.act, artifacts=three)]
+        before = [one.to_json() for one in await replay_selection(selected.act, artifacts=three)]
         await revise(three, "mine", "rewritten")
         await classify(three, "team", ICP)
         await classify(three, "team", B2B)
         for name in ("mine", "all"):
             await three.tombstone("acme", name, 9)
         (act,) = await acts(three)
-        return before, [one.to_json() for one in await replay(act, artifacts=three)]
+        return before, [one.to_json() for one in await replay_selection(act, artifacts=three)]
 
     before, after = run(history())
     assert before == after

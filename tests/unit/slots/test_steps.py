@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.slots import PickRefused, Selected, SelectionAct
+from contextos.contracts.envelopes.slots import PickRefused, Selected, SelectionAct
 from contextos.errors import RepeatedAct
 from contextos.slots.steps import ArtifactSlots
 from tests.slots import Shelf, actor, complete, install, origin, revise, run, slot

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from contextos.cli import run
-from contextos.contracts.codec import MISSING, resolve
-from contextos.slots.documents import read_document
-from contextos.slots.package import lint_package
-from contextos.slots.wiring import lint_wiring
+from contextos.cli import run_command_line
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.slots.lint.documents import read_document
+from contextos.slots.lint.package import lint_package
+from contextos.slots.lint.wiring import lint_wiring
 from tests.unit.slots.forged import FORGED, forged
 from tests.unit.slots.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
 
@@ -34,7 +34,7 @@ def test_a_planted_fault_is_found_under_its_own_code(
     fault: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document, package = plant(fault)
-    assert run(["slots", "lint", str(write(tmp_path, document, package)), "--json"]) == 2
+    assert run_command_line(["slots", "lint", str(write(tmp_path, document, package)), "--json"]) == 2
     problems = json.loads(capsys.readouterr().out)["problems"]
     place = "package.json" if fault.at.startswith("package:") else "oas.json"
     found = [one for one in problems if one["code"] == fault.code]
@@ -47,7 +47,7 @@ def test_a_planted_fault_is_found_under_its_own_code(
 @pytest.mark.requirement("W-LINT")
 @pytest.mark.parametrize("agent", [EXAMPLE, VOICE, SELECTION], ids=lambda path: path.stem)
 def test_a_good_example_passes(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["slots", "lint", str(agent)]) == 0
+    assert run_command_line(["slots", "lint", str(agent)]) == 0
     assert capsys.readouterr().out.endswith(": fine\n")
 
 
@@ -128,14 +128,21 @@ def test_problems_are_bounded_and_so_is_the_work() -> None:
         name = f"node_{number}"
         document["nodes"].append({"$component_ref": name})
         document["$referenced_components"][name] = {
-            "component_type": "FlowNode", "id": name, "name": name, "metadata": {},
+            "component_type": "FlowNode",
+            "id": name,
+            "name": name,
+            "metadata": {},
             "subflow": {"$component_ref": "ctx-offeringContext-context-selection-flow"},
-        }  # fmt: skip
-        document["data_flow_connections"].append({
-            "component_type": "DataFlowEdge", "source_node": {"$component_ref": "context_offeringContext"},
-            "source_output": "contextRefs", "destination_node": {"$component_ref": name},
-            "destination_input": "contextSlotBindings",
-        })  # fmt: skip
+        }
+        document["data_flow_connections"].append(
+            {
+                "component_type": "DataFlowEdge",
+                "source_node": {"$component_ref": "context_offeringContext"},
+                "source_output": "contextRefs",
+                "destination_node": {"$component_ref": name},
+                "destination_input": "contextSlotBindings",
+            }
+        )
     assert len(lint_wiring(document)) == 100
     document["metadata"]["cinatra"]["contextSlots"].append(slot)
     assert [one.code for one in lint_wiring(document)] == ["too_many_slots"]
@@ -147,7 +154,7 @@ def test_every_pointer_leads_to_a_place_or_to_where_something_is_missing(fault: 
     document, package = plant(fault)
     for value, found in ((document, lint_wiring(document)), (package, lint_package(document, package))):
         for problem in found:
-            assert resolve(value, problem.pointer.rpartition("/")[0]) is not MISSING, problem
+            assert resolve_pointer(value, problem.pointer.rpartition("/")[0]) is not MISSING, problem
 
 
 def test_two_ways_that_both_lead_through_the_selection_are_fine() -> None:
@@ -226,8 +233,14 @@ def test_a_pick_that_is_judged_outside_a_selection_is_found() -> None:
     selection = document["$referenced_components"]["ctx-offeringContext-context-selection-flow"]
     hidden = selection["$referenced_components"]["ctx-offeringContext-hide"]["subflow"]
     beside, _ = good()
-    beside["nodes"].append({
-        "component_type": "ParallelFlowNode", "id": "beside", "name": "beside", "subflows": [hidden],
-        "inputs": [], "outputs": [],
-    })  # fmt: skip
+    beside["nodes"].append(
+        {
+            "component_type": "ParallelFlowNode",
+            "id": "beside",
+            "name": "beside",
+            "subflows": [hidden],
+            "inputs": [],
+            "outputs": [],
+        }
+    )
     assert [one.code for one in lint_wiring(beside)] == ["no_pause"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contextos.slots.wiring import lint_wiring
+from contextos.slots.lint.wiring import lint_wiring
 from tests.unit.slots.planted import control, data, good
 
 Json = dict[str, Any]
@@ -151,13 +151,15 @@ def many_agents_that_share_a_node(number: int) -> Json:
 @pytest.mark.parametrize(
     ("shape", "number"),
     [
-        (one_large_flow_that_many_run, 100), (one_long_list_that_many_have, 100),
-        (one_large_scope_that_many_look_into, 100), (many_that_judge_behind_one_pause, 100),
+        (one_large_flow_that_many_run, 100),
+        (one_long_list_that_many_have, 100),
+        (one_large_scope_that_many_look_into, 100),
+        (many_that_judge_behind_one_pause, 100),
         (many_agents_that_share("drafts-flow"), 30),
         (many_agents_that_share("ctx-offeringContext-context-selection-flow"), 30),
         (many_agents_that_share_a_node, 30),
     ],
-)  # fmt: skip
+)
 def test_twice_the_document_is_at_most_twice_the_work(shape: Callable[[int], Json], number: int) -> None:
     assert lint_wiring(shape(2 * number)) == ()
     assert steps(shape(2 * number)) < 2.2 * steps(shape(number))
@@ -171,8 +173,15 @@ def test_a_document_that_doubles_at_every_level_is_read_once() -> None:
         inner = f"deep-{level + 1}" if level < 39 else "drafts-flow"
         runs = [run_by(f"{level}-{side}", inner, inputs=[], outputs=[]) for side in ("left", "right")]
         parts[f"deep-{level}"] = {
-            "component_type": "Flow", "id": f"deep-{level}", "name": "deep", "metadata": {}, "inputs": [],
-            "outputs": [], "nodes": runs, "control_flow_connections": [], "data_flow_connections": [],
-        }  # fmt: skip
+            "component_type": "Flow",
+            "id": f"deep-{level}",
+            "name": "deep",
+            "metadata": {},
+            "inputs": [],
+            "outputs": [],
+            "nodes": runs,
+            "control_flow_connections": [],
+            "data_flow_connections": [],
+        }
     wide(document, 1, "deep-0", inputs=[], outputs=[])
     assert lint_wiring(document) == ()

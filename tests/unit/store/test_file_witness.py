@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from contextos.contracts.codec import canonical
+from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import Integrity
-from contextos.store.witness import FileWitness
+from contextos.store.witness.file import FileWitness
 from tests.suites.witness_suite import Make, WitnessSuite, head
 
 
@@ -29,10 +29,17 @@ def test_a_line_says_the_same_in_every_spelling(tmp_path: Path, tenant: str, spe
     assert list(asyncio.run(witness.heads(tenant))) == [head(3, tenant=tenant)]
 
 
-@pytest.mark.parametrize("spoil", [
-    (b'"seq":3', b'"seq":3.0'), (b'"seq":3', b'"seq":"3"'), (b'"seq":3', b'"seq":true'), (b'"stream":', b'"streams":'),
-    (b'"seq":3', b'"seq":3,"seq":4'), (b'"kid":"', b'"more":1,"kid":"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        (b'"seq":3', b'"seq":3.0'),
+        (b'"seq":3', b'"seq":"3"'),
+        (b'"seq":3', b'"seq":true'),
+        (b'"stream":', b'"streams":'),
+        (b'"seq":3', b'"seq":3,"seq":4'),
+        (b'"kid":"', b'"more":1,"kid":"'),
+    ],
+)
 def test_a_line_of_another_form_is_refused(tmp_path: Path, spoil: tuple[bytes, bytes]) -> None:
     witness = FileWitness(tmp_path / "witness.jsonl")
     spoilt = canonical(head(3)._asdict()).replace(*spoil)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.store import sqlite_graph
-from contextos.store.memory import MemoryGraph
-from contextos.store.sqlite import SqliteStores
+from contextos.store.memory.graph import MemoryGraph
+from contextos.store.sqlite import graph
+from contextos.store.sqlite.stores import SqliteStores
 from tests.suites.graph_suite import GraphSuite, GraphWorld, edge
 from tests.suites.store_suite import at_once
 
@@ -89,7 +89,7 @@ def test_the_evidence_for_a_withdrawal_is_kept(file: Path) -> None:
 
 def test_a_hop_reads_each_end_from_its_index_and_never_all_edges(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_graph._HOP}", ("acme", 1, 5, '["a"]')).fetchall()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {graph._HOP}", ("acme", 1, 5, '["a"]')).fetchall()
     steps = " / ".join(row[3] for row in plan)
     assert "SEARCH edges USING COVERING INDEX edges_out (tenant=? AND src=?)" in steps
     assert "SEARCH edges USING COVERING INDEX edges_in (tenant=? AND dst=?)" in steps

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli import run as command
-from contextos.contracts.codec import canonical
+from contextos.cli import run_command_line as command
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
 from contextos.errors import Integrity, InvalidSettings, Unavailable
+from contextos.operations.witness import witnessed_lengths
 from contextos.settings import check_witness
-from contextos.store import http_witness
-from contextos.store.http_witness import MAX_OBJECT_BYTES, HttpWitness
-from contextos.witnessing import reach
+from contextos.store.witness import http
+from contextos.store.witness.http import MAX_OBJECT_BYTES, HttpWitness
 from tests.sink import Answer, Sink, sink
 from tests.suites.witness_suite import Make, WitnessSuite, head
 from tests.world import TENANT
@@ -52,7 +52,7 @@ def gives(status: int, body: bytes = b"", **headers: str) -> Answer:
 def test_heads_of_many_tenants_take_no_memory_and_what_was_forgotten_is_found_again(
     served: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_witness, "MAX_ENDS", 4)
+    monkeypatch.setattr(http, "MAX_ENDS", 4)
 
     async def go() -> None:
         witness = HttpWitness(served.url)
@@ -154,7 +154,7 @@ def test_objects_that_do_not_grow_or_that_vanish_are_named(served: Sink) -> None
     known = HttpWitness(served.url)
 
     async def twice() -> None:
-        assert reach(await known.heads(TENANT)) == {INDEX: 5}
+        assert witnessed_lengths(await known.heads(TENANT)) == {INDEX: 5}
         del served.objects[f"{PLACE}/5"]
         with pytest.raises(Integrity, match="was there and is gone"):
             await known.heads(TENANT)
@@ -168,23 +168,40 @@ def test_objects_that_do_not_grow_or_that_vanish_are_named(served: Sink) -> None
 def test_few_requests_find_the_last_of_many(served: Sink) -> None:
     for number in range(1, 1001):
         served.objects[f"{PLACE}/{number}"] = canonical(head(number)._asdict())
-    assert reach(heads(served)) == {INDEX: 1000}  # type: ignore[arg-type]
+    assert witnessed_lengths(heads(served)) == {INDEX: 1000}  # type: ignore[arg-type]
     assert len(served.requests) < 40
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://sink.example/x", "http://10.0.0.1/x", "http://127.0.0.1.example/x", "ftp://sink.example/x", "https://",
-     "https://sink.example/x?token=1", "https://sink.example/x#y", "https://[::1/x", "https://sink.example:x/", "://x"],
-)  # fmt: skip
+    [
+        "http://sink.example/x",
+        "http://10.0.0.1/x",
+        "http://127.0.0.1.example/x",
+        "ftp://sink.example/x",
+        "https://",
+        "https://sink.example/x?token=1",
+        "https://sink.example/x#y",
+        "https://[::1/x",
+        "https://sink.example:x/",
+        "://x",
+    ],
+)
 def test_a_url_that_is_no_sink_or_is_asked_in_the_clear_is_refused(url: str) -> None:
     with pytest.raises(InvalidSettings, match="/witness"):
         check_witness(url)
     assert command(["verify", "--witness", url]) == 2
 
 
-@pytest.mark.parametrize("url", ["https://sink.example/a\nb", "https://\u00df\u2603.example/", "https://xn--a/x",
-                                 "https://n:secret@sink.example/" + "a" * 70_000])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sink.example/a\nb",
+        "https://\u00df\u2603.example/",
+        "https://xn--a/x",
+        "https://n:secret@sink.example/" + "a" * 70_000,
+    ],
+)
 def test_a_url_that_cannot_be_asked_ends_typed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidSettings, match="cannot be asked"):
         HttpWitness(url)
@@ -192,8 +209,17 @@ def test_a_url_that_cannot_be_asked_ends_typed(url: str, capsys: pytest.CaptureF
     assert "secret" not in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("url", ["https://sink.example/x", "http://127.0.0.1:1/x", "http://[::1]:1/x",
-                                 "http://localhost/x", "https://n:p@sink.example/x", "witness.jsonl"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sink.example/x",
+        "http://127.0.0.1:1/x",
+        "http://[::1]:1/x",
+        "http://localhost/x",
+        "https://n:p@sink.example/x",
+        "witness.jsonl",
+    ],
+)
 def test_a_sink_and_a_file_are_taken(url: str) -> None:
     check_witness(url)
 

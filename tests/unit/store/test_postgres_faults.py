@@ -12,11 +12,12 @@ import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
-from contextos.store import postgres, postgres_connections, postgres_writer
-from contextos.store.postgres import MAX_BATCH_WRITES, PostgresStores
-from contextos.store.postgres_calls import Job, locked
-from contextos.store.postgres_connections import FAULTS, Connections, connect, fault_of
-from contextos.store.postgres_writer import GroupWriter
+from contextos.store.postgres import connections, writer
+from contextos.store.postgres import stores as postgres_stores
+from contextos.store.postgres.commit_calls import Job, locked
+from contextos.store.postgres.connections import FAULTS, Connections, connect_postgres, postgres_error
+from contextos.store.postgres.stores import MAX_BATCH_WRITES, PostgresStores
+from contextos.store.postgres.writer import GroupWriter
 from tests.postgres import Database, Server, awaited, own_server
 from tests.suites.store_suite import draft, entries_after, verify
 
@@ -105,10 +106,17 @@ def test_while_the_server_is_away_every_method_is_unavailable_and_afterwards_non
 
         outcomes = []
         for call in (
-            store.commit(batch(f"run_{number}")), store.read("run_a"), store.scan("keys"), store.signed_heads("run_a"),
-            due(), stores.erase("acme", f"run_{number}", 1), graph.head(), graph.put([], []),
-            graph.neighbourhood(["a"], at=1, hops=1, fan_out=1, limit=1), graph.nodes(["a"], at=1),
-        ):  # fmt: skip
+            store.commit(batch(f"run_{number}")),
+            store.read("run_a"),
+            store.scan("keys"),
+            store.signed_heads("run_a"),
+            due(),
+            stores.erase("acme", f"run_{number}", 1),
+            graph.head(),
+            graph.put([], []),
+            graph.neighbourhood(["a"], at=1, hops=1, fan_out=1, limit=1),
+            graph.nodes(["a"], at=1),
+        ):
             try:
                 await call
                 outcomes.append("ok")
@@ -185,10 +193,10 @@ def test_any_failing_operation_takes_down_its_whole_group_and_only_that(
             # Where it is was looked up before anything is counted.
             assert await stores._look("acme")
             # The first commit of the store is alone in its group, and one call.
-            plan = [Counting(await connect(database.app), nth + 1, fault)]
+            plan = [Counting(await connect_postgres(database.app), nth + 1, fault)]
 
             async def opened(plan: list[Any] = plan) -> Any:
-                return plan.pop() if plan else await connect(database.app)
+                return plan.pop() if plan else await connect_postgres(database.app)
 
             stores.link().writer._connect = opened
             names = [f"run_{nth}_{number}" for number in range(3)]
@@ -234,7 +242,7 @@ def test_a_key_that_no_index_holds_is_refused_alone_also_if_only_the_server_noti
         stores = PostgresStores(database.app)
         outcomes = await gathered(stores, [batch("run_1"), batch("run_2", endless), batch("run_3")])
         assert outcomes == ["ok", "InvalidInput", "ok"]
-        monkeypatch.setattr(postgres, "refuse_misfit", lambda *_: None)
+        monkeypatch.setattr(postgres_stores, "refuse_misfit", lambda *_: None)
         outcomes = await gathered(stores, [batch("run_4"), batch("run_5", endless), batch("run_6")])
         assert outcomes == ["ok", "InvalidInput", "ok"]
         await stores.aclose()
@@ -249,7 +257,7 @@ def test_a_group_that_the_server_rolled_back_for_anothers_sake_is_done_again(dat
 
         async def opened() -> Any:
             left[0] -= 1
-            real = await connect(database.app)
+            real = await connect_postgres(database.app)
             return Counting(real, 1, asyncpg.DeadlockDetectedError("deadlock detected")) if left[0] >= 0 else real
 
         stores.link().writer._connect = opened
@@ -264,7 +272,7 @@ def test_a_group_that_the_server_rolled_back_for_anothers_sake_is_done_again(dat
         return outcomes
 
     assert awaited(history(3)) == ["ok"]
-    attempts = postgres_writer.ATTEMPTS
+    attempts = writer.ATTEMPTS
     assert awaited(history(2 * attempts)) == ["Unavailable"]
 
 
@@ -279,10 +287,10 @@ def test_what_one_tenant_committed_stands_when_the_next_transaction_of_the_group
 
     async def history() -> None:
         stores = PostgresStores(database.app)
-        connections = [Counting(await connect(database.app), 3, fault)]
+        connections = [Counting(await connect_postgres(database.app), 3, fault)]
 
         async def opened() -> Any:
-            return connections.pop() if connections else await connect(database.app)
+            return connections.pop() if connections else await connect_postgres(database.app)
 
         stores.link().writer._connect = opened
         acme, other = stores.tenant("acme"), stores.tenant("other")
@@ -292,9 +300,12 @@ def test_what_one_tenant_committed_stands_when_the_next_transaction_of_the_group
         first = asyncio.ensure_future(acme.commit(Batch("run_first", wake_at_us=1)))
         await asyncio.sleep(0)
         done = await asyncio.gather(
-            first, acme.commit(batch("run_1", "one")), other.commit(there), acme.commit(batch("run_2", "one")),
+            first,
+            acme.commit(batch("run_1", "one")),
+            other.commit(there),
+            acme.commit(batch("run_2", "one")),
             return_exceptions=True,
-        )  # fmt: skip
+        )
         told = [type(one).__name__ if isinstance(one, BaseException) else "ok" for one in done[1:]]
         assert told == [others, "ok", "Conflict" if others == "ok" else others]
         assert len(await other.read("run_a")) == 3
@@ -319,7 +330,7 @@ def test_a_full_queue_refuses_with_a_retry_time_and_what_was_queued_is_done(data
 
 
 def test_more_readers_than_may_wait_are_refused_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_connections, "MAX_WAITING", 2)
+    monkeypatch.setattr(connections, "MAX_WAITING", 2)
 
     async def history() -> None:
         connections = Connections(database.app, limit=1)
@@ -358,7 +369,7 @@ def test_a_process_that_hangs_inside_a_transaction_holds_up_nobody_for_long(data
     async def history() -> None:
         stores = PostgresStores(database.app)
         await stores.tenant("acme").commit(batch("run_a"))
-        held = await connect(database.app)
+        held = await connect_postgres(database.app)
         await held.execute("SET idle_in_transaction_session_timeout = '200ms'")
         await held.execute("BEGIN")
         await held.execute("SELECT set_config('contextos.tenant', 'acme', true)")
@@ -378,7 +389,7 @@ def test_what_another_session_keeps_locked_holds_up_its_own_callers_and_nobody_e
         stores = PostgresStores(database.app)
         store = stores.tenant("acme")
         await asyncio.gather(store.commit(batch("run_a")), store.commit(batch("run_b")))
-        held = await connect(database.app)
+        held = await connect_postgres(database.app)
         await held.execute("BEGIN")
         await held.execute("SELECT set_config('contextos.tenant', 'acme', true)")
         await held.execute("UPDATE contextos.documents SET body = 'held' WHERE key = 'run_a'")
@@ -420,7 +431,7 @@ def test_who_writes_a_document_waits_for_who_looks_at_it_and_who_looks_does_not(
         store = stores.tenant("acme")
         looks = Batch("run_a", writes=(Write("keys", "k", 0, None),))
         (looked,) = (place for place in locked([Job("acme", looks, 0, asyncio.Future())]) if place % 2 == 0)
-        held = await connect(database.app)
+        held = await connect_postgres(database.app)
         await held.execute("BEGIN")
         await held.execute("SELECT pg_advisory_xact_lock_shared($1)", looked >> 1)
         writes = asyncio.ensure_future(store.commit(Batch("run_b", writes=(Write("keys", "k", 0, b"v"),))))
@@ -435,7 +446,7 @@ def test_who_writes_a_document_waits_for_who_looks_at_it_and_who_looks_does_not(
 
 
 def test_a_batch_larger_than_one_message_is_refused_alone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_writer, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(writer, "MAX_BATCH_BYTES", 1000)
 
     async def history() -> None:
         stores = PostgresStores(database.app)
@@ -452,7 +463,7 @@ def test_who_waits_for_a_lock_when_the_store_is_let_go_is_told(database: Databas
         stores = PostgresStores(database.app)
         store = stores.tenant("acme")
         await store.commit(batch("run_a"))
-        held = await connect(database.app)
+        held = await connect_postgres(database.app)
         await held.execute("BEGIN")
         (place,) = locked([Job("acme", Batch("run_a"), 0, asyncio.Future())])
         await held.execute("SELECT pg_advisory_xact_lock($1)", place >> 1)
@@ -507,7 +518,7 @@ class Door:
         self.knocked, self.opened = asyncio.Event(), asyncio.Event()
 
     async def __call__(self) -> Any:
-        self.made.append(await connect(self.database.app))
+        self.made.append(await connect_postgres(self.database.app))
         self.knocked.set()
         await self.opened.wait()
         return self.made[-1]
@@ -523,7 +534,9 @@ def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_conn
         await stores.tenant("acme").scan("keys")
         writer._connect = door
         if aside:
-            writer._connection = Counting(await connect(database.app), 1, asyncpg.LockNotAvailableError("locked"))
+            writer._connection = Counting(
+                await connect_postgres(database.app), 1, asyncpg.LockNotAvailableError("locked")
+            )
             writer._drop = lambda: None
         waits = asyncio.ensure_future(writer.commit("acme", batch("run_a")))
         await door.knocked.wait()
@@ -565,13 +578,13 @@ def test_a_connection_that_does_not_say_where_it_is_is_not_left_open(
     made = []
 
     async def kept(url: str) -> Any:
-        made.append(await connect(url))
+        made.append(await connect_postgres(url))
         return made[-1]
 
     async def history() -> None:
         stores = PostgresStores(database.app)
-        monkeypatch.setattr(postgres, "connect", kept)
-        monkeypatch.setattr(postgres, "PLACE", "SELECT nowhere")
+        monkeypatch.setattr(postgres_stores, "connect_postgres", kept)
+        monkeypatch.setattr(postgres_stores, "DATABASE_IDENTITY", "SELECT nowhere")
         with pytest.raises(Unavailable):
             await stores.link().writer.commit("acme", batch("run_a"))
         assert [one.is_closed() for one in made] == [True]
@@ -616,17 +629,19 @@ def test_closing_while_the_writer_connects_finishes_what_is_queued(database: Dat
     ids=lambda one: getattr(one, "__name__", type(one).__name__),
 )
 def test_every_fault_has_its_typed_error(fault: BaseException, means: type[ContextOSError]) -> None:
-    assert type(fault_of(fault)) is means
+    assert type(postgres_error(fault)) is means
 
 
 def test_a_bug_on_the_way_to_the_server_is_its_callers_and_nobody_elses(database: Database) -> None:
     async def history() -> None:
-        writer = GroupWriter(lambda: connect(database.app), None)
+        writer = GroupWriter(lambda: connect_postgres(database.app), None)
         bug = Batch("run_bug", writes=(Write("keys", "k", 0, b"v"),), shared=((INDEX, draft()._replace(salt=None)),))
         done = await asyncio.gather(
-            writer.commit("acme", batch("run_1")), writer.commit("acme", bug), writer.commit("acme", batch("run_2")),
+            writer.commit("acme", batch("run_1")),
+            writer.commit("acme", bug),
+            writer.commit("acme", batch("run_2")),
             return_exceptions=True,
-        )  # fmt: skip
+        )
         assert [type(one).__name__ for one in done] == ["NoneType", "TypeError", "NoneType"]
         with pytest.raises(Conflict):
             await writer.commit("acme", batch("run_1"))

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.store import postgres_graph
-from contextos.store.postgres import PostgresStores
+from contextos.store.postgres import graph
+from contextos.store.postgres.stores import PostgresStores
 from tests.postgres import Database, Server, awaited
 from tests.suites.graph_suite import GraphSuite, GraphWorld, edge
 
@@ -105,7 +105,7 @@ def test_a_hop_reads_each_end_from_its_index_and_never_all_edges(filled: Databas
         async with connection.transaction():
             # A small table is read whole unless that is made dear; what matters is that an index can serve.
             await connection.execute("SET LOCAL enable_seqscan = off")
-            found = await connection.fetch(postgres_graph._HOP, "hub", 1, 5, ["hub", "n7"])
+            found = await connection.fetch(graph._HOP, "hub", 1, 5, ["hub", "n7"])
             assert [row["edge_id"] for row in found] == ["e000", "e001", "e002", "e003", "e004", "e007"]
             counts = await connection.fetchrow(
                 "SELECT seq_scan, idx_scan, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'edges'"

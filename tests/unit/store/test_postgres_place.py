@@ -11,10 +11,10 @@ import pytest
 from contextos.contracts.journal import CONTROL, EPOCH, Advance, Batch, Draft, Write
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, StoreRestored, Unavailable
-from contextos.store import postgres
-from contextos.store.clock import SystemClock
-from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_place import PLACE
+from contextos.store.postgres import stores
+from contextos.store.postgres.database_identity import DATABASE_IDENTITY
+from contextos.store.postgres.stores import PostgresStores
+from contextos.store.shared.clock import SystemClock
 from tests.postgres import Database
 from tests.suites.graph_suite import edge
 
@@ -24,7 +24,7 @@ Move = Callable[[str], None]
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> Move:
     """From now on the database says that it is at another place, as after a restore."""
-    return lambda place: monkeypatch.setattr(postgres, "PLACE", f"SELECT '{place}'")
+    return lambda place: monkeypatch.setattr(stores, "DATABASE_IDENTITY", f"SELECT '{place}'")
 
 
 def line(text: str) -> Batch:
@@ -36,12 +36,12 @@ def epoch(version: int, name: str) -> Batch:
 
 
 def test_a_place_is_server_database_and_timeline(database: Database) -> None:
-    server, number, timeline = database.execute(PLACE)[0][0].split("/")
+    server, number, timeline = database.execute(DATABASE_IDENTITY)[0][0].split("/")
     assert int(server) > 0
     assert int(number) == database.execute("SELECT oid FROM pg_database WHERE datname = current_database()")[0][0]
     assert int(timeline, 16) >= 1
     other = database.server.database()
-    assert other.execute(PLACE, other.app)[0][0] != database.execute(PLACE, database.app)[0][0]
+    assert other.execute(DATABASE_IDENTITY, other.app)[0][0] != database.execute(DATABASE_IDENTITY, database.app)[0][0]
     other.drop()
 
 
@@ -78,7 +78,7 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
 def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_at_again(
     database: Database, moves: Move, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "MAX_HERE", 4)
+    monkeypatch.setattr(stores, "MAX_HERE", 4)
 
     async def go() -> None:
         stores = PostgresStores(database.app)
@@ -107,18 +107,18 @@ def test_the_graph_and_what_was_journalled_stay_as_they_are_until_the_restore_wa
         await first.tenant("a").commit(line("before"))
         moves("elsewhere")
         # One that ran over the restore, on a connection for reading that it has already, and one that starts on it.
-        for stores in (first, PostgresStores(database.app)):
+        for each in (first, PostgresStores(database.app)):
             with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
-                await stores.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
+                await each.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
             with pytest.raises(StoreRestored):
-                await stores.erase("a", CONTROL, 1)
-            assert await stores.graph("a").head() == 1
-            (entry,) = await stores.tenant("a").read(CONTROL)
+                await each.erase("a", CONTROL, 1)
+            assert await each.graph("a").head() == 1
+            (entry,) = await each.tenant("a").read(CONTROL)
             assert entry.body == b"{}"
-        await stores.tenant("a").commit(epoch(0, "e1"))
+        await each.tenant("a").commit(epoch(0, "e1"))
         await first.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
-        await stores.erase("a", CONTROL, 1)
-        for later in (first, stores):
+        await each.erase("a", CONTROL, 1)
+        for later in (first, each):
             await later.aclose()
 
     asyncio.run(go())
@@ -160,9 +160,10 @@ def test_a_server_that_was_replaced_under_a_running_process_is_noticed_at_the_ne
         moves("elsewhere")
         await stores.tenant("a").commit(line("the same connection"))
         await asyncio.to_thread(
-            database.execute, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            database.execute,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pid <> pg_backend_pid() AND datname = current_database()",
-        )  # fmt: skip
+        )
         for _ in range(3):
             try:
                 await stores.tenant("a").commit(line("refused"))

@@ -10,13 +10,13 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from contextos.cli import run
+from contextos.cli import run_command_line
 from contextos.errors import ContextOSError, InvalidSettings, Unavailable
-from contextos.store import postgres_schema
-from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_isolation import TABLES, TRIGGERS
-from contextos.store.postgres_refusals import shown
-from contextos.store.postgres_schema import MIGRATIONS, SCHEMA_VERSION, check_schema, migrate
+from contextos.store.postgres import schema
+from contextos.store.postgres.isolation import TABLES, TRIGGERS
+from contextos.store.postgres.refusals import without_password
+from contextos.store.postgres.schema import MIGRATIONS, POSTGRES_SCHEMA_VERSION, check_schema, migrate_schema
+from contextos.store.postgres.stores import PostgresStores
 from tests.postgres import LOGIN, PASSWORD, Database, Server, awaited
 
 WHOLE = (
@@ -56,35 +56,37 @@ def refusal(url: str) -> ContextOSError:
 def test_the_schema_that_the_code_runs_on_is_the_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA_VERSION]
+    assert ScriptDirectory.from_config(config).get_heads() == [POSTGRES_SCHEMA_VERSION]
 
 
 def test_a_migration_done_twice_changes_nothing_the_second_time(empty: Database) -> None:
-    assert awaited(migrate(empty.owner)) == (None, SCHEMA_VERSION)
+    assert awaited(migrate_schema(empty.owner)) == (None, POSTGRES_SCHEMA_VERSION)
     before = empty.execute(WHOLE)
-    assert awaited(migrate(empty.owner)) == (SCHEMA_VERSION, SCHEMA_VERSION)
+    assert awaited(migrate_schema(empty.owner)) == (POSTGRES_SCHEMA_VERSION, POSTGRES_SCHEMA_VERSION)
     assert empty.execute(WHOLE) == before
     awaited(check_schema(empty.app))
 
 
 def test_of_several_who_migrate_at_the_same_time_one_does_it_and_the_others_find_it_done(empty: Database) -> None:
     async def together() -> list[tuple[str | None, str]]:
-        return await asyncio.gather(*(migrate(empty.owner) for _ in range(4)))
+        return await asyncio.gather(*(migrate_schema(empty.owner) for _ in range(4)))
 
-    assert sorted(awaited(together()), key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 3 + [(None, SCHEMA_VERSION)]
+    assert sorted(awaited(together()), key=str) == [(POSTGRES_SCHEMA_VERSION, POSTGRES_SCHEMA_VERSION)] * 3 + [
+        (None, POSTGRES_SCHEMA_VERSION)
+    ]
 
 
 def test_a_migration_that_fails_in_the_middle_leaves_nothing_behind(empty: Database) -> None:
     empty.execute("CREATE SCHEMA contextos")
     empty.execute("CREATE TABLE contextos.edges (theirs int)")
     with pytest.raises(ContextOSError):
-        awaited(migrate(empty.owner))
+        awaited(migrate_schema(empty.owner))
     assert empty.execute(WHOLE)[0][0] == "edges.theirs.integer"
 
 
 def test_a_newer_schema_is_refused_by_the_start_and_by_migrate_and_left_alone(database: Database) -> None:
     database.execute("UPDATE contextos.schema_version SET version_num = '0999'")
-    for start in (check_schema(database.app), migrate(database.owner), PostgresStores.open(database.app)):
+    for start in (check_schema(database.app), migrate_schema(database.owner), PostgresStores.open(database.app)):
         with pytest.raises(InvalidSettings, match="its schema `0999` is newer than `0002`; run a newer contextos"):
             awaited(start)
     assert database.execute("SELECT version_num FROM contextos.schema_version")[0][0] == "0999"
@@ -94,7 +96,7 @@ def test_an_older_schema_and_none_are_refused_with_what_to_run(
     database: Database, empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "it has no schema of contextos; run `contextos migrate`" in str(refusal(empty.app))
-    monkeypatch.setattr(postgres_schema, "SCHEMA_VERSION", "0003")
+    monkeypatch.setattr(schema, "POSTGRES_SCHEMA_VERSION", "0003")
     assert "its schema `0002` is older than `0003`; run `contextos migrate`" in str(refusal(database.app))
 
 
@@ -271,7 +273,7 @@ def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres
         return found
 
     try:
-        assert awaited(migrate(owner)) == (None, SCHEMA_VERSION)
+        assert awaited(migrate_schema(owner)) == (None, POSTGRES_SCHEMA_VERSION)
         assert awaited(sweep()) == [("one", "run_a"), ("two", "run_a")]
         assert "may pass row-level security" in str(refusal(owner))
         rows = postgres.execute("SELECT count(*) FROM contextos.runs", "contextos_test_owned")
@@ -290,7 +292,7 @@ def test_after_a_change_of_owner_the_refusal_names_the_one_statement_that_is_mis
     passed_on = Database(postgres, "contextos_test_passed_on")
     app = passed_on.app
     try:
-        awaited(migrate(postgres.named(passed_on.name, "contextos_test_old")))
+        awaited(migrate_schema(postgres.named(passed_on.name, "contextos_test_old")))
         passed_on.execute("REASSIGN OWNED BY contextos_test_old TO contextos_test_new")
         statement = str(refusal(app)).split("`")[-2]
         assert statement.startswith("ALTER POLICY sweep ")
@@ -304,19 +306,16 @@ def test_after_a_change_of_owner_the_refusal_names_the_one_statement_that_is_mis
 
 def test_missing_rights_are_one_sentence(database: Database, empty: Database) -> None:
     with pytest.raises(InvalidSettings, match="its role lacks a right"):
-        awaited(migrate(empty.app))
+        awaited(migrate_schema(empty.app))
     database.execute("REVOKE USAGE ON SCHEMA contextos FROM contextos_app")
     assert "its role may not use the schema; run `GRANT contextos_app TO` that role" in str(refusal(database.app))
     database.execute(f"REVOKE CONNECT ON DATABASE {database.name} FROM PUBLIC")
     assert isinstance(refusal(database.app), InvalidSettings)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["", "contextos.db", "mysql://x@y/z", "postgresql://h:notaport/x", "http://[::1"],
-)
+@pytest.mark.parametrize("url", ["", "contextos.db", "mysql://x@y/z", "postgresql://h:notaport/x", "http://[::1"])
 def test_a_wrong_url_is_refused_in_one_sentence(url: str) -> None:
-    for start in (check_schema(url), migrate(url)):
+    for start in (check_schema(url), migrate_schema(url)):
         with pytest.raises(InvalidSettings, match="postgresql://role:password@host:port/database"):
             awaited(start)
 
@@ -338,7 +337,7 @@ def test_another_encoding_is_refused(postgres: Server) -> None:
     postgres.execute("CREATE DATABASE contextos_test_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
         with pytest.raises(InvalidSettings, match="its encoding is `LATIN1`"):
-            awaited(migrate(postgres.named("contextos_test_latin")))
+            awaited(migrate_schema(postgres.named("contextos_test_latin")))
     finally:
         postgres.execute("DROP DATABASE contextos_test_latin")
 
@@ -360,7 +359,7 @@ def test_another_encoding_is_refused(postgres: Server) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, safe: str) -> None:
-    assert shown(url) == safe
+    assert without_password(url) == safe
 
 
 @pytest.mark.parametrize("sign", ["/", "?", "#", "[", "@/", "?x=", "/x?y=z&"])
@@ -374,13 +373,13 @@ def test_the_command_migrates_says_so_and_repeats_harmlessly(
     empty: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONTEXTOS_MIGRATE_URL", empty.owner)
-    assert run(["migrate"]) == 0
-    assert run(["migrate"]) == 0
+    assert run_command_line(["migrate"]) == 0
+    assert run_command_line(["migrate"]) == 0
     assert capsys.readouterr().out == "the schema is `0002` now\nthe schema is `0002` already\n"
-    assert run(["migrate", "--url", empty.owner, "--json"]) == 0
+    assert run_command_line(["migrate", "--url", empty.owner, "--json"]) == 0
     assert '"after": "0002"' in capsys.readouterr().out
-    assert run(["migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
-    assert run(["migrate", "--url", "contextos.db"]) == 2
+    assert run_command_line(["migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
+    assert run_command_line(["migrate", "--url", "contextos.db"]) == 2
     assert "secret" not in capsys.readouterr().err
 
 
@@ -389,5 +388,5 @@ def test_the_command_in_a_workspace_with_a_file_has_nothing_to_do(
 ) -> None:
     monkeypatch.delenv("CONTEXTOS_MIGRATE_URL", raising=False)
     (tmp_path / "contextos.toml").write_text("", encoding="utf-8")
-    assert run(["migrate", "-w", str(tmp_path)]) == 0
+    assert run_command_line(["migrate", "-w", str(tmp_path)]) == 0
     assert "is a SQLite file" in capsys.readouterr().out

@@ -15,9 +15,9 @@ import pytest
 
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
-from contextos.store.postgres import PAGE_ENTRIES, PostgresStores
-from contextos.store.postgres_calls import COMMIT, Job, arguments, locked
-from contextos.store.postgres_connections import connect
+from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, locked
+from contextos.store.postgres.connections import connect_postgres
+from contextos.store.postgres.stores import POSTGRES_PAGE_ENTRIES, PostgresStores
 from tests.postgres import Database, Server
 from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, verify
 
@@ -133,12 +133,12 @@ def test_the_applications_own_role_may_do_no_more_than_the_application_does(shar
 def test_a_stream_longer_than_a_page_is_read_whole(database: Database) -> None:
     async def history() -> None:
         stores = PostgresStores(database.app)
-        store, length = stores.tenant("acme"), 2 * PAGE_ENTRIES + 3
+        store, length = stores.tenant("acme"), 2 * POSTGRES_PAGE_ENTRIES + 3
         await store.commit(Batch("run_a", entries_after("acme", "run_a", [], length)))
         read = await store.read("run_a")
         verify("acme", "run_a", list(read))
         assert len(read) == length
-        assert len(await store.read("run_a", after=5, limit=PAGE_ENTRIES + 1)) == PAGE_ENTRIES + 1
+        assert len(await store.read("run_a", after=5, limit=POSTGRES_PAGE_ENTRIES + 1)) == POSTGRES_PAGE_ENTRIES + 1
         assert await store.read("run_a", after=2**70) == []
         await stores.aclose()
 
@@ -165,7 +165,7 @@ def test_what_one_machine_commits_another_reads_and_may_erase(database: Database
 
 def test_every_session_syncs_its_commits_and_gives_up_locks_when_it_hangs(database: Database) -> None:
     async def settings() -> list[str]:
-        connection = await connect(database.app)
+        connection = await connect_postgres(database.app)
         names = ("synchronous_commit", "idle_in_transaction_session_timeout", "lock_timeout", "transaction_isolation")
         found = [await connection.fetchval(f"SHOW {name}") for name in names]
         await connection.close()
@@ -178,7 +178,7 @@ def test_a_commit_finds_its_rows_by_index_also_when_the_tables_were_small(databa
     """A plan that was made for a table of one page is kept, and would read the whole of what that grows to."""
 
     async def history() -> None:
-        connection, before = await connect(database.app), list[Entry]()
+        connection, before = await connect_postgres(database.app), list[Entry]()
         for number in range(9):
             made = entries_after("acme", "run_a", before, 1)
             before += made
@@ -318,9 +318,12 @@ def test_of_those_who_commit_together_each_that_does_not_hold_fails_alone(databa
         await ahead
         told = {name: str(getattr(one, "what", one)) for name, one in zip(together, done, strict=True) if one}
         assert told == {
-            "moved": "run_old", "gap": "run_gap", "fenced": "leases/run_2", "late": "keys/late",
+            "moved": "run_old",
+            "gap": "run_gap",
+            "fenced": "leases/run_2",
+            "late": "keys/late",
             "unsigned": told["unsigned"],
-        }  # fmt: skip
+        }
         assert isinstance(done[6], InvalidInput)
         assert [one.key for one in await store.scan("keys")] == ["run_0", "run_1", "run_5", "run_old"]
         lengths = [len(await store.read(run)) for run in ("run_1", "run_old", "run_gap", "run_2", "run_3", "run_5")]
@@ -498,7 +501,7 @@ LEAVING = """
 import asyncio, sys, warnings
 warnings.simplefilter("ignore")  # the loop is closed under asyncpg, which then cannot say goodbye
 from contextos.contracts.journal import CONTROL, Batch, Draft
-from contextos.store.postgres import PostgresStores
+from contextos.store.postgres.stores import PostgresStores
 
 stores = PostgresStores(sys.argv[1])
 batch = Batch(CONTROL, shared=((CONTROL, Draft("note", "", 1, "me", b"{}", bytes(16))),))

@@ -11,8 +11,8 @@ import pytest
 
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Write
 from contextos.errors import ContextOSError, InvalidInput, NotFound
-from contextos.store.postgres import PostgresStores
-from contextos.store.postgres_connections import connect
+from contextos.store.postgres.connections import connect_postgres
+from contextos.store.postgres.stores import PostgresStores
 from tests.postgres import Database, Server, awaited
 from tests.suites.graph_suite import edge
 from tests.suites.store_suite import draft, entries_after
@@ -217,12 +217,15 @@ def test_a_hostile_name_in_any_argument_is_only_a_name(shared: Database, hostile
         stores = PostgresStores(shared.app)
         store = stores.tenant("other")
         for found in (
-            await store.read(hostile), await store.scan(hostile), await store.scan("keys", key=hostile),
-            await store.scan("keys", prefix=hostile), await store.signed_heads(hostile),
+            await store.read(hostile),
+            await store.scan(hostile),
+            await store.scan("keys", key=hostile),
+            await store.scan("keys", prefix=hostile),
+            await store.signed_heads(hostile),
             await store.find([("keys", hostile), (hostile, "k"), (hostile, hostile)]),
             await stores.graph("other").neighbourhood([hostile], at=9, hops=2, fan_out=9, limit=9),
             await stores.graph("other").nodes([hostile], at=9),
-        ):  # fmt: skip
+        ):
             assert list(found) == []
         await store.commit(Batch(hostile, writes=(Write("names", hostile, 0, b"v"),)))
         assert [document.key for document in await store.scan("names", prefix=hostile)] == [hostile]
@@ -252,7 +255,7 @@ def test_a_strangers_commit_of_the_same_names_neither_fails_nor_touches_what_is_
 
 def test_without_a_tenant_and_after_a_transaction_the_role_sees_and_writes_nothing(shared: Database) -> None:
     async def probe() -> None:
-        connection = await connect(shared.app)
+        connection = await connect_postgres(shared.app)
         tables = ["journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges"]
         await connection.fetch("SELECT * FROM contextos.read_stream('acme', 'run_a', 0, 9)")
         assert await connection.fetchval("SELECT current_setting('contextos.tenant', true)") == ""

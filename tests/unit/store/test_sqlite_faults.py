@@ -14,9 +14,9 @@ import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, Integrity, InvalidSettings, Unavailable
-from contextos.store import writer
-from contextos.store.database import connect
-from contextos.store.sqlite import SqliteStores
+from contextos.store.sqlite import writer
+from contextos.store.sqlite.database import connect_sqlite
+from contextos.store.sqlite.stores import SqliteStores
 from tests.suites.store_suite import draft, entries_after, verify
 
 
@@ -222,7 +222,7 @@ def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) -> None:
     limit = {"pages": 60}
 
     def connector(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
+        connection = connect_sqlite(path)
         connection.execute(f"PRAGMA max_page_count = {limit['pages']}")
         return connection
 
@@ -242,7 +242,7 @@ def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_held_too_long_is_unavailable_and_then_over(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db", busy_timeout_ms=20)
-    with closing(connect(tmp_path / "store.db")) as other:
+    with closing(connect_sqlite(tmp_path / "store.db")) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="locked"):
             asyncio.run(stores.tenant("acme").commit(BATCHES[0]))
@@ -256,7 +256,7 @@ def test_a_damaged_file_is_an_integrity_fault_for_readers_and_writers(tmp_path: 
     stores = SqliteStores(path)
     asyncio.run(stores.tenant("acme").commit(BATCHES[0]))
     stores.close()
-    with closing(connect(path)) as connection:
+    with closing(connect_sqlite(path)) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'journal'").fetchone()
     with path.open("r+b") as file:
         file.seek((page - 1) * 4096)
@@ -318,7 +318,7 @@ def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
 
 
 def test_a_group_has_a_bound_and_the_rest_is_the_next_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "GROUP_LIMIT", 2)
+    monkeypatch.setattr(writer, "SQLITE_GROUP_LIMIT", 2)
     plan = Plan()
     stores = SqliteStores(tmp_path / "store.db", connector=plan.connector)
     plan.done.clear()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
-from contextos.store.sqlite import SqliteStores
+from contextos.store.sqlite.stores import SqliteStores
 from tests.suites.store_suite import draft, entries_after, verify
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, InvalidSettings, Unavailable
-from contextos.store.sqlite import PAGE_ENTRIES, SqliteStores
+from contextos.store.sqlite.stores import SQLITE_PAGE_ENTRIES, SqliteStores
 from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, verify
 
 
@@ -129,12 +129,15 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
 
 def test_a_stream_longer_than_a_page_is_read_whole(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
-    length = 2 * PAGE_ENTRIES + 3
+    length = 2 * SQLITE_PAGE_ENTRIES + 3
     asyncio.run(stores.tenant("acme").commit(Batch("run_a", entries_after("acme", "run_a", [], length))))
     read = asyncio.run(stores.tenant("acme").read("run_a"))
     verify("acme", "run_a", list(read))
     assert len(read) == length
-    assert len(asyncio.run(stores.tenant("acme").read("run_a", after=5, limit=PAGE_ENTRIES + 1))) == PAGE_ENTRIES + 1
+    assert (
+        len(asyncio.run(stores.tenant("acme").read("run_a", after=5, limit=SQLITE_PAGE_ENTRIES + 1)))
+        == SQLITE_PAGE_ENTRIES + 1
+    )
     stores.close()
 
 

@@ -10,13 +10,13 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import OKPKey
 
-from contextos.contracts.identity import KnownAgent, KnownUser, Principals
-from contextos.contracts.run import InvokeRequest
+from contextos.contracts.envelopes.identity import KnownAgent, KnownUser, Principals
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidEnvelope, InvalidSettings, SignatureInvalid
-from contextos.trust.identity import (
+from contextos.trust.identity.claims import (
     MAX_TTL_S,
     MintedClaim,
-    compare,
+    identity_differences,
     mint_claim,
     principal_chain,
     scopes_in_force,
@@ -306,7 +306,7 @@ def test_a_claim_is_short_lived_and_well_formed_or_not_minted() -> None:
 
 
 def test_a_minimal_request_says_nothing_that_differs() -> None:
-    assert compare(request(), KNOWN) == ()
+    assert identity_differences(request(), KNOWN) == ()
 
 
 def test_a_request_that_says_what_is_known_is_admitted() -> None:
@@ -322,7 +322,7 @@ def test_a_request_that_says_what_is_known_is_admitted() -> None:
             "identity_claim": claim,
         },
     )
-    assert compare(said, KNOWN) == ()
+    assert identity_differences(said, KNOWN) == ()
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_a_request_that_says_what_is_known_is_admitted() -> None:
     ],
 )
 def test_a_difference_refuses_and_names_its_place(where: str, user: dict[str, Any], agent: dict[str, Any]) -> None:
-    failures = compare(request(user, agent), KNOWN)
+    failures = identity_differences(request(user, agent), KNOWN)
     assert [(failure.code, failure.facts) for failure in failures] == [("identity_refused", (where,))]
 
 
@@ -386,23 +386,23 @@ def test_a_difference_refuses_and_names_its_place(where: str, user: dict[str, An
 )
 def test_a_claim_of_somebody_else_refuses(name: str, value: Any) -> None:
     claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", name: value}
-    failures = compare(request(agent={"identity_claim": claim}), KNOWN)
+    failures = identity_differences(request(agent={"identity_claim": claim}), KNOWN)
     assert [failure.facts for failure in failures] == [(f"agent.identity_claim.{name}",)]
 
 
 @pytest.mark.parametrize("lifecycle", ["suspended", "retired"])
 def test_an_agent_that_is_not_active_is_refused_whatever_the_request_says(lifecycle: str) -> None:
     dormant = known(agent={"lifecycle": lifecycle})
-    assert [failure.facts for failure in compare(request(), dormant)] == [("agent.lifecycle",)]
-    assert len(compare(request(agent={"lifecycle": "active"}), dormant)) == 2
+    assert [failure.facts for failure in identity_differences(request(), dormant)] == [("agent.lifecycle",)]
+    assert len(identity_differences(request(agent={"lifecycle": "active"}), dormant)) == 2
 
 
 def test_a_delegation_that_is_not_live_delegates_nothing() -> None:
     lapsed = known(user={"delegation_live": False})
     asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
-    assert [failure.facts for failure in compare(asks, lapsed)] == [("user.delegation.scopes",)]
+    assert [failure.facts for failure in identity_differences(asks, lapsed)] == [("user.delegation.scopes",)]
     assert scopes_in_force(request(), lapsed) == frozenset()
-    assert compare(request(), lapsed) == ()
+    assert identity_differences(request(), lapsed) == ()
 
 
 def test_scopes_in_force_are_what_user_agent_and_request_share() -> None:

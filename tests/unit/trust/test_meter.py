@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import Logged
-from contextos.trust.meter import usage
+from contextos.trust.journal.usage import usage
 
 
 def log(*told: tuple[str, int, dict[str, Any]]) -> list[Logged]:
@@ -19,6 +19,10 @@ def log(*told: tuple[str, int, dict[str, Any]]) -> list[Logged]:
 def test_a_wait_for_a_turn_takes_off_what_it_took_and_never_more(waited_us: int | None, wall_clock_us: int) -> None:
     """A clock that was put forward and back while the run waited says that it waited for an hour."""
     answer = {"cost_cents": 0} | ({} if waited_us is None else {"waited_us": waited_us})
-    entries = log(("run.received", 100, {}), ("tool.dispatching", 105, {"reservation": {"cost_cents": 0}}),
-                  ("tool.returned", 145, answer), ("run.scored", 150, {}))  # fmt: skip
+    entries = log(
+        ("run.received", 100, {}),
+        ("tool.dispatching", 105, {"reservation": {"cost_cents": 0}}),
+        ("tool.returned", 145, answer),
+        ("run.scored", 150, {}),
+    )
     assert usage(entries).wall_clock_us == wall_clock_us

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.codec import content_address
-from contextos.contracts.policy import APPROVAL_MODES, POINTS, PolicyDecision
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, POINTS, CapabilityView, PolicyDecision
 from contextos.errors import InvalidInput
-from contextos.trust.policy import CapabilityView
 from tests.policies import (
     ALLOW_AGENTS,
     CAPABILITIES,
@@ -34,7 +33,7 @@ from tests.policies import (
     put,
     rule,
     var,
-)  # fmt: skip
+)
 
 EARLY = {root: value for root, value in FACTS.items() if root not in ("args", "evidence", "history", "provenance")}
 
@@ -109,9 +108,14 @@ def test_an_equal_rule_at_a_lower_level_changes_nothing():
 @pytest.mark.requirement("P-OBSERVE")
 def test_what_observes_is_reported_and_never_counts():
     watching = leveled(
-        rule("R_YES", True), rule("R_NO", True, allow=False), rule("R_UNSURE", var("evidence.absent")),
-        rule("R_NOT", False), level="tenant", bundle_id="POLICY_B", mode="observe",
-    )  # fmt: skip
+        rule("R_YES", True),
+        rule("R_NO", True, allow=False),
+        rule("R_UNSURE", var("evidence.absent")),
+        rule("R_NOT", False),
+        level="tenant",
+        bundle_id="POLICY_B",
+        mode="observe",
+    )
     decision = decide(policy(leveled(rule("R_OTHER", False)), watching), FACTS, NOTE)
     assert decision.reason == "no_rule_allows"
     assert sorted(decision.observed) == ["R_NO", "R_UNSURE", "R_YES"]
@@ -132,8 +136,14 @@ def test_a_rule_that_is_not_enforced_is_passed_over_and_can_only_tighten():
 @pytest.mark.requirement("P-COMBINE")
 def test_gates_needs_prohibitions_and_bounds_are_united():
     one = rule("R_1", True, requires=["a", "b"], requires_approval_gate="GATE_LEGAL", arg_constraints={"x": {"max": 3}})
-    two = rule("R_2", True, requires=["b", "c"], prohibits=["adp_x.y"], requires_approval_gate="GATE_FINANCE_APPROVAL",
-               arg_constraints={"x": {"max": 2}, "y": {"required": True}})  # fmt: skip
+    two = rule(
+        "R_2",
+        True,
+        requires=["b", "c"],
+        prohibits=["adp_x.y"],
+        requires_approval_gate="GATE_FINANCE_APPROVAL",
+        arg_constraints={"x": {"max": 2}, "y": {"required": True}},
+    )
     same = rule("R_3", True, arg_constraints={"x": {"max": 3}})
     decision = decide(policy(leveled(one, two, same)), FACTS)
     assert decision.gates == ("GATE_LEGAL", "GATE_FINANCE_APPROVAL")
@@ -277,9 +287,11 @@ SELECTING = {"request.intent", "run.environment"}
 
 
 @given(
-    bundle_sets(optional=False, passable=False), st.sampled_from(("compile", "execute")),
-    st.sampled_from(CAPABILITIES), st.data(),
-)  # fmt: skip
+    bundle_sets(optional=False, passable=False),
+    st.sampled_from(("compile", "execute")),
+    st.sampled_from(CAPABILITIES),
+    st.data(),
+)
 def test_missing_null_or_mistyped_fact_never_loosens_the_outcome(bundles, point, view: CapabilityView, data):
     read = {path for one in bundles for r in one.bundle.policy_dsl.rules for path in paths_in(r.condition)} | SELECTING
     path = data.draw(st.sampled_from(sorted(path for path in read if not path.startswith("capability"))))

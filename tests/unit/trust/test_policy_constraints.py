@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.policy import ArgConstraint
-from contextos.trust.policy import check_args
+from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.trust.policy.constraints import check_args
 
 
 def codes(args: dict[str, Any], *, approved: bool = False, **bound: Any) -> list[str]:
@@ -22,13 +22,16 @@ def codes(args: dict[str, Any], *, approved: bool = False, **bound: Any) -> list
     [
         ({"min": 1}, [1, 1.5, 9], [0, 0.99, "1", True, [1], float("nan")]),
         ({"max": 3000}, [3000, -1], [3000.01, "3000", False, {}, float("inf")]),
-        ({"enum": ["INR", 1, True, [1, "a"], {"k": 1}]}, ["INR", 1, 1.0, True, [1, "a"], {"k": 1}],
-         ["inr", "1", False, 0, [1], [True, "a"], {"k": True}, {}]),
+        (
+            {"enum": ["INR", 1, True, [1, "a"], {"k": 1}]},
+            ["INR", 1, 1.0, True, [1, "a"], {"k": 1}],
+            ["inr", "1", False, 0, [1], [True, "a"], {"k": True}, {}],
+        ),
         ({"enum": [1]}, [1], [True]),
         ({"pattern": "[A-Z]{3}"}, ["INR"], ["INRX", "xINR", "INR\n", 7, "", "\ud800"]),
         ({"required": True}, [0, "", False], []),
     ],
-)  # fmt: skip
+)
 def test_a_bound_holds_or_is_named(bound, good, bad):
     assert not any(codes({"x": value}, **bound) for value in good)
     assert all(codes({"x": value}, **bound) for value in bad)
@@ -56,8 +59,9 @@ def test_an_approval_lifts_only_what_says_so():
 def test_every_constraint_on_a_name_has_to_hold():
     bounds = {"x": (ArgConstraint(max=3), ArgConstraint(max=2)), "a/b": (ArgConstraint(required=True),)}
     assert [(p.pointer, p.code) for p in check_args(bounds, {"x": 3}, approved=False)] == [
-        ("/args/x", "arg_above_max"), ("/args/a~1b", "arg_required"),
-    ]  # fmt: skip
+        ("/args/x", "arg_above_max"),
+        ("/args/a~1b", "arg_required"),
+    ]
 
 
 def test_a_hostile_pattern_stays_linear():

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from datalogic_py import DataHandle
 
-from contextos.contracts.policy import AppliesTo
+from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.errors import InvalidArtifact
-from contextos.trust.conditions import analyse
-from contextos.trust.matching import Part
-from contextos.trust.rules import CompiledRule
+from contextos.trust.policy.conditions import analyse_condition
+from contextos.trust.policy.rule_evaluation import RuleGroup
+from contextos.trust.policy.rules import CompiledRule
 from tests.policies import ALLOW_AGENTS, FACTS, LOOKUP, NOTE, REFUND, decide, facts, leveled, policy, rule, var
 
 
@@ -90,7 +90,7 @@ N = var("args.n")
     ],
 )
 def test_a_condition_that_could_fail_open_does_not_lint(condition, code):
-    assert code in [problem.code for problem in analyse(condition).problems]
+    assert code in [problem.code for problem in analyse_condition(condition).problems]
 
 
 def test_problems_point_into_the_bundle():
@@ -103,37 +103,54 @@ def test_problems_point_into_the_bundle():
 
 
 def test_reads_name_every_fact_with_its_type():
-    condition = {"and": [
-        {"in": ["lead", var("user.roles")]}, {"in": ["refund", var("request.message")]},
-        {"<": [var(["args.n", 0]), 3]}, {"!": [{"missing": ["args.note"]}]}, var("evidence.ok"),
-        {"==": [var("user.a"), var("user.b")]}, {"if": [{"missing_some": [1, ["args.m"]]}, True, False]},
-    ]}  # fmt: skip
-    found = analyse(condition, {"user.roles": "array", "request.message": "string", "user.a": "number"})
+    condition = {
+        "and": [
+            {"in": ["lead", var("user.roles")]},
+            {"in": ["refund", var("request.message")]},
+            {"<": [var(["args.n", 0]), 3]},
+            {"!": [{"missing": ["args.note"]}]},
+            var("evidence.ok"),
+            {"==": [var("user.a"), var("user.b")]},
+            {"if": [{"missing_some": [1, ["args.m"]]}, True, False]},
+        ]
+    }
+    found = analyse_condition(condition, {"user.roles": "array", "request.message": "string", "user.a": "number"})
     assert found.problems == ()
     assert found.reads == {
-        "user.roles": "array<string>", "request.message": "string", "args.n": "number", "args.note": None,
-        "evidence.ok": "boolean", "user.a": "number", "user.b": "number", "args.m": None,
-    }  # fmt: skip
+        "user.roles": "array<string>",
+        "request.message": "string",
+        "args.n": "number",
+        "args.note": None,
+        "evidence.ok": "boolean",
+        "user.a": "number",
+        "user.b": "number",
+        "args.m": None,
+    }
     assert {fact.path for fact in found.facts if not fact.required} == {"args.n", "args.note", "args.m"}
 
 
 def test_a_branch_gives_its_type_to_what_it_is_compared_with():
     choice = {"if": [var("user.lead"), var("user.limit"), 100]}
-    assert analyse({"==": [var("args.n"), choice]}).reads == {
-        "args.n": "number", "user.lead": "boolean", "user.limit": "number",
-    }  # fmt: skip
-    assert analyse({"==": [var("args.n"), {"+": [var("args.m"), 1]}]}).reads == {"args.n": "number", "args.m": "number"}
+    assert analyse_condition({"==": [var("args.n"), choice]}).reads == {
+        "args.n": "number",
+        "user.lead": "boolean",
+        "user.limit": "number",
+    }
+    assert analyse_condition({"==": [var("args.n"), {"+": [var("args.m"), 1]}]}).reads == {
+        "args.n": "number",
+        "args.m": "number",
+    }
 
 
 def test_more_rules_than_the_limit_are_refused(monkeypatch):
-    monkeypatch.setattr("contextos.trust.rules.MAX_RULES", 1)
+    monkeypatch.setattr("contextos.trust.policy.rules.MAX_RULES", 1)
     assert codes(leveled(rule("R_1", True), rule("R_2", True))) == ["too_many"]
 
 
 def test_an_answer_that_is_no_boolean_is_no_answer():
     """Lint makes this impossible; if it ever is not, the rule is indeterminate and not false."""
     odd = CompiledRule("R_ODD", (0, "", "R_ODD"), "", (0, 0), AppliesTo(), {"+": [1, 2]}, ())
-    outcome = Part([odd], None, frozenset(), frozenset()).ask({}, DataHandle({}))
+    outcome = RuleGroup([odd], None, frozenset(), frozenset()).ask({}, DataHandle({}))
     assert (outcome.matched, outcome.indeterminate) == ([], [(odd, ())])
 
 
@@ -150,14 +167,26 @@ def test_a_declared_fact_must_be_read_and_used_as_declared():
         (rule("R_1", var("evidence.ok"), applies_to={"point": "plan"}), {}, "point_too_early"),
         (rule("R_1", True, requires_approval_gate="GATE_NOWHERE"), {}, "unknown_gate"),
         (rule("R_1", True, approval_mode="delegated"), {}, "mode_not_bounded"),
-        (rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"required": True}}), {},
-         "mode_not_bounded"),
-        (rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"max": 1, "unless_approved": True}}), {},
-         "mode_not_bounded"),
-        (rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"max": 1, "required": False}}), {},
-         "mode_not_bounded"),
-        (rule("R_1", True, approval_mode="destructive", applies_to={"capability": NOTE.capability_id}),
-         {"declared": {NOTE.capability_id: "local_write"}}, "mode_above_declared"),
+        (
+            rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"required": True}}),
+            {},
+            "mode_not_bounded",
+        ),
+        (
+            rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"max": 1, "unless_approved": True}}),
+            {},
+            "mode_not_bounded",
+        ),
+        (
+            rule("R_1", True, approval_mode="delegated", arg_constraints={"n": {"max": 1, "required": False}}),
+            {},
+            "mode_not_bounded",
+        ),
+        (
+            rule("R_1", True, approval_mode="destructive", applies_to={"capability": NOTE.capability_id}),
+            {"declared": {NOTE.capability_id: "local_write"}},
+            "mode_above_declared",
+        ),
         (rule("R_1", True, arg_constraints={"n": {"pattern": "(?=a)"}}), {}, "pattern_refused"),
         (rule("R_1", True, arg_constraints={"n": {"pattern": "((a{100}){100}){100}"}}), {}, "pattern_refused"),
         (rule("R_1", True, arg_constraints={"n": {}}), {}, "empty_constraint"),
@@ -168,8 +197,11 @@ def test_a_declared_fact_must_be_read_and_used_as_declared():
         (rule("R_1", {"!": [{"missing": ["request.attachments"]}]}), {}, "asserted_fact"),
         (rule("R_1", {"==": [var("request.anything"), 1]}), {}, "asserted_fact"),
         (rule("R_1", {"==": [var("run.metadata.note"), "x"]}), {}, "asserted_fact"),
-        (rule("R_1", var("request.context.vip"), allow=False, requires_approval_gate="GATE_LEGAL"), {},
-         "asserted_fact"),
+        (
+            rule("R_1", var("request.context.vip"), allow=False, requires_approval_gate="GATE_LEGAL"),
+            {},
+            "asserted_fact",
+        ),
         (rule("R_GUARD_X", True), {}, "reserved_id"),
         (rule("R_1", True, applies_to={"capability": "a.b"}, prohibits=["c.d"]), {}, "prohibits_unasked"),
         (rule("R_1", True), {"must_refuse": ["R_2"]}, "unknown_rule"),
@@ -178,7 +210,7 @@ def test_a_declared_fact_must_be_read_and_used_as_declared():
         (rule("R_1", True), {"must_refuse": [{"vr": 1}]}, "unknown_operator"),
         (rule("R_1", True), {"must_refuse": ["R_1"] * 101}, "too_many"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_would_loosen_or_cannot_run_does_not_lint(made, more, code):
     assert codes(leveled(made), **more) == [code]
 
@@ -260,10 +292,13 @@ def test_the_traps_of_jsonlogic_are_indeterminate(condition, path, values):
 
 
 def test_absence_is_allowed_only_where_the_author_says_so():
-    policies = policy(leveled(
-        ALLOW_AGENTS, rule("R_D", {">": [{"var": ["args.d", 0]}, 1]}, allow=False),
-        rule("R_M", {"if": [{"missing": ["args.m"]}, False, {">": [var("args.m"), 1]}]}, allow=False),
-    ))  # fmt: skip
+    policies = policy(
+        leveled(
+            ALLOW_AGENTS,
+            rule("R_D", {">": [{"var": ["args.d", 0]}, 1]}, allow=False),
+            rule("R_M", {"if": [{"missing": ["args.m"]}, False, {">": [var("args.m"), 1]}]}, allow=False),
+        )
+    )
     assert decide(policies, FACTS, NOTE).allowed
     assert decide(policies, facts(args__d=2), NOTE).denying_rule_ids == ("R_D",)
     assert decide(policies, facts(args__m=2), NOTE).denying_rule_ids == ("R_M",)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.shown import neutralise
+from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.errors import InvalidArtifact
-from contextos.trust.redact import MAX_PROBLEMS, RULES, redact, refuse_unknown, scan_unsafe
+from contextos.trust.redact import MAX_UNSAFE_FINDINGS, REDACTION_TARGETS, redact, refuse_unknown, scan_unsafe
 
 CARD = "4111 1111 1111 1111"
 SECRETS = {
@@ -155,14 +155,14 @@ def test_an_unknown_rule_is_refused_and_never_passed_over() -> None:
     with pytest.raises(InvalidArtifact) as caught:
         refuse_unknown(["b", "a", "pan"])
     assert len(caught.value.problems) == 2
-    refuse_unknown(RULES)
+    refuse_unknown(REDACTION_TARGETS)
 
 
 def test_no_rules_redact_nothing() -> None:
     assert redact({"a": CARD}, []) == ({"a": CARD}, ())
 
 
-@given(TREES, st.sets(st.sampled_from(sorted(RULES))))
+@given(TREES, st.sets(st.sampled_from(sorted(REDACTION_TARGETS))))
 def test_redacting_twice_changes_nothing_more(value: Any, rules: set[str]) -> None:
     once, _ = redact(value, rules)
     assert redact(once, rules) == (once, ())
@@ -175,7 +175,7 @@ def test_redaction_keeps_the_shape(value: Any) -> None:
             return [shape(child) for child in tree.values()]
         return [shape(child) for child in tree] if isinstance(tree, list) else None
 
-    assert shape(redact(value, sorted(RULES))[0]) == shape(value)
+    assert shape(redact(value, sorted(REDACTION_TARGETS))[0]) == shape(value)
 
 
 @pytest.mark.parametrize(
@@ -226,22 +226,25 @@ def test_the_scan_never_echoes_what_it_found() -> None:
 
 
 def test_the_scan_reports_a_bounded_number() -> None:
-    assert len(scan_unsafe(["\u200b"] * 1000, declared_text=True)) == MAX_PROBLEMS
+    assert len(scan_unsafe(["\u200b"] * 1000, declared_text=True)) == MAX_UNSAFE_FINDINGS
 
 
 def test_hidden_text_is_shown_and_moves_nothing() -> None:
-    assert neutralise("pay\u202e0001\u200b\x1b[2J\U000e0041\r") == "pay\\u202e0001\\u200b\\u001b[2J\\U000e0041\\u000d"
-    assert neutralise("amount 5\namount 4200\t") == "amount 5\\namount 4200\\t"
-    assert neutralise("C:\\users") == "C:\\\\users"
-    assert neutralise("日本語 café 100 €") == "日本語 café 100 €"
+    assert (
+        escape_for_display("pay\u202e0001\u200b\x1b[2J\U000e0041\r")
+        == "pay\\u202e0001\\u200b\\u001b[2J\\U000e0041\\u000d"
+    )
+    assert escape_for_display("amount 5\namount 4200\t") == "amount 5\\namount 4200\\t"
+    assert escape_for_display("C:\\users") == "C:\\\\users"
+    assert escape_for_display("日本語 café 100 €") == "日本語 café 100 €"
 
 
 @given(st.text(st.characters(), max_size=40))
 def test_what_is_shown_holds_nothing_hidden(text: str) -> None:
-    shown = neutralise(text)
+    shown = escape_for_display(text)
     assert [problem for problem in scan_unsafe(shown, declared_text=False) if problem.code != "secret"] == []
 
 
 @given(st.text("\\nu202e\u202e\n\x1b", max_size=12), st.text("\\nu202e\u202e\n\x1b", max_size=12))
 def test_no_two_texts_are_shown_alike(one: str, other: str) -> None:
-    assert (neutralise(one) == neutralise(other)) == (one == other)
+    assert (escape_for_display(one) == escape_for_display(other)) == (one == other)

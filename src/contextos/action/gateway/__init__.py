@@ -1,0 +1,1 @@
+"""The Tool Gateway: the guards that every governed call passes, in order, and the dispatch that follows."""

@@ -1,0 +1,376 @@
+"""Delivery: a call that passed every guard goes out, and its outcome is certain before the run goes on.
+
+A dispatch is durable before it is sent (`tool.dispatching`), its outcome before it is used (`tool.returned`). A reply
+that was lost is never guessed: a keyed effect is sent again with the same key, one that can be looked up is looked
+up, and any other waits for a person. Source: shared/design/contracts.md, "effect_uncertain"; standards.md, B7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from contextos.action.breaker_adapter import BreakerAdapter
+from contextos.action.budget import BudgetUsed, exceeded_limit
+from contextos.action.gateway import idempotency
+from contextos.action.gateway.result_validation import Cleanse, result_of_settlement, validate_reply
+from contextos.action.registry import Registry
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.tool import AdapterReply, CallContext, Settled, ToolCallEnvelope, ToolResultEnvelope
+from contextos.contracts.journal import Parked, Write
+from contextos.contracts.ports.outside import Adapter, Clock
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.ports.storage import Store
+from contextos.contracts.refs import tool_ref
+from contextos.contracts.scope import Capability, Redeemed, RunScope
+from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
+
+MAX_ATTEMPTS: Final = 3
+
+CheckSettlement = Callable[[str, str, Mapping[str, Any]], Awaitable[str | None]]
+"""(key, tool call, recorded settlement) -> why it does not count, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPorts:
+    """What a delivery may touch. In a replay there are no adapters, and nothing asks for them.
+
+    `deferred` gives the record of a run that waits, for the reason named.
+    """
+
+    store: Store
+    clock: Clock
+    adapters: Mapping[str, Adapter]
+    headers: Callable[[str, bool], dict[str, str]]
+    claim_token: Callable[[], str]
+    cleanse: Cleanse
+    deferred: Callable[[str], dict[str, Any]]
+    spent: Callable[[], BudgetUsed]
+    settled_by: CheckSettlement
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One call's way out and back."""
+
+    journal: Journal
+    scope: RunScope
+    registry: Registry
+    outside: DispatchPorts
+
+    async def deliver(
+        self,
+        *,
+        envelope: ToolCallEnvelope,
+        capability: Capability,
+        key: str,
+        provenance: Mapping[str, str],
+        approval: Redeemed | None,
+        act: Mapping[str, Any],
+        still: Sequence[Write],
+    ) -> ToolResultEnvelope:
+        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope.
+
+        `still` are checks that must hold in the commit that claims the act: what was asked before it may have moved.
+        """
+        definition, mode = capability.definition, "send"
+        claimed: Write | None = None
+        first_us, began_us = self.journal.now_us, self.journal.log()[0].at_us
+        if definition.kind == "write" and idempotency.began_before(act, began_us):
+            # It may have been sent after the backup, at any time since the run began, and nothing here knows of it.
+            mode, first_us = "reconcile", began_us
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            attempt_key = f"{key}/{attempt}"
+            if attempt > 1 and mode == "send" and definition.kind == "write" and not self.journal.on_tape:
+                await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, act)
+            not_after_us = self.scope.within_session(self.journal.now_us + definition.timeout_s * 1_000_000)
+            recorded = self.journal.on_tape
+            self._note_dispatch(attempt_key, envelope, capability, mode, provenance, not_after_us, approval)
+            if definition.kind == "write":
+                if claimed is None:
+                    claimed = self._claim(envelope, capability, act, approval, still)
+                elif mode == "send":
+                    self.journal.stage(*idempotency.same_epoch_check(act))
+            if definition.kind == "write" or capability.adapter.external:
+                await self.journal.commit()
+            recovered = recorded and not self.journal.on_tape
+            if recovered and definition.kind == "write":
+                self._park_while_shut(capability, first_us)
+                await self.journal.take_over()
+                mode = "reconcile"
+            answer = await self.journal.record(
+                "tool.returned",
+                attempt_key,
+                {"tool_call_id": envelope.tool_call_id, "attempt": attempt},
+                partial(self._send, capability, envelope, mode, approval, not_after_us, first_us, recovered),
+            )
+            result = ToolResultEnvelope.model_validate(answer["envelope"])
+            outcome = answer["outcome"]
+            shut = result.error is not None and result.error.code == CircuitOpen.code
+            again = (
+                attempt < MAX_ATTEMPTS
+                and not shut
+                and _may_ask_again(capability, outcome)
+                and not self._spent_out(capability)
+            )
+            if claimed is not None and not again and outcome != "unknown":
+                self.journal.stage(idempotency.complete_key(claimed, result, happened=answer["happened"]))
+            if definition.kind == "write":
+                await self.journal.commit()
+            if again:
+                mode = "reconcile" if outcome == "unknown" else "send"
+                continue
+            if outcome == "unknown" and claimed is not None:
+                return await self._settle(envelope, claimed, key)
+            return result
+        raise AssertionError("the last attempt returns")
+
+    def _claim(
+        self,
+        envelope: ToolCallEnvelope,
+        capability: Capability,
+        act: Mapping[str, Any],
+        approval: Redeemed | None,
+        still: Sequence[Write],
+    ) -> Write:
+        """Stage the claim of the operation's key, with the checks that must hold in the same commit."""
+        run_id, key = self.journal.run_id, envelope.idempotency_key
+        assert key is not None, "the guard `idempotency_check` gives every write its key"
+        claimed = idempotency.claim_key(
+            run_id, capability.capability_id, key, envelope.args, act["version"], envelope.tool_call_id
+        )
+        unchanged = idempotency.unchanged_since_lookup(run_id, capability, key, act)
+        self.journal.stage(claimed, *_consumed(approval), *unchanged, *still)
+        return claimed
+
+    def _note_dispatch(
+        self,
+        key: str,
+        envelope: ToolCallEnvelope,
+        capability: Capability,
+        mode: str,
+        provenance: Mapping[str, str],
+        not_after_us: int,
+        approval: Redeemed | None,
+    ) -> None:
+        dispatching = {
+            "envelope": envelope.to_json(),
+            "args_digest": content_address(envelope.args),
+            "mode": mode,
+            "provenance": dict(provenance),
+            "definition_digest": capability.definition_digest,
+            "reservation": {"tool_calls": 1, "cost_cents": capability.definition.cost_cents},
+            "not_after_us": not_after_us,
+            "approval_id": approval.approval_id if approval else None,
+        }
+        self.journal.derive("tool.dispatching", key, dispatching)
+
+    def _spent_out(self, capability: Capability) -> bool:
+        """Whether the budget is used up; a retry is a dispatch like any other."""
+        if self.scope.session_over(self.journal.now_us):
+            return True
+        return exceeded_limit(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
+
+    def _fresh(self, capability: Capability, first_us: int, now_us: int) -> bool:
+        """Whether the key of a call that was first sent at `first_us` still says that it is the same call."""
+        # Past its session a call that may never have arrived is not sent again: that would be the first payment.
+        ttl_us = capability.definition.idempotency.key_ttl_s * 1_000_000
+        return now_us - first_us <= ttl_us and not self.scope.session_over(now_us)
+
+    def _park_while_shut(self, capability: Capability, first_us: int) -> None:
+        """Go no further while a circuit keeps an uncertain effect from being asked after, and append nothing.
+
+        Each wake of a long outage would add an entry otherwise. Raises `Parked`.
+        """
+        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        if not isinstance(adapter, BreakerAdapter):
+            return
+        strategy = capability.definition.idempotency.strategy
+        fresh = self._fresh(capability, first_us, self.outside.clock.now_us())
+        if strategy == "lookup" or (strategy == "keyed" and fresh):
+            retry_at_us = adapter.shut_until_us(capability.definition.name)
+            if retry_at_us:
+                raise Parked(retry_at_us)
+
+    def _context(
+        self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int, is_late: Callable[[], bool]
+    ) -> CallContext:
+        return CallContext(
+            tenant_id=self.scope.run.tenant_id,
+            run_id=envelope.run_id,
+            tool_call_id=envelope.tool_call_id,
+            idempotency_key=envelope.idempotency_key,
+            not_after_us=not_after_us,
+            timeout_ms=capability.definition.timeout_s * 1_000,
+            headers=partial(self.outside.headers, envelope.tool_call_id, capability.adapter.external),
+            claim=self.outside.claim_token,
+            is_late=is_late,
+        )
+
+    async def _send(
+        self,
+        capability: Capability,
+        envelope: ToolCallEnvelope,
+        mode: str,
+        approval: Redeemed | None,
+        not_after_us: int,
+        first_us: int,
+        recovered: bool,
+    ) -> dict[str, Any]:
+        """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`.
+
+        What another worker dispatched (`recovered`) that one may still send until `not_after_us`: till then that
+        nothing is known of it means nothing.
+        """
+        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        if adapter is None:
+            raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
+        began = self.outside.clock.now_us()
+        name, rule = capability.definition.name, capability.definition.idempotency
+        told = partial(
+            self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
+        )
+
+        def is_late() -> bool:
+            sends = mode == "send" and capability.definition.kind == "write"
+            return sends and self.outside.clock.now_us() > not_after_us
+
+        context = self._context(envelope, capability, not_after_us, is_late)
+        if is_late():
+            # A worker that was stopped here must not wake up and act after somebody settled that it did not.
+            return told("not_sent", None, "its time was over before it was sent")
+        try:
+            if mode == "send" or (rule.strategy == "keyed" and self._fresh(capability, first_us, began)):
+                # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
+                reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
+            elif rule.strategy == "lookup":
+                assert context.idempotency_key is not None, "every write has its key"
+                reply = await adapter.lookup(name, context.idempotency_key, context)
+                if reply is None and rule.honours_not_after and began > not_after_us:
+                    return told("not_sent", None, "the outside knows of no such call")
+            else:
+                reply = None
+        except CircuitOpen as error:
+            if mode != "send":
+                # An effect of which nobody knows stays so; it is asked after again when something may be sent.
+                raise Parked(error.retry_at_us) from error
+            return told("not_sent", None, str(error), code=error.code)
+        except Unavailable as error:
+            # That this call was not sent says nothing of the one that it asks about.
+            return told("not_sent" if mode == "send" else "unknown", None, str(error))
+        except LostReply as error:
+            return told("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
+        if reply is None and began <= not_after_us and (recovered or rule.honours_not_after):
+            raise Parked(not_after_us + 1)
+        if reply is None:
+            return told("unknown", None, "it is not known whether it happened")
+        return told("returned", reply, "")
+
+    def _outcome(
+        self,
+        outcome: str,
+        reply: AdapterReply | None,
+        why: str,
+        *,
+        capability: Capability,
+        envelope: ToolCallEnvelope,
+        approval: Redeemed | None,
+        began_us: int,
+        adapter: Adapter,
+        code: str = "tool_failed",
+    ) -> dict[str, Any]:
+        status, output, error, redacted = validate_reply(
+            self.registry, self.outside.cleanse, capability, reply, outcome, why, code
+        )
+        effect = capability.definition.kind == "write"
+        # The answer was there, and others had the turns: that is no time of the call, nor of the run's.
+        waited_us = adapter.aside.waited_us if isinstance(adapter, BreakerAdapter) else 0
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
+        wire = {
+            "envelope_version": "contextos.tool_result.v1",
+            "tool_call_id": envelope.tool_call_id,
+            "run_id": envelope.run_id,
+            "trace_id": envelope.trace_id,
+            "session_id": envelope.session_id,
+            "capability_id": envelope.capability_id,
+            "status": status,
+            "output": output,
+            "error": error.to_json() if error else None,
+            "artifacts": [],
+            "citations": [{"evidence_ref": ref} for ref in cited],
+            "mutations": reply.mutations if reply else [],
+            "risk_tags": [envelope.approval_mode_effective] if effect else [],
+            "policy_decision_id": envelope.policy_decision_id,
+            "latency_ms": max(0, self.outside.clock.now_us() - began_us - waited_us) / 1_000,
+            "metadata": {
+                "redaction_applied": bool(redacted),
+                "cost_cents": reply.cost_cents if reply else 0,
+                **(
+                    {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
+                    if approval
+                    else {}
+                ),
+            },
+        }
+        # It is read again once it is recorded; what makes no envelope is not recorded at all.
+        ToolResultEnvelope.model_validate(wire)
+        cost = reply.cost_cents if reply else (capability.definition.cost_cents if outcome == "unknown" else 0)
+        return {
+            "outcome": outcome,
+            "envelope": wire,
+            "output_digest": content_address(output),
+            "cost_cents": cost,
+            # An output that we may not use was still an effect; only an error that the adapter states says otherwise.
+            "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
+            **({"waited_us": waited_us} if waited_us else {}),
+        }
+
+    async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
+        """Nobody can know but a person: wait for `contextos settle`, however long it takes.
+
+        The entry is believed only after `settled_by` asked who gave it, and only then is the act concluded, in a commit
+        of the run. So nobody who can merely append to the journal moves money or makes a payment count. It does not
+        protect the `keys` document from who can write the store itself: what they release may be paid again. That
+        nobody settled it shows in the journals, and the conclusion here then loses its compare-and-set.
+
+        Raises:
+            Integrity: the settlement does not count. Nothing is concluded and the run stays where it is.
+        """
+        self.journal.derive("record.revised", f"uncertain/{key}", self.outside.deferred("effect_uncertain"))
+        await self.journal.commit(wake_at_us=0)
+        _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
+        where = f"`{self.journal.run_id}` entry {self.journal.log()[-1].seq} (`effect.settled`)"
+        refused = await self.outside.settled_by(key, envelope.tool_call_id, answer)
+        if refused:
+            raise Integrity(f"{where} does not count: {refused}; the run stands still until an operator looked at it")
+        result = result_of_settlement(envelope, Settled.model_validate(answer))
+        self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
+        await self.journal.commit()
+        return result
+
+
+def _may_ask_again(capability: Capability, outcome: str) -> bool:
+    """Whether another attempt is safe: a read always, a keyed effect with its key, a lookup while it is not known.
+
+    An effect that was certainly not sent is only sent again where it is keyed.
+    """
+    strategy = capability.definition.idempotency.strategy
+    if outcome == "returned":
+        return False
+    if capability.definition.kind == "read" or strategy == "keyed":
+        return True
+    return strategy == "lookup" and outcome == "unknown"
+
+
+def _consumed(approval: Redeemed | None) -> tuple[Write, ...]:
+    """The redemption: the approval is spent in the commit that dispatches its call, or that commit fails."""
+    if approval is None:
+        return ()
+    return (
+        Write(
+            "approvals", approval.approval_id, approval.version, approval.document, not_after_us=approval.not_after_us
+        ),
+    )

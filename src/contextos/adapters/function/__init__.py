@@ -1,0 +1,1 @@
+"""Function adapters: the `Adapter` port over plain Python functions."""

@@ -1,0 +1,85 @@
+"""Replay: drive the loop of a run from its recorded entries, and compare everything that it derives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.journal import Entry, Parked
+from contextos.errors import Integrity, NotFound, ReplayMismatch
+from contextos.operations.deployment import Deployment
+from contextos.runtime import state_machine
+from contextos.runtime.loop import invoke_agent
+from contextos.runtime.state_machine import transition
+from contextos.runtime.wiring import RunEnvironment
+from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
+from contextos.trust.journal.ledger import RunJournal
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """A replay that came to the recorded end. `missing` are erased bodies that could be derived again."""
+
+    run_id: str
+    status: str
+    record_hash: str
+    compared: int
+    missing: tuple[int, ...]
+
+
+class Unreachable:
+    """Stands where the outside was. Whatever a replay reaches for, it gets this error instead."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Integrity(f"a replay reached for `{name}` of the outside; that is a defect of the runtime")
+
+
+NOWHERE: Final[Any] = Unreachable()
+
+
+async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
+    """Drive the loop from the tape and compare everything it derives, the DecisionRecord included.
+
+    Raises:
+        ReplayMismatch: the first entry that differs, or whose erased body cannot be derived.
+        UnknownSemantics: the run was made under rules that this runtime does not know.
+    """
+    tape = tuple(entries if entries is not None else await app.ports.stores.tenant(tenant_id).read(run_id))
+    if not tape:
+        raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+    return await replay_tape(tape, partial(app.world, tenant_id))
+
+
+async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
+    """`replay` of the entries of one run, with artifacts and estimator from the world that is given. Raises as it."""
+    tenant_id, run_id = tape[0].tenant, tape[0].run
+    verify_chain(tenant_id, run_id, tape)
+    refuse_unknown_semantics(tape)
+    if tape[0].body is None:
+        raise ReplayMismatch(1, tape[0].kind, "its body was erased, and what was asked cannot be derived")
+    received = orjson.loads(tape[0].body)["answer"]
+    journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
+    world = replace(
+        world_of(journal),
+        clock=NOWHERE,
+        keys=NOWHERE,
+        directory=NOWHERE,
+        knowledge=NOWHERE,
+        memory=NOWHERE,
+        slots=NOWHERE,
+        adapters={},
+        store=NOWHERE,
+    )
+    try:
+        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], world)
+    except Parked:
+        raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
+    if journal.on_tape:
+        raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the tape goes on after the run ended")
+    return ReplayResult(run_id, record.status, record.record_hash or "", len(tape), tuple(journal.missing))

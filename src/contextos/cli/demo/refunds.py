@@ -1,0 +1,184 @@
+"""`demo`: one refund that needs nobody and one that a person approves, from request to replay, in a real workspace.
+
+It holds itself to what it promises: a refund moves once and only after the approval, the replay is equal, the ledgers
+verify. An expectation that fails ends it with exit code 3.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import CommandContext, JsonOption, with_context
+from contextos.cli.demo.workspace import APPROVER, PAYMENTS_MODULE, make_workspace
+from contextos.cli.terminal import DECIDED, REFUSED, Heading, folded, give
+from contextos.errors import Integrity, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contextos.cli.demo.workspace import Workspace
+    from contextos.queries.run_view import RunView
+
+    Say = Callable[..., None]
+
+
+def demo_command(
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Approve without asking; so it is where there is no terminal.")
+    ] = False,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the workspace there, to play with.")
+    ] = None,
+    payments: Annotated[
+        str,
+        typer.Option(
+            "--payments", metavar="|".join(PAYMENTS_MODULE), help="What the shop promises about repeated calls."
+        ),
+    ] = PAYMENTS_MODULE[0],
+    as_json: JsonOption = False,
+) -> int:
+    """Run governed refunds from request to replay and tell the story."""
+    if payments not in PAYMENTS_MODULE:
+        raise InvalidInput(
+            Problem("", "usage", f"`{payments}` is no payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
+        )
+    ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    say: Say = (lambda *_: None) if as_json else (lambda *lines: give({}, lines, as_json=False))
+    with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-") as where:
+        workspace = make_workspace(Path(where), payments)
+        small, large = with_context(
+            workspace.path, workspace.tenant_id, lambda opened: _until_it_waits(opened, workspace, say)
+        )
+        # The deployment is closed while the person thinks: waiting is a stored state.
+        approved = _asked(large, ask, say)
+        told = with_context(
+            workspace.path,
+            workspace.tenant_id,
+            lambda opened: _from_there(opened, workspace, small, large, approved, say),
+        )
+    told["workspace"] = str(keep) if keep else None
+    say(*_next_commands(keep) if keep else ("", "Keep a workspace to play with: contextos demo --keep DIR"))
+    give(told, (), as_json=as_json)
+    return DECIDED if approved else REFUSED
+
+
+async def _until_it_waits(session: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
+    """The refund that needs nobody, and the other up to its question."""
+    from contextos.cli.demo.workspace import seed_graph
+
+    await seed_graph(session.app, workspace)
+    say("1. A refund of INR 900. The rules leave it to the agent, so nobody is asked.")
+    small = await session.deployment.invoke(workspace.requests["small"])
+    ungated = small.state == "completed" and not (small.record or {})["approvals"]
+    _expect(ungated, "INR 900 is decided without a gate", small)
+    say(*_short(small), "", "2. A refund of INR 4200. A finance lead has to agree.")
+    large = await session.deployment.invoke(workspace.requests["large"])
+    _expect(large.waiting is not None, "INR 4200 waits for an approval", large)
+    _expect(len(_refunds(workspace)) == 1, "nothing is paid before the approval", large)
+    return small, large
+
+
+def _asked(view: RunView, ask: bool, say: Say) -> bool:
+    """The person's answer; without a terminal the demo approves by itself."""
+    from contextos.cli.runs.requests import question_lines
+
+    assert view.waiting is not None, "the caller looked"
+    say(f"   {view.waiting['gate_id']} asks a {view.waiting['required_role']}:")
+    say(*(f" {line}" for line in question_lines(view.waiting["shown"])))
+    if ask:
+        return typer.confirm(f"   You are {APPROVER}. Approve it?", default=None)
+    say(f"   {APPROVER} approves (answered by the demo itself).")
+    return True
+
+
+async def _from_there(
+    session: CommandContext, workspace: Workspace, small: RunView, large: RunView, approved: bool, say: Say
+) -> dict[str, Any]:
+    """The answer, signed with the approver's key, and everything that follows from it."""
+    from contextos.cli.runs.approvals import signed_by
+    from contextos.cli.runs.story import story_lines
+    from contextos.operations.operator import answer_approval
+    from contextos.queries.timeline import tell_story
+
+    await answer_approval(
+        session.deployment,
+        session.tenant_id,
+        large.run_id,
+        approver_id=APPROVER,
+        verdict="approved" if approved else "denied",
+        reason="the demo's answer",
+        vouch=signed_by(workspace.path / "keys" / f"{APPROVER}.key"),
+    )
+    large = await session.drive_on(large.run_id)
+    _expect(large.state == ("completed" if approved else "rejected"), "the answer decides the run", large)
+    again = await session.deployment.invoke(workspace.requests["large"])
+    _expect(again.run_id == large.run_id, "the same request again is the same run", again)
+    refunds = _refunds(workspace)
+    amounts = [900, 4200] if approved else [900]
+    _expect([one["amount_inr"] for one in refunds] == amounts, "each refund moves once in the shop's own books", large)
+    say(*_short(large), "", Heading(f"The story of {large.run_id}"), "")
+    say(*story_lines(tell_story(await session.store.read(large.run_id))), "")
+    told = {"approved": approved, "runs": [small.run_id, large.run_id], "states": [small.state, large.state]}
+    return {**told, "refunds": refunds, **await _audited(session, (small, large), refunds, say)}
+
+
+async def _audited(
+    session: CommandContext, views: tuple[RunView, ...], refunds: list[dict[str, Any]], say: Say
+) -> dict[str, Any]:
+    """Replay both runs and verify the ledgers. Raises `ReplayMismatch`, `ChainBroken`."""
+    from contextos.audit.replay import replay
+    from contextos.audit.verify import verify_tenant
+
+    replayed = [await replay(session.deployment, session.tenant_id, view.run_id) for view in views]
+    for one, view in zip(replayed, views, strict=True):
+        _expect(one.record_hash == (view.record or {})["record_hash"], "the replay is equal", view)
+    verified = await verify_tenant(session.store, session.tenant_id, session.app.keys)
+    entries = sum(one.entries for one in verified)
+    say(f"Replayed: {len(replayed)} of {len(views)} runs, equal to the byte.")
+    say(f"Verified: {len(verified)} ledger streams, {entries} entries.")
+    say(f"The shop's own books: refunds of INR {', '.join(str(one['amount_inr']) for one in refunds)}, each paid once.")
+    return {
+        "replayed": [{"run_id": one.run_id, "equal": True, "compared": one.compared} for one in replayed],
+        "verified": {"streams": len(verified), "entries": entries},
+    }
+
+
+def _refunds(workspace: Workspace) -> list[dict[str, Any]]:
+    """Every refund in the shop's own database, read past the runtime."""
+    import sqlite3
+
+    with closing(sqlite3.connect(workspace.path / "shop.db")) as shop:
+        shop.row_factory = sqlite3.Row
+        return [
+            dict(row)
+            for row in shop.execute("SELECT order_id, amount_inr, transaction_id FROM refunds ORDER BY number")
+        ]
+
+
+def _expect(holds: bool, what: str, view: RunView) -> None:
+    if not holds:
+        raise Integrity(f"the demo expected that {what}; run `{view.run_id}` is `{view.state}`; please report it")
+
+
+def _short(view: RunView) -> list[str]:
+    record = view.record or {}
+    outputs = ", ".join(f"{name} {value}" for name, value in record["outputs"].items())
+    return list(folded("   ", f"{record['status']}: {outputs or view.state} ({view.run_id})"))
+
+
+def _next_commands(keep: Path) -> list[str]:
+    return [
+        "",
+        "Play on:",
+        f"  cd {keep} && export CONTEXTOS_WORKSPACE=.",
+        "  contextos runs",
+        "  contextos show req_large",
+        "  contextos invoke requests/next.json",
+        f"  contextos approve req_next --as {APPROVER} --key keys/{APPROVER}.key",
+    ]

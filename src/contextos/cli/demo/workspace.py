@@ -1,0 +1,162 @@
+"""A workspace from the shipped example: keys, a signed pack, a directory with two people's keys, graph, shop, requests.
+
+Everything that the other commands need to be tried out. Its keys are made on this machine and its directory is a file,
+so each record that is made in it names these development stand-ins. Refuses a directory that is not empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.app import App
+
+EXAMPLE: Final = "support_refund"
+EXAMPLE_AGENT: Final = "email_outreach"
+"""The agent with a context slot that lies in a workspace to be tried out."""
+APPROVER: Final = "user_finance_lead_77"
+OPERATOR_ID: Final = "user_operator_5"
+PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
+COPIED_FILES: Final = ("shop.py", "graph.json", "pack.json", "request.json")
+DEMO_UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
+
+REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
+    "small": ("req_small", "ord_881", 900),
+    "large": ("req_large", "ord_881", 4200),
+    "next": ("req_next", "ord_895", 5000),
+    "deny": ("req_deny", "ord_895", 7000),
+    "cancel": ("req_cancel", "ord_895", 8000),
+    "lost": ("req_lost", "ord_882", 1200),
+}
+"""Under `requests/`: file, request id, order and amount in INR. Above 3000 a finance lead is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace that was just made."""
+
+    path: Path
+    tenant_id: str
+    requests: dict[str, dict[str, Any]]
+
+
+def example_folder(name: str = EXAMPLE) -> Path:
+    """A shipped example: inside the installed package, or beside the source."""
+    import contextos
+
+    package = Path(contextos.__file__).parent
+    for place in (package / "_examples" / name, package.parents[1] / "examples" / name):
+        if place.is_dir():
+            return place
+    raise InvalidInput(Problem("", "no_example", f"the example `{name}` is not installed", "install contextos again"))
+
+
+def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
+    """Make a workspace in `path`, which is made if it is not there.
+
+    Raises:
+        InvalidInput: the directory is not empty or cannot be written.
+    """
+    from contextos.app import write_seed
+    from contextos.contracts.encoding.codec import loads
+    from contextos.contracts.encoding.jcs import digest
+    from contextos.trust.seal import KeyRing
+
+    source = example_folder()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise _refused(path, "it is not empty", "name a new directory")
+        for name in COPIED_FILES:
+            shutil.copyfile(source / name, path / name)
+        shutil.copytree(
+            example_folder(EXAMPLE_AGENT), path / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        keys = KeyRing.from_seed(write_seed(path / "keys" / "runtime.key"))
+        people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, OPERATOR_ID)}
+        pack = loads((source / "pack.json").read_bytes())
+        tenant_id: str = pack["pack_meta"]["tenant"]
+        directory = loads((source / "directory.json").read_bytes())
+        _write(path / "directory.json", {**directory, tenant_id: _with_keys(directory[tenant_id], people)})
+        _write(path / "packs" / "support.json", _sealed(pack, keys))
+        entry = _payments_entry(path / "shop.py", payments)
+        settings = _settings(entry, digest((path / "shop.py").read_bytes()))
+        (path / "contextos.toml").write_text(settings, encoding="utf-8")
+        return Workspace(path, tenant_id, _requests(path, loads((source / "request.json").read_bytes())))
+    except OSError as error:
+        raise _refused(path, f"it cannot be used: {error.strerror}", "name a directory that you may write") from None
+
+
+async def seed_graph(app: App, workspace: Workspace) -> None:
+    """Put the example's facts into the graph of its tenant."""
+    from contextos.contracts.encoding.codec import loads
+
+    facts = loads((workspace.path / "graph.json").read_bytes())
+    await app.stores.graph(workspace.tenant_id).put(facts["nodes"], facts["edges"])
+
+
+def _with_keys(directory: dict[str, Any], seeds: dict[str, bytes]) -> dict[str, Any]:
+    """A tenant of the example's directory, with the public keys of its finance lead and its operator."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from contextos.trust.seal import kid_of
+
+    held = {}
+    for name, seed_bytes in seeds.items():
+        public = Ed25519PrivateKey.from_private_bytes(seed_bytes).public_key().public_bytes_raw()
+        held[name] = [{"kid": kid_of(public), "public_key": public.hex()}]
+    approvers = [{**one, "keys": held.get(one["approver_id"], one["keys"])} for one in directory["approvers"]]
+    return {**directory, "approvers": approvers}
+
+
+def _sealed(pack: dict[str, Any], keys: Any) -> dict[str, Any]:
+    from contextos.contracts.encoding.jcs import canonical
+    from contextos.control.artifacts import PACK_TYPE
+    from contextos.trust.seal import seal
+
+    return seal(PACK_TYPE, canonical(pack), keys, "pack")
+
+
+def _payments_entry(shop: Path, payments: str) -> str:
+    """The adapters' entry. Another mode than the shop's own is written into the copy, so that every command has it."""
+    if payments == PAYMENTS_MODULE[0]:
+        return "shop.py:adapters"
+    with shop.open("a", encoding="utf-8") as file:
+        file.write(f'\n\ndef {payments}_adapters(workspace):\n    return adapters(workspace, "{payments}")\n')
+    return f"shop.py:{payments}_adapters"
+
+
+def _settings(entry: str, digest: str) -> str:
+    return (
+        f'packs = ["packs"]\nunsafe = {json.dumps(list(DEMO_UNSAFE))}\n\n'
+        f'[[adapters]]\npath = "{entry}"\ndigest = "{digest}"\n'
+    )
+
+
+def _requests(path: Path, template: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    made = {}
+    for name, (request_id, order_id, amount) in REQUESTS.items():
+        asked = {
+            **template["input"],
+            "message": f"Refund order {order_id} for INR {amount}.",
+            "context": {**template["input"]["context"], "order_id": order_id, "refund_amount": amount},
+        }
+        made[name] = {**template, "request_id": request_id, "input": asked}
+        _write(path / "requests" / f"{name}.json", made[name])
+    return made
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
+
+
+def _refused(path: Path, why: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {why}", remedy))

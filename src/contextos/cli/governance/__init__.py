@@ -1,0 +1,1 @@
+"""Commands of authors and auditors: lint, schemas, memory, simulate, verify, replay, export."""

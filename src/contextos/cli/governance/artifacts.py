@@ -1,0 +1,177 @@
+"""`lint` and `schemas`: judge governed artifacts before they are signed, publish the schemas of the contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    WorkspaceOption,
+    read_file,
+    with_context,
+)
+from contextos.cli.terminal import USAGE, give
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import Integrity, InvalidArtifact, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.pack import ContextPack
+    from contextos.control.artifacts import GovernedArtifact, MergedArtifacts
+
+SHOWN_DRIFT = 5
+
+
+def lint_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="PACK.json...", help="A pack and, if need be, the catalogs beside it; signed or not."),
+    ],
+    adapters: Annotated[
+        bool, typer.Option("--adapters", help="Judge against the adapters of the workspace too.")
+    ] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    as_json: JsonOption = False,
+) -> int:
+    """Judge packs, catalogs and policies before they are signed."""
+    read: list[tuple[Path, Any]] = []
+    found: list[tuple[Path, Problem]] = []
+    for path in files:
+        try:
+            read.append((path, _artifact(read_file(path))))
+        except InvalidInput as error:
+            found += [(path, problem) for problem in error.problems]
+    definitions = _definitions(workspace) if adapters else None
+    for path, pack in read:
+        beside = [other for at, other in read if at is not path]
+        found += [(path, problem) for problem in _judged(pack, beside, definitions)]
+    documents = [
+        {
+            "file": str(path),
+            "pointer": one.pointer,
+            "code": one.code,
+            "detail": displayed(one.detail),
+            "remedy": displayed(one.remedy),
+        }
+        for path, one in found
+    ]
+    lines = [f"{path}: {one.code} {displayed(str(one))}" for path, one in found]
+    give(
+        {"files": [str(path) for path in files], "problems": documents},
+        lines or [f"{path}: fine" for path in files],
+        as_json=as_json,
+    )
+    return USAGE if found else 0
+
+
+def schemas_command(
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the schemas there.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with the files in --out, or in `schemas`, instead.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """List, write or check the published JSON Schemas."""
+    from contextos.contracts.schemas import file_name, published, schema_text
+
+    made = {file_name(name): schema_text(schema) for name, schema in published().items()}
+    folder = out or Path("schemas")
+    if check:
+        drifted = _drift(folder, made)
+        if drifted:
+            more = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
+            listed = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
+            raise Integrity(
+                f"{listed}{more} in `{folder}` is not what the contracts say; run `contextos schemas --out {folder}`"
+            )
+    elif out is not None:
+        _write_all(out, made)
+    give({"schemas": sorted(made), "folder": str(folder) if check or out else None}, sorted(made), as_json=as_json)
+    return 0
+
+
+def _artifact(raw: bytes) -> GovernedArtifact:
+    """A pack, catalog or policy: bare, or in its envelope, whose signature is not asked for here."""
+    from contextos.contracts.encoding.codec import loads
+    from contextos.contracts.encoding.jcs import canonical
+    from contextos.control.artifacts import INTENTS_TYPE, PACK_TYPE, POLICY_TYPE, SPECS_TYPE, read_artifact
+    from contextos.trust.seal import unbase64
+
+    value = loads(raw)
+    if not isinstance(value, dict):
+        raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "give a pack or a catalog"))
+    if "payloadType" in value:
+        return read_artifact(str(value["payloadType"]), unbase64(value.get("payload"))).artifact
+    kinds = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
+    kind = next((kinds[field] for field in kinds if field in value), PACK_TYPE)
+    return read_artifact(kind, canonical(value)).artifact
+
+
+def _judged(artifact: GovernedArtifact, beside: Sequence[GovernedArtifact], definitions: Any) -> Iterator[Problem]:
+    from contextos.contracts.envelopes.pack import ContextPack
+    from contextos.control.artifacts import merge
+    from contextos.control.lint.pack import lint_merged, lint_pack
+
+    if not isinstance(artifact, ContextPack):
+        return
+    others = [one for one in beside if not isinstance(one, ContextPack)]
+    merged = merge(artifact, others)
+    if definitions is not None:
+        yield from lint_merged(merged, definitions)
+    else:
+        yield from lint_pack(artifact, None)
+    yield from _rules(artifact, merged)
+
+
+def _rules(pack: ContextPack, merged: MergedArtifacts) -> Iterator[Problem]:
+    """What policies say wrong: each bundle alone, for its place in the pack, then all together."""
+    from contextos.trust.policy.policy_set import compile_policy
+
+    told: set[tuple[str, str]] = set()
+    guards = pack.policy_layer.guardrails
+    places = {bundle.bundle_id: index for index, bundle in enumerate(pack.policy_layer.policy_bundles)}
+    rounds: list[tuple[str, list[Any], Any, Any]] = [
+        (f"/policy_layer/policy_bundles/{places[name]}" if name in places else "", [leveled], (), ())
+        for name, leveled in merged.bundles.items()
+    ]
+    rounds.append(("/policy_layer", list(merged.bundles.values()), guards.must_refuse, guards.must_escalate))
+    for prefix, bundles, refuse, escalate in rounds:
+        try:
+            compile_policy(bundles, gates=merged.gates, must_refuse=refuse, must_escalate=escalate)
+        except InvalidArtifact as error:
+            for one in error.problems:
+                if (one.code, one.detail) not in told:
+                    told.add((one.code, one.detail))
+                    yield Problem(prefix + one.pointer, one.code, one.detail, one.remedy)
+
+
+def _definitions(workspace: Path) -> Any:
+    async def act(session: CommandContext) -> Any:
+        adapters = session.deployment.ports.adapters(session.tenant_id)
+        return {name: adapter.describe() for name, adapter in adapters.items()}
+
+    return with_context(workspace, None, act)
+
+
+def _drift(folder: Path, made: dict[str, str]) -> list[str]:
+    """Files that are missing, that differ, or that nothing makes any more."""
+    if not folder.is_dir():
+        raise InvalidInput(Problem("", "no_directory", f"`{folder}` is no directory", "name it with --out"))
+    there = {path.name for path in folder.glob("*.schema.json")}
+    differ = {name for name, text in made.items() if name not in there or (folder / name).read_text("utf-8") != text}
+    return sorted(differ | (there - made.keys()))
+
+
+def _write_all(folder: Path, made: dict[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        detail = f"`{folder}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another directory")) from None

@@ -1,0 +1,101 @@
+"""`memory list` and `memory review`: what runs propose to remember, and a person's word on it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_context,
+)
+from contextos.cli.terminal import REFUSED, give
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.errors import InvalidInput, Problem
+
+
+def memory_list_command(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
+    after: Annotated[str, typer.Option("--after", metavar="ID", help="Go on after this proposal.")] = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List the proposals that wait for a review."""
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.intelligence.memory import list_candidates
+
+        return await list_candidates(session.store, after=after, limit=limit)
+
+    waiting = with_context(workspace, tenant, act)
+    lines = []
+    for one in waiting:
+        said = one.candidate
+        lines.append(
+            f"{one.proposal_id}  {displayed(said.entity_ceid)} {displayed(said.predicate)} {displayed_json(said.value)}"
+        )
+        checks = f"consent {one.consent_check}, {one.contradiction_check.verdict}"
+        lines.append(f"{'':<20}  from {one.run_id}, {one.tier_target}, {checks}")
+    body = {
+        "proposals": [one.to_json() for one in waiting],
+        "next_after": waiting[-1].proposal_id if len(waiting) == limit else None,
+    }
+    give(body, lines or ["nothing waits for a review"], as_json=as_json)
+    return 0
+
+
+def memory_review_command(
+    proposal: Annotated[str, typer.Argument(metavar="ID", help="The proposal.")],
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="Who reviews it; kept in the control ledger.")],
+    promote: Annotated[bool, typer.Option("--promote", help="Let runs recall it.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Never queue it again.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="It was checked to be true, and not only worth keeping.")
+    ] = False,
+    supersede: Annotated[
+        bool, typer.Option("--supersede", help="Replace what is promoted and says otherwise.")
+    ] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Promote or reject one proposal."""
+    if promote == reject:
+        raise InvalidInput(Problem("", "usage", "say either --promote or --reject", "give exactly one of the two"))
+    verdict: Literal["promote", "reject"] = "promote" if promote else "reject"
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.contracts.envelopes.memory import ReviewRefused
+        from contextos.contracts.journal import CONTROL, Batch
+        from contextos.intelligence.memory import review_proposal
+
+        ports = session.deployment.ports
+        made = await review_proposal(
+            session.store,
+            proposal,
+            verdict,
+            reviewer=by,
+            at_us=ports.clock.now_us(),
+            salt=ports.entropy.take(16),
+            reason=reason,
+            integrity="trusted" if trusted else "untrusted",
+            supersede=supersede,
+        )
+        if not isinstance(made, ReviewRefused):
+            await session.store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),)))
+            return made.review.to_json()
+        return made
+
+    done = with_context(workspace, tenant, act)
+    if isinstance(done, dict):
+        give(done, [f"{proposal} {'promoted' if promote else 'rejected'} by {displayed(by)}"], as_json=as_json)
+        return 0
+    give({"refused": done.to_json()}, [f"refused: {done.reason}: {displayed(done.detail)}"], as_json=as_json)
+    return REFUSED

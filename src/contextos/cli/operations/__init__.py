@@ -1,0 +1,1 @@
+"""Commands of operators: worker, dead letters, circuit breakers, migrate, restored."""

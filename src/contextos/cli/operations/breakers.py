@@ -1,0 +1,51 @@
+"""`breakers`: which capabilities are not called for a while, because they failed too often."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_context,
+)
+from contextos.cli.terminal import Heading, give
+from contextos.contracts.encoding.display_escape import displayed
+
+
+def breakers_command(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 100,
+    after: Annotated[str, typer.Option("--after", metavar="CAPABILITY", help="Go on after this one.")] = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List the tenant's circuit breakers that ever opened."""
+
+    async def act(session: CommandContext) -> tuple[int, list[tuple[str, Any]]]:
+        import orjson
+
+        from contextos.action.breaker import BREAKERS
+
+        found = await session.store.scan(BREAKERS, after=after, limit=limit)
+        return session.deployment.ports.clock.now_us(), [(one.key, orjson.loads(one.body)) for one in found]
+
+    now_us, found = with_context(workspace, tenant, act)
+    lines: list[str] = [Heading(f"{'state':<9}  {'failures':>8}  {'again in s':>10}  {'process':<16}  capability")]
+    for name, told in found:
+        left_s = max(0, told["retry_at_us"] - now_us) / 1e6
+        again = f"{left_s:.0f}" if told["state"] != "closed" else "-"
+        lines.append(
+            f"{told['state']:<9}  {told['failures']:>8}  {again:>10}  {told['process']:<16}  {displayed(name)}"
+        )
+    body = {
+        "breakers": [{"capability_id": name, **told} for name, told in found],
+        "next_after": found[-1][0] if len(found) == limit else None,
+    }
+    give(body, lines if found else ["no circuit ever opened"], as_json=as_json)
+    return 0

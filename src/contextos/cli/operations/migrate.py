@@ -1,0 +1,50 @@
+"""`migrate`: the schema of a deployment's store, brought up to date before anything runs on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contextos.cli.command_context import WORKSPACE, JsonOption, WorkspaceOption
+from contextos.cli.terminal import give
+
+
+def migrate_command(
+    url: Annotated[
+        str, typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="The database, as the role that owns it.")
+    ] = "",
+    queue_url: Annotated[
+        str,
+        typer.Option("--queue-url", envvar="CONTEXTOS_MIGRATE_QUEUE_URL", help="The queue's database, as its owner."),
+    ] = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    as_json: JsonOption = False,
+) -> int:
+    """Bring the schema of the store, and of the queue if there is one, up to date; done twice it does nothing."""
+    import asyncio
+
+    from contextos.app import migrate as bring_up_to_date
+    from contextos.app import migrate_queue
+    from contextos.settings import SETTINGS_FILE, Settings, is_url
+
+    told: list[str] = []
+    settings = Settings.read(workspace) if not url or (workspace / SETTINGS_FILE).exists() else None
+    place = url or (settings.store if settings else "")
+    before: str | None = None
+    after: str | None = None
+    if is_url(place) or url:
+        before, after = asyncio.run(bring_up_to_date(place))
+        told.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
+    else:
+        told.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
+    queue = queue_url or (settings.queue if settings else "")
+    if queue:
+        role = migrate_queue(queue, settings.queue if settings and queue_url else "")
+        told.append(f"the queue is up to date, and `{role}` may use it" if role else "the queue is up to date")
+    give(
+        {"store": "postgresql" if is_url(place) else place, "before": before, "after": after, "queue": bool(queue)},
+        told,
+        as_json=as_json,
+    )
+    return 0

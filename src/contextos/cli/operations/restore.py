@@ -1,0 +1,40 @@
+"""`record_restore`: an operator says that the store was brought back from a backup."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_read_context,
+)
+from contextos.cli.governance.audit import restored_document, restored_line
+from contextos.cli.terminal import give
+
+
+def restored_command(
+    by: Annotated[str, typer.Option(metavar="WHO", help="Who says so; kept in the control ledger.")],
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Say that the store was restored from a backup: open approvals are void, older runs reconcile what they send."""
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.operations.restore import record_restore
+
+        return await record_restore(session.deployment, session.app.witnessing, session.tenant_id, by=by)
+
+    epoch = with_read_context(workspace, tenant, act)
+    lines = [f"{epoch.tenant_id} begins the epoch {epoch.epoch_id}: approvals that were asked before it are void"]
+    lines += [restored_line(one) for one in epoch.restored]
+    lines += [] if epoch.restored else ["what came after the backup is not provable: no witness knows of this tenant"]
+    told = [restored_document(one) for one in epoch.restored]
+    give({"tenant_id": epoch.tenant_id, "epoch": epoch.epoch_id, "restored": told}, lines, as_json=as_json)
+    return 0

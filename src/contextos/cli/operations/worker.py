@@ -1,0 +1,96 @@
+"""`worker`, `dead-letters` and `retry`: drive what comes due, and look after what failed for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    RunArgument,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    exit_code_of,
+    with_context,
+)
+from contextos.cli.runs.requests import outcome_lines
+from contextos.cli.terminal import give, remark
+from contextos.contracts.encoding.display_escape import displayed
+
+
+def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
+    """Drive whatever comes due until interrupted; any number of workers may run."""
+    with_context(workspace, None, _work)
+    return 0
+
+
+def dead_letters_command(
+    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """List the runs that failed for good and rest until they are retried."""
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.operations import dead_letters
+
+        return await dead_letters.list_dead_letters(session.store)
+
+    listed = with_context(workspace, tenant, act)
+    documents = [
+        {
+            "run_id": one.run_id,
+            "code": one.code,
+            "detail": one.detail,
+            "failures": one.failures,
+            "failed_at_us": one.failed_at_us,
+        }
+        for one in listed
+    ]
+    lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
+    give({"dead_letters": documents}, lines or ["nothing failed for good"], as_json=as_json)
+    return 0
+
+
+def retry_command(
+    run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Take a run off the dead-letter list and drive it on; it fails onto it again, or goes on."""
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.operations import dead_letters
+
+        run_id = await session.run_id(run)
+        await dead_letters.remove(session.store, run_id)
+        return await session.drive_on(run_id)
+
+    view = with_context(workspace, tenant, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+async def _work(session: CommandContext) -> None:
+    import asyncio
+    import gc
+    import signal
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    engine = session.app.worker(_tell)
+    await engine.start()
+    # What stands now mostly stands to the end; a full collection that walked through it would stop every run meanwhile.
+    gc.collect()
+    gc.freeze()
+    try:
+        shared = "shares the queue" if session.app.settings.queue else "has no queue to share"
+        remark(f"worker {session.app.owner.id} drives what comes due and {shared}; interrupt to stop")
+        await stop.wait()
+        remark("stopping: what is being driven is let go")
+    finally:
+        await engine.stop()
+
+
+def _tell(tenant_id: str, run_id: str, fault: BaseException) -> None:
+    name = f"{tenant_id} {run_id}" if tenant_id else f"the {run_id}"
+    remark(f"{displayed(name)}: {displayed(str(fault) or type(fault).__name__)}")

@@ -1,0 +1,1 @@
+"""Commands on runs: invoke, compile, resume, list, show, approve, deny, settle, cancel."""

@@ -1,0 +1,159 @@
+"""`invoke`, `compile` and `resume`: take a request in, look at what it would be compiled to, drive what was left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    exit_code_of,
+    read_file,
+    with_context,
+)
+from contextos.cli.terminal import DEFECT, REFUSED, folded, give
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.errors import ContextOSError, InvalidInput, Problem
+
+RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgent request as JSON; `-` reads stdin.")]
+
+
+def invoke_command(
+    file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Take a request to its decision or to a person."""
+    raw = read_file(file)
+
+    async def act(session: CommandContext) -> Any:
+        return await session.deployment.invoke(_of_tenant(raw, tenant))
+
+    view = with_context(workspace, None, act)
+    give(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+def compile_command(
+    file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Show what a request is compiled to. No run is made and nothing is called."""
+    raw = read_file(file)
+
+    async def act(session: CommandContext) -> Any:
+        from contextos.operations.preview import preview
+
+        return await preview(session.deployment, _of_tenant(raw, tenant))
+
+    seen = with_context(workspace, None, act)
+    if seen.compiled is None:
+        body = {"compiled": None, "failures": [failure.to_json() for failure in seen.failures]}
+        give(body, [f"refused: {one.code}: {displayed(one.detail)}" for one in seen.failures], as_json=as_json)
+        return REFUSED
+    compiled = seen.compiled.to_json()
+    give(compiled, _compiled_lines(compiled), as_json=as_json)
+    return 0
+
+
+def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
+    """Drive every run that is due, once. Those of a killed process are due at once."""
+    from contextos.cli.runs.resume import resume_due
+
+    driven = with_context(workspace, None, resume_due)
+    failed = [one for one in driven if one.error is not None]
+    documents = [
+        {"tenant_id": one.tenant_id, "run_id": one.run_id, "state": one.state}
+        | ({"error": displayed(one.error)} if one.error else {})
+        for one in driven
+    ]
+    lines = [f"{one.run_id}  {one.state}" + (f"  {displayed(str(one.error))}" if one.error else "") for one in driven]
+    give({"driven": documents}, lines or ["nothing was due"], as_json=as_json)
+    for one in failed:
+        return one.error.exit_code if isinstance(one.error, ContextOSError) else DEFECT
+    return 0
+
+
+def outcome_lines(view: Any) -> list[str]:
+    """A run that was just driven, in a few lines."""
+    record = view.record or {}
+    if view.waiting and view.waiting["for"] == "approval":
+        role = displayed(view.waiting["required_role"])
+        return [
+            f"{view.run_id} waits for a {role} ({displayed(view.waiting['gate_id'])})",
+            *question_lines(view.waiting["shown"]),
+            f"next: contextos approve {view.run_id} --as ID --key FILE",
+        ]
+    if view.waiting and view.waiting["for"] == "slot":
+        asked, slot = displayed(view.waiting["principal_id"]), view.waiting["slot_id"]
+        return [
+            f"{view.run_id} waits for {asked} to pick for slot {slot}",
+            f"next: contextos slots answer {view.run_id} --by {asked}, and then with --answer FILE",
+        ]
+    if view.waiting and view.waiting["for"] == "engine":
+        return [
+            f"{view.run_id} is received and waits for an engine; `contextos sessions` shows how far it is",
+            "next: leave it to a `contextos worker` that runs, or contextos resume",
+        ]
+    if view.waiting:
+        return [
+            f"{view.run_id} waits: it is not known whether {displayed(view.waiting['capability_id'])} happened",
+            f"next: contextos settle {view.run_id} --happened or --did-not, with --evidence REF --as ID --key FILE",
+        ]
+    if not view.ended:
+        return [f"{view.run_id} is held up ({view.state}); next: contextos resume"]
+    if not record:
+        return [f"{view.run_id} is {view.state}"]
+    outcome = f", {record['outcome']}" if record.get("outcome") else ""
+    lines = [f"{view.run_id} {view.state}: {record['status']}{outcome}"]
+    lines += [f"  {displayed(name)}: {displayed_json(value)}" for name, value in record["outputs"].items()]
+    lines += [
+        f"  {one['code']}: {displayed(one['detail'])}" for one in (record.get("rationale") or {}).get("failures", ())
+    ]
+    return [*lines, f"next: contextos show {view.run_id}"]
+
+
+def question_lines(shown: dict[str, Any]) -> list[str]:
+    """What an approver is asked, as the runtime rendered it; all of it, however long."""
+    told = [("call", f"{shown['capability']} ({shown['mode']})")]
+    told += [(name, displayed_json(value, None)) for name, value in shown["args"].items()]
+    told += [("evidence", f"{one['name']} = {displayed_json(one['value'], None)}") for one in shown["evidence"]]
+    told.append(("asked by", ", ".join(shown["requester"])))
+    return [line for name, text in told for line in folded(f"  {name:<10} ", text)]
+
+
+def _of_tenant(raw: bytes, tenant: str) -> bytes:
+    """The request as it came. Refuses one of another tenant than `--tenant`, where that is given."""
+    if tenant:
+        from contextos.contracts.encoding.codec import parse
+        from contextos.contracts.envelopes.run import InvokeRequest
+
+        asked = parse(InvokeRequest, raw).tenant_id
+        if asked != tenant:
+            raise InvalidInput(Problem("/tenant_id", "other_tenant", f"the request is of `{asked}`", "drop --tenant"))
+    return raw
+
+
+def _compiled_lines(compiled: dict[str, Any]) -> list[str]:
+    report, ledger = compiled["budget_report"], compiled["context_ledger"]
+    lines = [
+        f"{ledger['compiled_context_hash']}",
+        f"{report['tokens_used_at_compile']} tokens by {ledger['estimator']}",
+        "",
+    ]
+    lines.append(f"  {'bucket':<10}{'allocated':>10}{'used':>8}  dropped")
+    for bucket, allocated in report["tokens_allocated"].items():
+        used = report["tokens_used_by_bucket"].get(bucket, 0)
+        dropped = ", ".join(map(displayed, report["dropped_block_ids"].get(bucket, ())))
+        lines.append(f"  {bucket:<10}{allocated:>10}{used:>8}  {dropped}".rstrip())
+    lines.append("")
+    lines += [
+        f"  {'shown' if one['surfaced'] else 'hidden':<7} {displayed(one['capability_id'])}: {displayed(one['reason'])}"
+        for one in compiled["manifests"].get("surface_report", ())
+    ]
+    lines += [f"warning: {displayed(one)}" for one in report["warnings"]]
+    return lines

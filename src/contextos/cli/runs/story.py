@@ -1,0 +1,34 @@
+"""The story of a run as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from contextos.cli.terminal import Heading, folded
+
+if TYPE_CHECKING:
+    pass
+from contextos.queries.timeline import Story
+
+INDENT: Final = 11
+
+
+def story_lines(story: Story) -> Iterator[str]:
+    """The story as text within 80 columns."""
+    for number, (title, moments) in enumerate(story.items()):
+        if number:
+            yield ""
+        yield Heading(title)
+        for moment in moments:
+            stamp = "" if moment.after_us is None else _offset(moment.after_us)
+            yield from folded(f"{stamp:>{INDENT - 2}}  ", moment.text)
+
+
+def _offset(after_us: int) -> str:
+    """The time since the run began, in the unit that fits."""
+    if after_us < 1_000_000:
+        return f"{after_us / 1000:.1f} ms"
+    if after_us < 60_000_000:
+        return f"{after_us / 1e6:.2f} s"
+    return f"{after_us / 60e6:.1f} min" if after_us < 3_600_000_000 else f"{after_us / 3.6e9:.1f} h"

@@ -1,0 +1,185 @@
+"""`slots register-extension`, `add-artifact`, `add-revision`, `classify`, `archive`, `tombstone`: what slots pick from.
+
+Nothing is rewritten: content is appended as a revision, meaning is asserted anew, and an end is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    read_file,
+    with_context,
+)
+from contextos.cli.terminal import REFUSED, give
+from contextos.contracts.encoding.display_escape import displayed
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.storage import Curation
+
+OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that the artifact is of.")]
+ArtifactByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Who does this.")]
+ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id in its organisation.")]
+ExtensionArgument = Annotated[str, typer.Argument(metavar="EXTENSION", help="A package name, like @acme/icp.")]
+
+UTF8: Final = "utf-8"
+
+
+def register_extension_command(
+    extension: ExtensionArgument,
+    satisfies: Annotated[
+        list[str] | None, typer.Option("--satisfies", metavar="EXTENSION", help="What it may stand in for. Repeatable.")
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Install an artifact extension, or change what it satisfies."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import ExtensionManifest
+
+    manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
+    _curate(workspace, tenant, lambda shelf, _: shelf.register(manifest))
+    give(manifest.to_json(), [f"{extension} is installed"], as_json=as_json)
+    return 0
+
+
+def add_artifact_command(
+    artifact: ArtifactArgument,
+    org: OrgOption,
+    title: Annotated[str, typer.Option("--title", help="What people choose it by.")],
+    owner: Annotated[
+        str, typer.Option("--owner", metavar="LEVEL:ID", help="user:, team:, organization: or workspace: and an id.")
+    ],
+    by: ArtifactByOption,
+    visibility: Annotated[
+        str, typer.Option("--visibility", help="owner, org, workspace, admin, team:ID or project:ID.")
+    ] = "owner",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Add an artifact; give it content with `add-revision` and meaning with `classify`."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import Artifact
+
+    level, _, owner_id = owner.partition(":")
+    told = {
+        "artifact_id": artifact,
+        "org_id": org,
+        "title": title,
+        "owner_level": level,
+        "owner_id": owner_id,
+        "visibility": visibility,
+        "created_by": by,
+    }
+    _curate(workspace, tenant, lambda shelf, now_us: shelf.add(parse(Artifact, told | {"created_at_us": now_us})))
+    give(told, [f"{artifact} is added"], as_json=as_json)
+    return 0
+
+
+def add_revision_command(
+    artifact: ArtifactArgument,
+    org: OrgOption,
+    file: Annotated[Path, typer.Option("--file", help="The content: UTF-8 text; `-` is stdin.")],
+    by: ArtifactByOption,
+    mime: Annotated[str, typer.Option("--mime", help="What kind of text it is.")] = "text/markdown",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Append content to an artifact as its next revision."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import NewRevision
+    from contextos.errors import InvalidInput, Problem
+
+    try:
+        content = read_file(file).decode(UTF8)
+    except UnicodeDecodeError:
+        detail = f"`{file}` is not UTF-8"
+        raise InvalidInput(Problem("/content", "not_utf8", detail, "give text")) from None
+    told = {"artifact_id": artifact, "org_id": org, "mime": mime, "content": content, "created_by": by}
+    made = _curate(
+        workspace, tenant, lambda shelf, now_us: shelf.revise(parse(NewRevision, told | {"created_at_us": now_us}))
+    )
+    body = {name: value for name, value in made.to_json().items() if name != "content"}
+    give(body, [f"{artifact} has revision {made.revision}: {made.revision_id}"], as_json=as_json)
+    return 0
+
+
+def classify_command(
+    artifact: ArtifactArgument,
+    extension: ExtensionArgument,
+    org: OrgOption,
+    by: ArtifactByOption,
+    asserted_by: Annotated[
+        str, typer.Option("--as", help="user, authoring_skill, agent or matcher; a matcher only drafts.")
+    ] = "user",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Assert that an artifact is of an extension; a weaker assertion gives way and a stronger one stands."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import NewAssertion, Outranked
+
+    told = {
+        "artifact_id": artifact,
+        "org_id": org,
+        "extension": extension,
+        "asserted_by": asserted_by,
+        "principal_id": by,
+    }
+    made = _curate(
+        workspace, tenant, lambda shelf, now_us: shelf.classify(parse(NewAssertion, told | {"asserted_at_us": now_us}))
+    )
+    if isinstance(made, Outranked):
+        line = f"refused: {displayed(made.by.principal_id)} says so as {made.by.asserted_by}, which is stronger"
+        give({"outranked": made.to_json()}, [line], as_json=as_json)
+        return REFUSED
+    give(made.to_json(), [f"{artifact} is {extension} ({made.eligibility}): {made.assertion_id}"], as_json=as_json)
+    return 0
+
+
+def archive_command(
+    artifact: ArtifactArgument,
+    extension: ExtensionArgument,
+    org: OrgOption,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End what is asserted of an artifact; what was pinned under it stays readable."""
+    _curate(workspace, tenant, lambda shelf, now_us: shelf.archive(org, artifact, extension, now_us))
+    body = {"artifact_id": artifact, "extension": extension}
+    give(body, [f"{displayed(artifact)} is {displayed(extension)} no more"], as_json=as_json)
+    return 0
+
+
+def tombstone_command(
+    artifact: ArtifactArgument,
+    org: OrgOption,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Hide an artifact from every later selection; what was pinned stays readable."""
+    _curate(workspace, tenant, lambda shelf, now_us: shelf.tombstone(org, artifact, now_us))
+    give({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
+    return 0
+
+
+def _curate(workspace: Path, tenant: str, act: Callable[[Curation, int], Awaitable[Any]]) -> Any:
+    async def inside(session: CommandContext) -> Any:
+        return await act(session.app.stores.artifacts(session.tenant_id), session.deployment.ports.clock.now_us())
+
+    return with_context(workspace, tenant, inside)

@@ -1,0 +1,261 @@
+"""`slots demo`: the slot of the outreach example, taken by nobody and by a person, and what became of it years later.
+
+It holds itself to what it promises: an expectation that fails ends it with exit code 3.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.cli.command_context import CommandContext, JsonOption, with_context
+from contextos.cli.demo.workspace import EXAMPLE_AGENT, example_folder, make_workspace
+from contextos.cli.terminal import Heading, give
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import Integrity
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.slots import AgentContextSlot, PickRefused, Selected, SlotActor, SlotResolution
+
+    Done = Selected | PickRefused
+
+DEMO_RUN: Final = "run_of_the_demo"
+DEMO_SLOT: Final = "offeringContext"
+ICP: Final = "@cinatra-ai/marketing-icp-artifact"
+STRATEGY: Final = "@cinatra-ai/marketing-strategy-artifact"
+B2B: Final = "@acme/b2b-icp-artifact"
+
+# id, title, extension, owner, visibility
+DEMO_ARTIFACTS: Final = (
+    ("icp_of_ann", "Ann's own notes on whom to write to", ICP, ("user", "user_ann"), "owner"),
+    ("icp_of_sales", "ICP of the sales team", B2B, ("team", "sales"), "team:sales"),
+    ("icp_of_acme", "ICP of the whole company", ICP, ("organization", "org_acme"), "org"),
+    ("strategy", "Marketing strategy", STRATEGY, ("workspace", "main"), "workspace"),
+    ("icp_of_legal", "What only the legal team may see", ICP, ("team", "legal"), "team:legal"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What every scene needs: the actor, the agent's slot and package, the store, and where to say what happens."""
+
+    session: CommandContext
+    actor: SlotActor
+    slot: AgentContextSlot
+    package: str
+    say: Callable[..., None]
+
+    @property
+    def artifacts(self) -> Any:
+        return self.session.app.stores.artifacts(self.session.tenant_id)
+
+    @property
+    def now_us(self) -> int:
+        return self.session.deployment.ports.clock.now_us()
+
+
+def slots_demo_command(as_json: JsonOption = False) -> int:
+    """Select context for the outreach example, by nobody and by a person, and replay it after everything changed."""
+
+    def say(*lines: str) -> None:
+        if not as_json:
+            give({}, lines, as_json=False)
+
+    with tempfile.TemporaryDirectory(prefix="contextos-slots-") as where:
+        workspace = make_workspace(Path(where) / "workspace")
+        told = with_context(workspace.path, workspace.tenant_id, lambda session: _play(session, say))
+    give(told, (), as_json=as_json)
+    return 0
+
+
+async def _play(session: CommandContext, say: Callable[..., None]) -> dict[str, Any]:
+    from contextos.contracts.encoding.codec import loads, parse
+    from contextos.contracts.envelopes.slots import SlotActor
+    from contextos.slots.lint.oas import slot_of
+
+    folder = example_folder(EXAMPLE_AGENT)
+    package = loads((folder / "package.json").read_bytes())["name"]
+    actor = parse(SlotActor, (folder / "actor.json").read_bytes())
+    slot = slot_of(loads((folder / "cinatra" / "oas.json").read_bytes()), DEMO_SLOT)
+    stage = _Stage(session, actor, slot, package, say)
+    await _fill(stage)
+    acts = [await _by_nobody(stage, mode) for mode in ("accumulate", "override")]
+    acts += [await _by_a_person(stage), await _one_by_a_person(stage), await _nothing(stage)]
+    replayed = await _years_later(stage)
+    return {"acts": [done.act.to_json() for done in acts], "replayed_equal": replayed}
+
+
+async def _fill(stage: _Stage) -> None:
+    from contextos.contracts.envelopes.slots import Artifact, ExtensionManifest
+
+    stage.say(Heading("What there is"), "", f"{B2B} satisfies {ICP}, so it may stand in for it.")
+    for extension, satisfies in ((ICP, ()), (STRATEGY, ()), (B2B, (ICP,))):
+        await stage.artifacts.register(ExtensionManifest(extension=extension, satisfies=satisfies))
+    for name, title, extension, (level, owner), visibility in DEMO_ARTIFACTS:
+        told: dict[str, Any] = {
+            "artifact_id": name,
+            "org_id": "org_acme",
+            "title": title,
+            "owner_level": level,
+            "owner_id": owner,
+            "visibility": visibility,
+            "created_by": "user_ann",
+            "created_at_us": stage.now_us,
+        }
+        await stage.artifacts.add(Artifact(**told))
+        await _revise(stage, name, f"# {title}\n")
+        await _classify(stage, name, extension)
+        stage.say(f"  {name:<13} {visibility:<11} {extension}")
+
+
+async def _by_nobody(stage: _Stage, mode: str) -> Selected:
+    from contextos.slots.select import select_autonomously
+
+    slot = _changed(stage.slot, selectionMode="autonomous", resolutionMode=mode)
+    stage.say("", Heading(f"Nobody picks, {mode}"), "")
+    resolution = await _resolved(stage, slot)
+    done = await select_autonomously(
+        slot, resolution, _origin(stage, f"{mode}_by_nobody"), at_us=stage.now_us, artifacts=stage.artifacts
+    )
+    why = {
+        "accumulate": "all that Ann may see, from narrow to broad",
+        "override": "the narrowest scope that has any wins, and there the first",
+    }
+    return _pinned(stage, done, why[mode], {"accumulate": 4, "override": 1}[mode])
+
+
+async def _by_a_person(stage: _Stage) -> Selected:
+    stage.say("", Heading("Ann picks, accumulate"), "")
+    resolution = await _resolved(stage, stage.slot)
+    spied = resolution.refs[0].to_json() | {"artifactId": "icp_of_legal"}
+    for refs, why in (
+        ([spied], "of something that she may not see"),
+        ([resolution.refs[1].to_json()] * 2, "of one thing twice"),
+    ):
+        refused = await _answered(stage, stage.slot, refs, "picked")
+        stage.say(f"A pick {why} is refused: {getattr(refused, 'code', '')}. She is asked again; the run lives.")
+        _expect(not hasattr(refused, "act"), "a pick that does not count is refused")
+    picked = [resolution.refs[1].to_json() | {"sourceScope": "project"}, resolution.refs[3].to_json()]
+    done = await _answered(stage, stage.slot, picked, "picked")
+    return _pinned(stage, done, "her pick; scope and owner are the server's own words, whatever the answer said", 2)
+
+
+async def _one_by_a_person(stage: _Stage) -> Selected:
+    slot = _changed(stage.slot, resolutionMode="override", maxItems=None)
+    stage.say("", Heading("Ann picks, override"), "")
+    resolution = await _resolved(stage, slot)
+    done = await _answered(stage, slot, [resolution.refs[0].to_json()], "picked_one")
+    return _pinned(stage, done, "one of the narrowest scope that has any", 1)
+
+
+async def _nothing(stage: _Stage) -> Selected:
+    stage.say("", Heading("Ann wants none of it"), "")
+    done = await _answered(stage, stage.slot, [], "picked_nothing")
+    return _pinned(stage, done, "an answer of nothing is an answer, and the record says so", 0)
+
+
+async def _years_later(stage: _Stage) -> bool:
+    from contextos.slots.select import replay_selection
+
+    stage.say("", Heading("Years later"), "")
+    acts = await stage.artifacts.selections("org_acme", DEMO_RUN)
+    before = [[pin.to_json() for pin in await replay_selection(act, artifacts=stage.artifacts)] for act in acts]
+    await _revise(stage, "icp_of_ann", "# Quite another text\n")
+    await _classify(stage, "icp_of_sales", B2B)
+    await stage.artifacts.archive("org_acme", "strategy", STRATEGY, stage.now_us)
+    await stage.artifacts.tombstone("org_acme", "icp_of_acme", stage.now_us)
+    stage.say("One artifact was rewritten, one classified anew, one classification ended, one artifact removed.")
+    after = [[pin.to_json() for pin in await replay_selection(act, artifacts=stage.artifacts)] for act in acts]
+    _expect(before == after and len(acts) == 5, "old pins read the same bytes")
+    resolution = await _resolved(stage, stage.slot)
+    _expect([ref.artifact_id for ref in resolution.refs] == ["icp_of_ann", "icp_of_sales"], "new selections see it all")
+    stage.say(f"All {len(acts)} acts of the run replay to the same bytes.")
+    return before == after
+
+
+async def _revise(stage: _Stage, name: str, content: str) -> None:
+    from contextos.contracts.envelopes.slots import NewRevision
+
+    await stage.artifacts.revise(
+        NewRevision(
+            artifact_id=name,
+            org_id="org_acme",
+            mime="text/markdown",
+            content=content,
+            created_by="user_ann",
+            created_at_us=stage.now_us,
+        )
+    )
+
+
+async def _classify(stage: _Stage, name: str, extension: str) -> None:
+    from contextos.contracts.envelopes.slots import NewAssertion
+
+    await stage.artifacts.classify(
+        NewAssertion(
+            artifact_id=name,
+            org_id="org_acme",
+            extension=extension,
+            asserted_by="user",
+            principal_id="user_ann",
+            asserted_at_us=stage.now_us,
+        )
+    )
+
+
+async def _resolved(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
+    from contextos.slots.resolve import resolve_context_slot
+
+    installed = await stage.artifacts.extensions()
+    found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
+    stage.say(f"Slot {slot.slot_id} may take {len(found.refs)}:")
+    stage.say(*(f"  {line.source_scope:<12}  {displayed(line.title)}" for line in found.manifest))
+    return found
+
+
+async def _answered(stage: _Stage, slot: AgentContextSlot, refs: Sequence[dict[str, Any]], key: str) -> Done:
+    from contextos.slots.resolve import resolve_context_slot
+    from contextos.slots.select import select_interactively
+
+    answer = {"slotId": slot.slot_id, "resolutionMode": slot.resolution_mode, "selectedRefs": list(refs)}
+    installed = await stage.artifacts.extensions()
+    found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
+    return await select_interactively(
+        slot, found, answer, _origin(stage, key), at_us=stage.now_us, artifacts=stage.artifacts
+    )
+
+
+def _changed(slot: AgentContextSlot, **changes: Any) -> AgentContextSlot:
+    told = slot.to_json() | changes
+    return type(slot).model_validate({name: value for name, value in told.items() if value is not None})
+
+
+def _origin(stage: _Stage, key: str) -> Any:
+    from contextos.contracts.envelopes.slots import SelectionOrigin
+
+    return SelectionOrigin(
+        org_id="org_acme",
+        parent_run_id=DEMO_RUN,
+        parent_package_name=stage.package,
+        principal_id="user_ann",
+        act_key=key,
+    )
+
+
+def _pinned(stage: _Stage, done: Done, why: str, count: int) -> Selected:
+    from contextos.contracts.envelopes.slots import Selected
+
+    if not isinstance(done, Selected):
+        raise Integrity(f"the demo expected a selection and got `{done.code}`; please report it")
+    _expect(len(done.act.refs) == count, f"{count} refs are pinned")
+    stage.say(f"Pinned {count}: {why}.")
+    stage.say(*(f"  {line.ref}  {line.source_scope}" for line in done.manifest))
+    return done
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise Integrity(f"the demo expected that {what}; please report it")

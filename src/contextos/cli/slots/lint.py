@@ -1,0 +1,110 @@
+"""`slots lint`: judge how agents declare and wire their context slots, before they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from contextos.cli.command_context import JsonOption, read_file
+from contextos.cli.terminal import USAGE, give
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+DOCUMENTS: Final = ("oas.json", "oas.yaml", "oas.yml")
+SKIPPED: Final = frozenset({"node_modules", ".git", ".venv"})
+MAX_AGENTS: Final = 1000
+
+
+def slots_lint_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", help="An Open Agent Spec document (JSON or YAML), or a directory with agents in it."
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> int:
+    """Judge the context slots of agents and how they are wired."""
+    agents: list[Path] = []
+    found: list[tuple[Path, Problem]] = []
+    for path in paths:
+        below = _documents(path)
+        agents += below
+        if not below:
+            detail = f"there is no agent below `{path}`"
+            mend = f"name a document, or put it at `cinatra/{DOCUMENTS[0]}`"
+            found.append((path, Problem("", "no_agent", detail, mend)))
+    for agent in agents:
+        found += _judged(agent)
+    documents = [
+        {
+            "file": str(path),
+            "pointer": displayed(one.pointer),
+            "code": one.code,
+            "detail": displayed(one.detail),
+            "remedy": displayed(one.remedy),
+        }
+        for path, one in found
+    ]
+    # The JSON document keeps the paths as they are: it escapes what is not ASCII, and a program wants to open them.
+    lines = [displayed(f"{path}: {one.code} {one}") for path, one in found]
+    give(
+        {"files": [str(path) for path in agents], "problems": documents},
+        lines or [displayed(f"{path}: fine") for path in agents],
+        as_json=as_json,
+    )
+    return USAGE if found else 0
+
+
+def _documents(path: Path) -> list[Path]:
+    """The document itself, or every one below a directory, in the order of their paths."""
+    if not path.is_dir():
+        return [path]
+    # A link that leads nowhere is told; a pipe would be waited for.
+    named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS and (one.is_file() or not one.exists()))
+    found = sorted(one for one in named if not SKIPPED & set(one.relative_to(path).parts))
+    if len(found) > MAX_AGENTS:
+        detail = f"there are more than {MAX_AGENTS} agents below `{path}`"
+        raise InvalidInput(Problem("", "too_many_agents", detail, "name fewer at a time"))
+    return found
+
+
+def _judged(path: Path) -> Iterator[tuple[Path, Problem]]:
+    """What is wrong with one agent, each fault with the file that it is in."""
+    from contextos.slots.lint.oas import declared_slots
+    from contextos.slots.lint.package import lint_package
+    from contextos.slots.lint.wiring import lint_wiring
+
+    try:
+        document = _read(path)
+    except InvalidInput as error:
+        yield from ((path, one) for one in error.problems)
+        return
+    found = lint_wiring(document)
+    yield from ((path, one) for one in found)
+    if any(one.code == "not_an_agent" for one in found):
+        return
+    package = _package(path)
+    if package is not None:
+        try:
+            yield from ((package, one) for one in lint_package(document, _read(package)))
+        except InvalidInput as error:
+            yield from ((package, one) for one in error.problems)
+    elif declared_slots(document).names:
+        detail = "the agent declares slots and has no `package.json` to say what it depends on"
+        yield path, Problem("", "no_package", detail, "put it beside the document, or beside its directory `cinatra`")
+
+
+def _package(path: Path) -> Path | None:
+    """The `package.json` that goes with a document."""
+    places = [path.parent, *([path.parent.parent] if path.parent.name == "cinatra" else [])]
+    return next((one for place in places if (one := place / "package.json").is_file()), None)
+
+
+def _read(path: Path) -> Any:
+    from contextos.slots.lint.documents import read_document
+
+    return read_document(read_file(path))

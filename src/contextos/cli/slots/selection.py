@@ -1,0 +1,221 @@
+"""`slots resolve`, `select` and `selections`: what a slot may take, what is taken, and what was taken.
+
+The slot is read from the agent's own document and the actor from a file of who is who; titles are text of others and
+are shown with everything hidden in them made visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    RunArgument,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_context,
+)
+from contextos.cli.terminal import REFUSED, WAITING, give
+from contextos.contracts.encoding.display_escape import displayed
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.slots import AgentContextSlot, ManifestLine, SlotActor, SlotResolution
+    from contextos.slots.steps import ArtifactSlots
+
+AgentArgument = Annotated[Path, typer.Argument(metavar="AGENT", help="The agent's Open Agent Spec document.")]
+SlotArgument = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's id.")]
+ActorOption = Annotated[
+    Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it is for: principal, organisation, teams, projects.")
+]
+ProjectOption = Annotated[str, typer.Option("--project", metavar="ID", help="Only what is of this project.")]
+BroaderOption = Annotated[bool, typer.Option("--broader", help="With --project: also what is of no project.")]
+
+
+def slots_resolve_command(
+    agent: AgentArgument,
+    slot: SlotArgument,
+    actor: ActorOption,
+    project: ProjectOption = "",
+    broader: BroaderOption = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Show what a slot may take now. Nothing is written."""
+    known, declared = _asked(agent, slot, actor)
+
+    async def act(session: CommandContext) -> SlotResolution:
+        return await _steps(session, broader).offer(declared, known, project or None)
+
+    found = with_context(workspace, tenant, act)
+    give(found.to_json(), _offered(found), as_json=as_json)
+    return 0
+
+
+def slots_select_command(
+    agent: AgentArgument,
+    slot: SlotArgument,
+    actor: ActorOption,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run that the selection is for.")],
+    package: Annotated[str, typer.Option("--package", metavar="NAME", help="The agent's package.")],
+    answer: Annotated[
+        Path | None, typer.Option("--answer", metavar="FILE", help="A person's `userResponse` as JSON; `-` is stdin.")
+    ] = None,
+    key: Annotated[str, typer.Option("--key", help="Names this act; the same key again is the same act.")] = "1",
+    project: ProjectOption = "",
+    broader: BroaderOption = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Take what a slot takes by itself, or a person's answer; without one an interactive slot says what it offers."""
+    known, declared = _asked(agent, slot, actor)
+    said = read_file(answer) if answer else None
+
+    async def act(session: CommandContext) -> tuple[SlotResolution | None, Any]:
+        from contextos.contracts.encoding.codec import parse
+        from contextos.contracts.envelopes.slots import SelectionOrigin
+        from contextos.slots.resolve import require_organisation
+
+        of, steps = project or None, _steps(session, broader)
+        told = {
+            "org_id": require_organisation(known),
+            "parent_run_id": run,
+            "parent_package_name": package,
+            "principal_id": known.principal_id,
+            "act_key": key,
+        }
+        origin = parse(SelectionOrigin, told)
+        if declared.selection_mode == "autonomous":
+            return None, await steps.take(declared, known, of, origin)
+        if said is None:
+            return await steps.offer(declared, known, of), None
+        return None, await steps.answer(declared, known, of, origin, said)
+
+    found, done = with_context(workspace, tenant, act)
+    return _told(found, done, as_json)
+
+
+def slots_answer_command(
+    run: RunArgument,
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="The user whom the run asks.")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON; without it the offer is shown."),
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Answer a run that waits for a pick; one that does not count is refused and the run goes on waiting."""
+    said = read_file(file) if file else None
+
+    async def act(session: CommandContext) -> tuple[SlotResolution | None, Any]:
+        from contextos.contracts.envelopes.slots import PickRefused
+        from contextos.operations.slot_answers import answer_slot, read_offer
+
+        run_id = await session.run_id(run)
+        if said is None:
+            return (await read_offer(session.deployment, session.tenant_id, run_id, by=by))[1], None
+        done = await answer_slot(session.deployment, session.tenant_id, run_id, said, by=by)
+        if not isinstance(done, PickRefused):
+            await session.drive_on(run_id)
+        return None, done
+
+    found, done = with_context(workspace, tenant, act)
+    return _told(found, done, as_json)
+
+
+def slots_selections_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose selections are shown.")],
+    org: Annotated[str, typer.Option("--org", metavar="ID", help="The organisation.")],
+    content: Annotated[bool, typer.Option("--content", help="Show what the pins stand for, as it was.")] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List every act of selection of a run, in order, with what it pinned."""
+
+    async def act(session: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
+        from contextos.slots.select import replay_selection
+
+        artifacts = session.app.stores.artifacts(session.tenant_id)
+        return [(one, await replay_selection(one, artifacts=artifacts)) for one in await artifacts.selections(org, run)]
+
+    found = with_context(workspace, tenant, act)
+    lines: list[str] = []
+    for one, pinned in found:
+        lines.append(f"{one.selection_id}  {one.slot_id}: {len(pinned)} by {one.selected_by} ({one.resolution_mode})")
+        for pin in pinned:
+            lines.append(f"  {pin.ref.source_scope:<12}  {displayed(pin.title)}  revision {pin.revision.revision}")
+            lines += [f"    {displayed(line)}" for line in pin.revision.content.splitlines() if content]
+    shown = [{"act": one.to_json(), "pinned": [_pin(pin, content) for pin in pinned]} for one, pinned in found]
+    give({"selections": shown}, lines or ["nothing was selected"], as_json=as_json)
+    return 0
+
+
+def _asked(agent: Path, slot: str, actor: Path) -> tuple[SlotActor, AgentContextSlot]:
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import SlotActor
+    from contextos.slots.lint.documents import read_document
+    from contextos.slots.lint.oas import slot_of
+
+    with about(actor):
+        known = parse(SlotActor, read_file(actor))
+    with about(agent):
+        return known, slot_of(read_document(read_file(agent)), slot)
+
+
+def _steps(session: CommandContext, broader: bool) -> ArtifactSlots:
+    from contextos.slots.steps import ArtifactSlots
+
+    shelf = session.app.stores.artifacts(session.tenant_id)
+    return ArtifactSlots(shelf, shelf, session.deployment.ports.clock, include_broader=broader)
+
+
+def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
+    from contextos.contracts.envelopes.slots import PickRefused
+    from contextos.operations.slot_answers import AlreadyAnswered
+    from contextos.slots.select import bind_selection
+
+    if found is not None and done is None:
+        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs out of `refs` as --json shows them"
+        give({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
+        return WAITING
+    if isinstance(done, PickRefused):
+        line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, ask again"
+        give({"refused": done.to_json()}, [line], as_json=as_json)
+        return REFUSED
+    if isinstance(done, AlreadyAnswered):
+        line = f"{done.act.selection_id} stands from before and the run goes on with it; this answer was not taken"
+        give({"stands": done.act.to_json()}, [line], as_json=as_json)
+        return REFUSED
+    head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
+    body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind_selection(done).to_json()]}
+    give(body, [head, *_lines(done.manifest)], as_json=as_json)
+    return 0
+
+
+def _offered(found: SlotResolution) -> list[str]:
+    more = ["there are more; narrow the slot or the project"] if found.more else []
+    return [f"{found.slot_id} ({found.resolution_mode}) may take {len(found.refs)}:", *_lines(found.manifest), *more]
+
+
+def _lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:
+    for line in manifest:
+        yield f"  {line.source_scope:<12}  {displayed(line.title)}  {line.extension}  {line.ref}"
+
+
+def _pin(pin: Any, content: bool) -> dict[str, Any]:
+    told: dict[str, Any] = pin.to_json()
+    if not content:
+        del told["revision"]["content"]
+    return told

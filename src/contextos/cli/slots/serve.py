@@ -1,0 +1,70 @@
+"""`slots serve`: the MCP tool `context_resolve`, for one actor, over stdio or over HTTP on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_context,
+)
+from contextos.cli.terminal import remark
+from contextos.errors import InvalidSettings, Problem
+
+
+def slots_serve_command(
+    actor: Annotated[
+        Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it resolves for: principal, organisation, teams.")
+    ],
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there, instead of stdin and stdout.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="The bearer token of HTTP clients; else a new one is shown.")
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+) -> int:
+    """Serve `context_resolve` over MCP for one actor."""
+    import secrets
+
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.slots import SlotActor
+    from contextos.server.mcp_slots import slots_server
+    from contextos.server.serving import PATH, address_of, listen, serve_http, serve_stdio
+
+    with about(actor):
+        known = parse(SlotActor, read_file(actor))
+    kept = _token(token_file) if token_file else ""
+
+    async def act(session: CommandContext) -> None:
+        artifacts = session.app.stores.artifacts(session.tenant_id)
+        server = slots_server(known, artifacts, artifacts)
+        if not http:
+            await serve_stdio(server)
+            return
+        token = kept if token_file else secrets.token_urlsafe(32)
+        bound = listen(http)
+        remark(f"serving http://{address_of(bound)}{PATH}")
+        if token_file is None:
+            remark(f"bearer token: {token}")
+        await serve_http(server, bound, token)
+
+    with_context(workspace, tenant, act)
+    return 0
+
+
+def _token(path: Path) -> str:
+    try:
+        return read_file(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        detail = f"`{path}` holds something else than a token"
+        raise InvalidSettings(Problem("", "not_a_token", detail, "put a random one there, in ASCII")) from None

@@ -1,0 +1,48 @@
+"""Bindings: how a plan argument that names a source and a JSON Pointer becomes a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.contracts.envelopes.plan import Binding
+
+_SOURCES: Final = frozenset({"request", "pack", "evidence", "step"})
+
+
+def binding_of(value: Any) -> Binding | None:
+    """The binding that a parameter is, or None for a literal. An object of exactly `from` and `pointer` is one."""
+    if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
+        source, where = value["from"], value["pointer"]
+        return _binding(source, where) if isinstance(where, str) else Binding.model_validate(dict(value))
+    return None
+
+
+@lru_cache(1024)
+def _binding(source: str, where: str) -> Binding:
+    return Binding.model_validate({"from": source, "pointer": where})
+
+
+def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
+    """The bound value, or `MISSING`."""
+    return resolve_pointer(sources[binding.source], binding.pointer) if binding.source in sources else MISSING
+
+
+def resolve_params(
+    params: Mapping[str, Any], sources: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """(arguments, provenance by argument, arguments that do not resolve yet)."""
+    args: dict[str, Any] = {}
+    provenance: dict[str, str] = {}
+    missing: list[str] = []
+    for name in sorted(params):
+        binding = binding_of(params[name])
+        value = params[name] if binding is None else resolve_binding(binding, sources)
+        if value is MISSING:
+            missing.append(name)
+            continue
+        args[name] = value
+        provenance[name] = "literal" if binding is None else f"{binding.source}:{binding.pointer}"
+    return args, provenance, missing

@@ -1,0 +1,294 @@
+"""The one strict loader, and the way from bytes to a contract.
+
+Every byte that enters the system passes here: UTF-8 without a mark, within caps on bytes, depth and nodes that are
+checked before parsing, no duplicate keys, no NaN or Infinity, no integer that a reader could round, no half characters.
+What `loads` returns, `canonical` writes and `loads` reads again.
+Source: shared/design/contracts.md, "Wire and hashing"; RFC 7493 (I-JSON); RFC 8785 (JCS); RFC 6901 (pointers).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import accumulate, islice
+from math import inf
+from typing import Any, Final, NamedTuple, Never, TypeAlias, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from contextos.contracts.encoding.jcs import MAX_INT, canonical
+from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
+from contextos.errors import InvalidEnvelope, MalformedJson, Problem
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "JsonValue", "loads", "own_copy", "parse", "problems_of"]
+
+MAX_BYTES: Final = 1_048_576
+MAX_DEPTH: Final = 64
+MAX_NODES: Final = 100_000
+MAX_PROBLEMS: Final = 50
+MAX_NUMBER_CHARS: Final = 128
+
+JsonValue: TypeAlias = Any
+"""dict, list, str, int, float, bool or None, nested; Any because readers narrow by contract, not by isinstance."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+# The closing quote is optional, so that text which never ends costs one pass and not one per quote.
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_QUOTED: Final = re.compile(r"'[^']{81,}'|`[^`]{81,}`")
+
+
+class _Refused(Exception):
+    """A value inside the text is refused; `code` says why, and `_located` then finds where."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+
+_WHY: Final = {
+    "integer_too_large": ("is above 2^53-1", "carry it as a string"),
+    "number_out_of_range": ("does not fit a double", "carry it as a string"),
+    "number_not_finite": ("is not JSON", "send null or a string"),
+}
+
+
+def loads(
+    raw: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
+) -> JsonValue:
+    """Read JSON from outside.
+
+    Refuses, before parsing: more than `max_bytes`, nesting beyond `max_depth`, more than `max_nodes` values.
+    Refuses, with the pointer: duplicate keys, integers above 2^53-1, numbers that overflow, half characters.
+
+    Raises:
+        MalformedJson: with at most 50 problems, and nothing was read.
+    """
+    data = _utf8(raw, max_bytes)
+    _check_size(data, max_depth, max_nodes)
+    try:
+        return _read(data.decode(), _SURROGATE_ESCAPE.search(data) is not None)
+    except UnicodeDecodeError as error:
+        raise _malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _malformed("syntax", _syntax(error), "send one JSON value") from None
+    except RecursionError:
+        raise _malformed("too_deep", "nesting is deeper than this reader goes", "flatten the value") from None
+
+
+def _read(text: str, doubtful: bool) -> JsonValue:
+    """Parse once; a second time only for text that holds, or may hold, a refused value."""
+    try:
+        value = _DECODER.decode(text)
+    except _Refused:
+        raise MalformedJson(*_located(text)) from None
+    if doubtful and (problems := _located(text)):
+        raise MalformedJson(*problems)
+    return value
+
+
+def own_copy(value: Any) -> Any:
+    """A JSON value as a tree that nobody else holds: what is handed to foreign code, which may write into it.
+
+    Raises:
+        MalformedJson: it is not I-JSON.
+    """
+    return orjson.loads(canonical(value))
+
+
+def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
+    if len(raw) > max_bytes:
+        raise _malformed("too_large", f"the input is larger than {max_bytes} bytes", "send less")
+    if isinstance(raw, str):
+        try:
+            raw = raw.encode()
+        except UnicodeEncodeError as error:
+            detail = f"character {error.start} is half a character"
+            raise _malformed("lone_surrogate", detail, "send whole characters") from None
+        if len(raw) > max_bytes:
+            raise _malformed("too_large", f"the input is larger than {max_bytes} bytes", "send less")
+    if raw.startswith(b"\xef\xbb\xbf"):
+        raise _malformed("byte_order_mark", "the input begins with a byte order mark", "send UTF-8 without it")
+    return raw
+
+
+def _check_size(data: bytes, max_depth: int, max_nodes: int) -> None:
+    """Depth and node count, without parsing. Counts over all bytes bound both from above and mostly suffice."""
+    opened = data.count(b"[") + data.count(b"{")
+    if opened <= max_depth and opened + data.count(b",") < max_nodes:
+        return
+    bare = _TEXT.sub(b"0", data).translate(None, b" \t\r\n")
+    filled = bare.count(b"[") + bare.count(b"{") - bare.count(b"[]") - bare.count(b"{}")
+    if filled + bare.count(b",") >= max_nodes:
+        raise _malformed("too_many_nodes", f"the input holds more than {max_nodes} values", "send less at a time")
+    brackets = bare.translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > max_depth:
+        raise _malformed("too_deep", f"nesting is deeper than {max_depth}", "flatten the value")
+
+
+def _read_int(literal: str) -> int:
+    if len(literal) > 17:  # a sign and the 16 digits of 2^53-1
+        raise _Refused("integer_too_large")
+    number = int(literal)
+    if not -MAX_INT <= number <= MAX_INT:
+        raise _Refused("integer_too_large")
+    return number
+
+
+def _read_float(literal: str) -> float:
+    number = float(literal) if len(literal) <= MAX_NUMBER_CHARS else inf
+    if -MAX_INT <= number <= MAX_INT or 1e21 <= abs(number) < inf:
+        return number
+    # From 2^53 up to 1e21 the canonical form is an integer, which would be refused when it is read again.
+    raise _Refused("number_out_of_range" if abs(number) == inf else "integer_too_large")
+
+
+def _read_constant(_literal: str) -> Never:
+    raise _Refused("number_not_finite")
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Refused("duplicate_key")
+    return value
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_read_object, parse_int=_read_int, parse_float=_read_float, parse_constant=_read_constant
+)
+
+
+class _Number(NamedTuple):
+    """A number as spelled, and what will read it; only the slow pass makes these."""
+
+    literal: str
+    read: Callable[[str], Any]
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with all its keys; only the slow pass makes these."""
+
+
+_FAITHFUL: Final = json.JSONDecoder(
+    object_pairs_hook=_Pairs,
+    parse_int=lambda literal: _Number(literal, _read_int),
+    parse_float=lambda literal: _Number(literal, _read_float),
+    parse_constant=lambda literal: _Number(literal, _read_constant),
+)
+
+
+def _located(text: str) -> list[Problem]:
+    """The second, exact pass over text that is known to hold a refused value: which, and where."""
+    return list(islice(_refused(_FAITHFUL.decode(text), ()), MAX_PROBLEMS))
+
+
+def _refused(value: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    if isinstance(value, _Number):
+        yield from _refused_number(value, path)
+    elif isinstance(value, str):
+        yield from _refused_text(value, path)
+    elif isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, child in value:
+            if key in seen:
+                at = pointer((*path, _whole(key)))
+                yield Problem(at, "duplicate_key", "the key stands here twice", "keep one of them")
+            seen.add(key)
+            yield from _refused_text(key, path)
+            yield from _refused(child, (*path, _whole(key)))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _refused(child, (*path, index))
+
+
+def _refused_number(number: _Number, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    try:
+        number.read(number.literal)
+    except _Refused as refused:
+        shown = number.literal if len(number.literal) <= 24 else number.literal[:24] + "..."
+        detail, remedy = _WHY[refused.code]
+        yield Problem(pointer(path), refused.code, f"`{shown}` {detail}", remedy)
+
+
+def _refused_text(value: str, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    if value != _whole(value):
+        yield Problem(pointer(path), "lone_surrogate", "the text holds half a character", "send whole characters")
+
+
+def _whole(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()
+
+
+def _syntax(error: json.JSONDecodeError) -> str:
+    return f"{error.msg[:1].lower()}{error.msg[1:]} at line {error.lineno} column {error.colno}"
+
+
+def _malformed(code: str, detail: str, remedy: str) -> MalformedJson:
+    return MalformedJson(Problem("", code, detail, remedy))
+
+
+def parse(
+    model: type[ModelT],
+    raw: bytes | str | dict[str, Any],
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_nodes: int = MAX_NODES,
+) -> ModelT:
+    """Bytes, text or an already loaded object to a contract.
+
+    Raises:
+        MalformedJson: the bytes are not I-JSON within the limits.
+        InvalidEnvelope: the JSON does not fit `model`; one problem per error, at most 50.
+    """
+    if isinstance(raw, bytes | str):
+        raw = loads(raw, max_bytes=max_bytes, max_depth=max_depth, max_nodes=max_nodes)
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise InvalidEnvelope(*problems_of(error, raw)) from None
+
+
+_REMEDIES: Final = {
+    "missing": "add it",
+    "extra_forbidden": "remove it",
+    "string_type": "send a JSON string",
+    "int_type": "send a JSON integer",
+    "bool_type": "send true or false",
+    "literal_error": "send one of these",
+}
+
+
+def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
+    """A model's errors as problems, at most 50. Never echoes an input value.
+
+    `value` is what was validated; with it the pointer names a place in the input and no branch of a union.
+    """
+    found = []
+    for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
+        kind, detail = item["type"], item["msg"]
+        for noise in ("Value error, ", "Assertion failed, "):
+            detail = detail.removeprefix(noise)
+        detail = _QUOTED.sub("`...`", detail[:1].lower() + detail[1:])
+        remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
+        found.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
+    return found
+
+
+def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:
+    if value is MISSING:
+        return pointer(loc)
+    path: list[str | int] = []
+    for step in loc:
+        below = resolve_pointer(value, pointer([step]))
+        if below is not MISSING:
+            path.append(step)
+            value = below
+        elif kind == "missing" and step == loc[-1]:
+            path.append(step)
+    return pointer(path)

@@ -1,0 +1,194 @@
+"""The canonical form (RFC 8785, JCS) and the addresses made from it.
+
+orjson's sorted output is RFC 8785 as long as no float and no key beyond ASCII is inside; everything else goes
+through a normaliser that orders keys by UTF-16 code units and spells numbers as ECMAScript does. Import these
+names from `contextos.contracts.encoding.codec`.
+Source: shared/design/contracts.md, "Wire and hashing"; RFC 8785; shared/spec/standards.md, A6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from math import isfinite
+from operator import itemgetter
+from typing import Any, Final
+
+import orjson
+from pydantic_core import to_json
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.errors import MalformedJson, Problem
+
+MAX_INT: Final = 2**53 - 1
+"""The largest integer that every JSON reader keeps exact (RFC 7493)."""
+
+MAX_CANONICAL_DEPTH: Final = 254
+"""Nesting that `canonical` accepts, which is orjson's own limit; the loader's cap is lower."""
+
+_FAST: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+_ONLY_JSON: Final = (
+    _FAST | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+# What orjson spells otherwise than RFC 8785 in ASCII output: whole floats, exponents, and NaN, which becomes `null`.
+# Each begins with fixed bytes, which makes the search quick; inside a text they only cost the walk.
+# A number has one point, so `3.0.0,` is a version within a text.
+_WHOLE: Final = re.compile(rb"\.0(?<!\.[0-9]\.0)[,}\]]").search
+_EXPONENT: Final = re.compile(rb"e[-+0-9][0-9]*[,}\]]").search
+_NULL: Final = re.compile(rb"null").search
+_LEAVES: Final[frozenset[type]] = frozenset({str, int, bool, type(None)})
+_CONTAINERS: Final = frozenset({dict, list, tuple})
+_PLAIN: Final = _LEAVES | _CONTAINERS
+
+
+def canonical(value: Any) -> bytes:
+    """The RFC 8785 bytes of a JSON value; a tuple is an array, a str or int subclass is its content.
+
+    Refuses what I-JSON cannot carry: NaN, Infinity, integers above 2^53-1, lone surrogates, keys that are not
+    strings, other types, nesting beyond `MAX_CANONICAL_DEPTH`.
+
+    >>> canonical({"b": 1.0, "a": (True, None)})
+    b'{"a":[true,null],"b":1}'
+
+    Raises:
+        MalformedJson: with the pointer of the first thing refused.
+    """
+    try:
+        out = orjson.dumps(value, None, _ONLY_JSON)
+    except TypeError:
+        return _exact(value)
+    right = type(value) in _CONTAINERS and out.isascii() and _WHOLE(out) is None and _EXPONENT(out) is None
+    if right and (_NULL(out) is None or _is_finite(value)):
+        return out
+    return out if _is_plain(value) else _exact(value)
+
+
+def content_address(value: Any) -> str:
+    """`sha256:` and the hex digest of the canonical form."""
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def digest(raw: bytes) -> str:
+    """`sha256:` and the hex digest of these very bytes."""
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether no NaN and no Infinity is inside; False also where a text says so."""
+    told = to_json(value, inf_nan_mode="constants")
+    return b"NaN" not in told and b"Infinity" not in told
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether orjson's sorted output is already canonical. `value` is finite: orjson has been through it."""
+    if type(value) not in _CONTAINERS:
+        return type(value) in _LEAVES
+    todo = [value]
+    for node in todo:  # grows while it is walked
+        if type(node) is dict:
+            if not "".join(node).isascii():
+                return False
+            node = node.values()
+        kinds = set(map(type, node))
+        if not kinds <= _LEAVES:
+            if not kinds <= _PLAIN:
+                return False
+            todo.extend([child for child in node if type(child) in _CONTAINERS])
+    return True
+
+
+def _exact(value: Any) -> bytes:
+    try:
+        return orjson.dumps(_normal(value, (), trusted=_LEAVES), None, orjson.OPT_STRICT_INTEGER)
+    except TypeError:  # orjson cannot say where; without trust the normaliser refuses, and does
+        return orjson.dumps(_normal(value, (), trusted=frozenset()), None, orjson.OPT_STRICT_INTEGER)
+
+
+def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -> Any:
+    """The same value such that plain orjson output of it is canonical. Leaves of a `trusted` type are left to orjson,
+    which refuses the same ones but cannot say where.
+    """
+    if isinstance(value, float):
+        return _number(value, path)
+    if isinstance(value, str):
+        return _text(value, path)
+    if len(path) == MAX_CANONICAL_DEPTH and isinstance(value, dict | list | tuple):
+        raise _refusal(path, "too_deep", f"nesting is deeper than {MAX_CANONICAL_DEPTH}", "flatten the value")
+    if isinstance(value, dict):
+        return {
+            name: child if type(child) in trusted else _normal(child, (*path, name), trusted)
+            for name, child in _members(value, path)
+        }
+    if isinstance(value, list | tuple):
+        return [
+            child if type(child) in trusted else _normal(child, (*path, index), trusted)
+            for index, child in enumerate(value)
+        ]
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, int):
+        if not -MAX_INT <= value <= MAX_INT:
+            raise _refusal(path, "integer_too_large", "the integer is above 2^53-1", "carry it as a string")
+        return int.__int__(value)
+    raise _refusal(path, "not_json", f"a `{type(value).__name__}` is not JSON", "convert it to a JSON type first")
+
+
+def _members(value: dict[Any, Any], path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
+    """The members in the order of RFC 8785: by the UTF-16 code units of their keys."""
+    texts: dict[str, Any] = {}
+    for key, child in value.items():
+        if not isinstance(key, str):
+            raise _refusal(path, "key_not_text", f"a `{type(key).__name__}` is an object key", "use a string key")
+        texts[_text(key, path)] = child
+    if len(texts) != len(value):
+        raise _refusal(path, "duplicate_key", "two keys have the same text", "keep one of them")
+    return sorted(texts.items(), key=itemgetter(0) if "".join(texts).isascii() else _utf16)
+
+
+def _utf16(member: tuple[str, Any]) -> bytes:
+    return member[0].encode("utf-16-be")
+
+
+def _text(value: str, path: tuple[str | int, ...]) -> str:
+    text = value if type(value) is str else str.__str__(value)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refusal(path, "lone_surrogate", "the text holds half a character", "send whole characters") from None
+    return text
+
+
+def _number(value: float, path: tuple[str | int, ...]) -> Any:
+    if not isfinite(value):
+        raise _refusal(path, "number_not_finite", "NaN and Infinity are not JSON", "send null or a string")
+    if value.is_integer() and -MAX_INT <= value <= MAX_INT:
+        return int(value)
+    return orjson.Fragment(_ecmascript(value))
+
+
+def _ecmascript(value: float) -> str:
+    """Number::toString of ECMA-262; Python's repr finds the same shortest digits but spells them otherwise.
+
+    >>> _ecmascript(1e-7), _ecmascript(333333333.33333329), _ecmascript(1e21)
+    ('1e-7', '333333333.3333333', '1e+21')
+    """
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = float.__repr__(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    digits = (whole + fraction).lstrip("0")
+    point = int(exponent or 0) + len(whole) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if 0 < point <= 21:
+        padded = digits.ljust(point, "0")
+        return sign + padded[:point] + ("." + padded[point:] if len(padded) > point else "")
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    tail = "." + digits[1:] if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{point - 1:+d}"
+
+
+def _refusal(path: tuple[str | int, ...], code: str, detail: str, remedy: str) -> MalformedJson:
+    return MalformedJson(Problem(pointer(path), code, detail, remedy))

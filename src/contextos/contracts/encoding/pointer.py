@@ -1,0 +1,64 @@
+"""JSON Pointer (RFC 6901): to name a place in a JSON value, and to read what stands there.
+
+Import these names from `contextos.contracts.encoding.codec`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final
+
+
+class Missing(Enum):
+    """The answer of `resolve_pointer` where nothing stands; it is not null, and it is falsy."""
+
+    MISSING = "missing"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING
+
+_STRAY: Final = re.compile(r"~(?![01])")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """The pointer of a path of keys and indices; the empty path is the whole value.
+
+    >>> pointer(["a/b", "m~n", 0])
+    '/a~1b/m~0n/0'
+    """
+    return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
+
+
+def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
+    """What stands at `pointer`, or `MISSING`; a pointer that is not RFC 6901 points at nothing.
+
+    Refuses to guess: `-`, `01` and negative indices are MISSING in a list, and text has no members.
+
+    >>> resolve_pointer({"a": [{"b": None}]}, "/a/0/b") is None
+    True
+    >>> resolve_pointer({"a": [1]}, "/a/1")
+    MISSING
+    """
+    before, *steps = pointer.split("/")
+    escaped = "~" in pointer
+    if before or (escaped and _STRAY.search(pointer)):
+        return MISSING
+    for step in steps:
+        if escaped:
+            step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict):
+            value = value.get(step, MISSING)
+        elif isinstance(value, list | tuple) and _INDEX.fullmatch(step) and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return MISSING
+    return value

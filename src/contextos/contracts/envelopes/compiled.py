@@ -1,0 +1,200 @@
+"""CompiledContext: what the model may see and use, with its budget report and ledger.
+
+Source: API Contracts, "Compiled output"; contextos-facts.md, section 7.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
+from contextos.contracts.envelopes.policy import ApprovalMode, ArgConstraint
+from contextos.contracts.envelopes.run import Bucket
+from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
+from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, Pin, RequestId, RuleId, TraceId
+from contextos.contracts.model import Count, Map, Model, Name, Seq, Text, Whole
+from contextos.contracts.refs import EvidenceRef
+from contextos.contracts.trace import HeaderText
+
+
+class BlockProvenance(Model):
+    """Where a block came from and how its text is to be taken."""
+
+    origin: Name
+    integrity: IntegrityLevel
+    classification: Classification
+    observed_at_us: Whole | None = None
+    instruction_treatment: Literal["data_only", "instruction"]
+
+
+class ContextBlock(Model):
+    """One block of the prompt. A larger `priority` is kept first; a block is kept or dropped whole."""
+
+    block_id: Name
+    bucket: Bucket
+    content: Text
+    priority: Whole
+    provenance_refs: Seq[EvidenceRef] = ()
+    truncated: bool = False
+    provenance: BlockProvenance | None = None
+
+
+class CompiledPrompt(Model):
+    """The prompt is an output of the compiler, not the runtime's contract."""
+
+    system: Text
+    developer: Text
+    task: Text
+    context_blocks: Seq[ContextBlock]
+
+
+class PolicyManifestEntry(Model):
+    """A bundle and the rules of it that were consulted and matched."""
+
+    bundle_id: BundleId
+    rule_ids: Seq[RuleId]
+
+
+class CapabilityMetadata(Model):
+    """What the planner may know of a capability's risk."""
+
+    kind: CapabilityKind
+    risk_level: RiskLevel
+    approval_mode: ApprovalMode
+    source: Name
+
+
+class ToolManifestEntry(Model):
+    """The capabilities of one adapter that are surfaced to this run."""
+
+    adapter_id: Name
+    capabilities: Seq[Name]
+    constraints: Map[Map[Seq[ArgConstraint]]] = {}
+    capability_metadata: Map[CapabilityMetadata] = {}
+
+
+class EvidenceManifestEntry(Model):
+    """A piece of evidence that the run may rely on."""
+
+    evidence_ref: EvidenceRef
+    source_id: Name | None = None
+    hash: Digest | None = None
+    name: Name | None = None
+
+
+class Omission(Model):
+    """A block that did not fit, and why."""
+
+    block_id: Name
+    bucket: Bucket
+    reason: Literal["over_budget"]
+    estimated_tokens: Count
+    priority: Whole
+
+
+class SurfaceEntry(Model):
+    """Why a registered capability was or was not surfaced."""
+
+    capability_id: CapabilityId
+    surfaced: bool
+    reason: Name
+
+
+class TraceHeaders(Model):
+    """The caller's W3C headers, verbatim; nothing is decided by them (API Contracts, "Trace context propagation")."""
+
+    traceparent: HeaderText
+    tracestate: HeaderText | None = None
+    baggage: HeaderText | None = None
+
+
+class PreservedTrace(Model):
+    """The trace ids as a manifest keeps them for replay."""
+
+    trace_context: TraceHeaders
+
+
+class Manifests(Model):
+    """What the run may use."""
+
+    policy_manifest: Seq[PolicyManifestEntry]
+    tool_manifest: Seq[ToolManifestEntry]
+    evidence_manifest: Seq[EvidenceManifestEntry]
+    omissions: Seq[Omission] = ()
+    surface_report: Seq[SurfaceEntry] = ()
+    trace_context: TraceHeaders | None = None
+
+
+class RuntimeControls(Model):
+    """The controls in force; they survive into the DecisionRecord."""
+
+    must_refuse: Seq[Text]
+    must_escalate: Seq[Text]
+    approval_gates_active: Seq[GateId]
+    redaction_rules_active: Seq[Name]
+
+
+class BudgetReport(Model):
+    """Tokens allocated and used per bucket. Nothing is truncated silently."""
+
+    tokens_allocated: dict[Bucket, Count]
+    tokens_used_at_compile: Count
+    tokens_used_by_bucket: dict[Bucket, Count]
+    bucket_truncations: dict[Bucket, bool]
+    dropped_block_ids: dict[Bucket, Seq[Name]]
+    warnings: Seq[Text]
+
+
+class LedgerBudget(Model):
+    """The budget in the ledger's short form."""
+
+    tokens_used_at_compile: Count
+    truncated_buckets: Seq[Bucket]
+
+
+class ContextLedger(Model):
+    """The context ledger's index entry. The hash covers prompt, manifests, runtime controls and budget report."""
+
+    pack_ref: Pin
+    request_id: RequestId
+    policy_bundles: Seq[BundleId]
+    tools: Seq[CapabilityId]
+    evidence_refs: Seq[EvidenceRef]
+    memory_refs: Seq[EvidenceRef]
+    budget: LedgerBudget
+    compiled_context_hash: Digest
+    trace_id: TraceId | None = None
+    estimator: Name | None = None
+    stage_digests: Map[Digest] | None = None
+
+    required_when_sealed: ClassVar[tuple[str, ...]] = ("estimator", "stage_digests")
+
+
+class CompiledContext(Model):
+    """The output of the eight stages."""
+
+    compiled_prompt: CompiledPrompt
+    manifests: Manifests
+    runtime_controls: RuntimeControls
+    budget_report: BudgetReport
+    context_ledger: ContextLedger
+
+
+class SurfaceCapability(Model):
+    """One registered capability as this tenant and these principals see it now: the compiler's input for surfacing.
+
+    `granted` says that the pack's registry and permissions give it to the caller's roles and scopes; otherwise
+    `withheld` says why (`not_in_pack`, `no_permission`, `prohibited`, `scope_missing`). `constraints` are the
+    permission's.
+    """
+
+    capability_id: CapabilityId
+    kind: CapabilityKind
+    risk_level: RiskLevel
+    approval_mode: ApprovalMode
+    description: Text = ""
+    lifecycle: Literal["active", "suspended", "killed"] = "active"
+    granted: bool
+    withheld: Name | None = None
+    constraints: Map[Seq[ArgConstraint]] = {}
+    definition_digest: Digest

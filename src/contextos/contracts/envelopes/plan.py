@@ -1,0 +1,133 @@
+"""Intents, task templates, decision specs and the typed plan that the Planner proposes.
+
+Source: How It Works, steps 1, 3 and 4; contextos-facts.md, sections 10 to 12.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict
+
+from contextos.contracts.envelopes.policy import ApprovalMode
+from contextos.contracts.envelopes.slots import AgentContextSlot
+from contextos.contracts.ids import CapabilityId, GateId, PlanId
+from contextos.contracts.model import Count, ListOnly, Map, Model, Name, NonEmpty, OpenObject, Seq, Text
+
+BindingSource = Literal["request", "pack", "evidence", "step"]
+
+
+class Binding(Model):
+    """Where a value comes from: an RFC 6901 pointer into the request, the pack, the evidence or a step's output.
+
+    For `evidence` the first token is the evidence name and then one of `value`, `subject`, `evidence_ref`; for `step`
+    it is the step id and the rest points into its output.
+    """
+
+    source: BindingSource = Field(alias="from")
+    pointer: str = Field(pattern=r"^(/([^/~]|~[01])*)+$", max_length=512)
+
+
+class Subject(Model):
+    """A CEID made of a type and a bound id, or a bound CEID itself where `type` is absent."""
+
+    type: Name | None = None
+    binding: Binding
+
+
+class Intent(Model):
+    """An entry of the Intent-Task Catalog. `risk_class` is the highest approval mode it may need."""
+
+    intent_id: str = Field(min_length=1, max_length=128)
+    version: Name
+    owner_role: Name
+    description: Text = ""
+    risk_class: ApprovalMode
+    accepted_channels: Seq[Name] = ()
+    locale_support: Seq[Name] = ()
+    eligible_task_templates: NonEmpty[Name]
+
+
+class PlanStep(Model):
+    """One proposed call. A value of `params` is a literal or a `Binding` (`{from, pointer}`)."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    tool: CapabilityId
+    params: OpenObject = {}
+    depends_on: Seq[Name] = ()
+    approval_mode: ApprovalMode
+    requires: Seq[GateId] = ()
+
+
+Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), ListOnly(at_least=1)]
+
+
+class DecisionCheckpoint(Model):
+    """After `after_step` the required evidence of `decision_id` must resolve before anything riskier runs."""
+
+    decision_id: Name
+    after_step: Name
+
+
+class Plan(Model):
+    """A typed plan. The Planner proposes; it cannot execute. `revision` counts replans from 0."""
+
+    plan_id: PlanId
+    intent: Name
+    steps: Steps
+    decision_checkpoints: Seq[DecisionCheckpoint] = ()
+    revision: Count | None = None
+    planner: Name | None = None
+    template_id: Name | None = None
+
+
+class MemoryTemplate(Model):
+    """What a finished run may propose to remember; it stays a candidate until a person promotes it."""
+
+    entity: Subject
+    predicate: Name
+    value: Any
+    write_class: Literal["evidence_link", "preference", "decision_outcome", "correction"]
+    tier_target: Literal["working", "episodic", "semantic", "durable"]
+
+
+class SlotStep(Model):
+    """A slot that is resolved before the plan is made. `project` binds the one project whose artifacts count."""
+
+    slot: AgentContextSlot
+    project: Binding | None = None
+
+
+class TaskTemplate(Model):
+    """A parameterised plan blueprint bound to its decision specs. `plan_timeout_ms` lies within 5 and 30 s.
+
+    `context_slots` are resolved where they stand here and nowhere else.
+    `outputs` says which bound values become the record's outputs, `subjects` which CEIDs the record is about.
+    """
+
+    template_id: Name
+    version: Name
+    intent: Name
+    plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
+    steps: Steps
+    context_slots: Annotated[tuple[SlotStep, ...], Strict(False), Field(max_length=16), ListOnly()] = ()
+    decision_checkpoints: Seq[DecisionCheckpoint] = ()
+    subjects: Seq[Subject] = ()
+    outputs: Map[Binding] = {}
+    memory: Seq[MemoryTemplate] = ()
+
+
+class DecisionSpec(Model):
+    """The contract of one kind of decision. A spec that is not `execute` cannot commit an effect."""
+
+    decision_key: str = Field(min_length=1, max_length=128)
+    version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
+    owner_role: Name
+    required_evidence: Seq[Name]
+    allowed_outcomes: NonEmpty[Name]
+    approval_mode: ApprovalMode
+    decision_right: Literal["propose", "recommend", "execute", "escalate"]
+    challenge_required: bool = False
+    inputs_schema_ref: Name | None = None
+    outputs_schema_ref: Name | None = None
+    eligibility_rules: Seq[Any] = ()

@@ -1,0 +1,130 @@
+"""The entry request and the RunContext that every envelope carries.
+
+Source: API Contracts, "Run Context", "invokeAgent envelope"; contextos-facts.md, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, Strict
+
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.policy import ApprovalMode
+from contextos.contracts.ids import PIN, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
+from contextos.contracts.model import Amount, Cents, Count, ListOnly, Model, Name, OpenObject, Positive
+from contextos.contracts.trace import TraceContext
+
+Bucket = Literal["policy", "tool", "evidence", "memory", "business", "session"]
+BUCKETS: tuple[Bucket, ...] = ("policy", "tool", "evidence", "memory", "business", "session")
+
+
+PACK_REF: Final = Form("pack ref", PIN.example, "[!-~]+", PIN.loose)
+"""Off the wire any name, so that admission can refuse an unpinned one with a record; sealed, a pin."""
+
+PackRefs = Annotated[tuple[Annotated[str, PACK_REF], ...], Strict(False), Field(max_length=16), ListOnly(at_least=1)]
+
+
+class BucketTokens(Model):
+    """Tokens per context bucket. Unused tokens of one are not lent to another."""
+
+    policy: Count
+    tool: Count
+    evidence: Count
+    memory: Count
+    business: Count
+    session: Count
+
+
+class AtomicUsage(Model):
+    """What a run has used so far."""
+
+    tokens: Count
+    tool_calls: Count
+    latency_ms: Amount
+    cost_cents: Cents
+
+
+class RunBudget(Model):
+    """The six limits of a run. Waiting for a person does not count towards `wall_clock_ms`."""
+
+    total_tokens: Positive
+    bucket_tokens: BucketTokens
+    max_tool_calls: Count
+    max_replan_attempts: Count
+    wall_clock_ms: Positive
+    max_cost_cents: Cents
+    atomic_usage: AtomicUsage | None = None
+
+
+class RunContext(Model):
+    """The state container of one run: identity, tenant, authority, safety ceiling and budget."""
+
+    run_id: RunId
+    trace_id: TraceId
+    session_id: SessionId | None = None
+    tenant_id: TenantId
+    user: UserClaims
+    agent: AgentIdentity
+    intent: Name | None = None
+    locale: Name | None = None
+    safety_mode: ApprovalMode
+    run_budget: RunBudget
+    metadata: OpenObject = {}
+
+
+class InvokeInput(Model):
+    """What is asked. `context` is an open object of facts that the caller asserts; they are not evidence."""
+
+    intent: str = Field(min_length=1, max_length=128)
+    message: str = Field(max_length=100_000)
+    channel: str | None = Field(default=None, max_length=64)
+    locale: str | None = Field(default=None, max_length=35)
+    context: OpenObject = {}
+
+
+class RuntimeHints(Model):
+    """Limits that the caller asks for. A hint lowers a limit and never raises one."""
+
+    plan_timeout_ms: Positive | None = None
+    max_session_duration_ms: Positive | None = None
+    max_tool_calls: Count | None = None
+    max_payload_bytes: Positive | None = None
+    max_cost_cents: Cents | None = None
+    max_replan_attempts: Count | None = None
+    wall_clock_ms: Positive | None = None
+    total_tokens: Positive | None = None
+    safety_mode: ApprovalMode | None = None
+
+
+class Attachment(Model):
+    """A large payload by reference; its digest goes to the evidence manifest."""
+
+    artifact_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
+    media_type: str = Field(min_length=1, max_length=128)
+    sha256: Sha256Hex
+    uri: str = Field(min_length=1, max_length=2048)
+
+
+Attachments = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=64), ListOnly()]
+
+
+class PackSelection(Model):
+    """The packs that a request names; sealed, each is an exact pin (API Contracts, "Context Pack reference")."""
+
+    context_pack_refs: PackRefs
+
+
+class InvokeRequest(PackSelection):
+    """The single entry point's envelope. The runtime refuses unpinned refs (API Contracts, "invokeAgent envelope")."""
+
+    request_id: RequestId
+    session_id: SessionId | None = None
+    tenant_id: TenantId
+    user: UserClaims
+    agent: AgentIdentity
+    input: InvokeInput
+    mode: Literal["stream", "batch", "long_running"]
+    runtime: RuntimeHints
+    attachments: Attachments = ()
+    trace: TraceContext

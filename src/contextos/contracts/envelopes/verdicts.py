@@ -1,0 +1,55 @@
+"""Verdicts and failures: typed values that the loop returns, never exceptions.
+
+Source: How It Works, "Failure modes"; Reference Architecture, "Failure semantics"; shared/design/contracts.md, "Run".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from contextos.contracts.ids import RuleId
+from contextos.contracts.model import Model, Name, Seq, Text
+
+FailureCode = Literal[
+    "missing_evidence",
+    "approval_mode_mismatch",
+    "violates_decision_spec",
+    "tool_not_in_manifest",
+    "schema_mismatch",
+    "policy_denied",
+    "policy_eval_error",
+    "loop_guard",
+    "budget_exhausted",
+    "approval_timeout",
+    "approval_denied",
+    "approval_void",
+    "no_model_route",
+    "unsafe_output",
+    "evidence_stale",
+    "effect_uncertain",
+    "unknown_intent",
+    "unpinned_ref",
+    "unknown_ref",
+    "identity_refused",
+    "idempotency_conflict",
+    "argument_out_of_bounds",
+    "tool_failed",
+    "cancelled",
+    "must_escalate",
+]
+
+VerifyVerdict = Literal["ok", "replan", "reject", "escalate"]
+ScoreVerdict = Literal["accept", "retry", "replan", "escalate"]
+End = Literal["completed", "rejected", "refused", "escalated", "exhausted", "cancelled"]
+RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "IN_FLIGHT", "CLOSED"]
+
+
+class Failure(Model):
+    """Why something was not done: a stable code, a sentence for a person, and the step or capability it is about."""
+
+    code: FailureCode
+    detail: Text
+    step_id: Name | None = None
+    capability_id: Name | None = None
+    rule_ids: Seq[RuleId] = ()
+    facts: Seq[Name] = ()

@@ -1,0 +1,9 @@
+"""Protocols of everything that the core asks of the outside, and of what one plane offers to another.
+
+- `outside`: clock, entropy, keys, directory, adapters, admission, witness, engine.
+- `storage`: the journal store, the graph and the artifacts of a tenant.
+- `seams`: what the runtime hands from one plane to another (journal, policy, tools, approvals, knowledge, memory).
+
+Each implementation puts its technology first (`SqliteStore`) and passes one shared test suite (`tests/suites`).
+The core is `async def` and awaits these ports only, so the simulator and a replay drive it without an event loop.
+"""

@@ -1,0 +1,178 @@
+"""Everything the core may ask of the outside, and the seams between planes.
+
+Ports are capability nouns with one to three methods; an implementation puts its technology first
+(`SqliteStore`). Each has a public in-memory double and one shared suite (`tests/suites`). The core is
+`async def` and awaits nothing but these, so a simulator or a replay drives it without an event loop.
+What a plane is not handed it cannot do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.envelopes.policy import CapabilityView, Point, PolicyDecision
+from contextos.contracts.envelopes.slots import (
+    AgentContextSlot,
+    PickRefused,
+    PinnedContent,
+    Selected,
+    SelectionAct,
+    SelectionOrigin,
+    SlotActor,
+    SlotResolution,
+)
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Logged, Timeout, Write
+from contextos.contracts.scope import Action, Redeemed, StepCall
+
+Ask = Callable[[], Awaitable[JsonValue]]
+
+
+class Journal(Protocol):
+    """Record, then use. Live, an answer is obtained and recorded before it is used; on a tape it is read from it."""
+
+    run_id: str
+
+    @property
+    def now_us(self) -> int:
+        """The time of the last entry: the only time a plane knows."""
+        ...
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry; it cannot be guessed before the entry is written."""
+        ...
+
+    @property
+    def on_tape(self) -> bool:
+        """Whether the next entry comes from the tape. A driver that dispatches must look before it leaps."""
+        ...
+
+    async def record(self, kind: str, key: str, request: JsonValue, call: Ask, *, by: str = "runtime") -> JsonValue:
+        """An answer from outside. `request` is what it answers; its digest is compared on a tape."""
+        ...
+
+    def derive(self, kind: str, key: str, body: JsonValue) -> None:
+        """Something derived: live it is recorded, on a tape it is compared. Raises `ReplayMismatch`."""
+        ...
+
+    def stage(self, *writes: Write) -> None:
+        """Compare-and-set writes that belong to the last entry and ride in its commit; on a tape they are done."""
+        ...
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:
+        """The barrier: all noted and staged since the last one becomes durable together.
+
+        With `wake_at_us` the driver lets the run go: nobody holds it until then (0: until somebody wakes it).
+        Raises `Conflict`: another driver or a lost compare-and-set; drive the run again from its journal.
+        """
+        ...
+
+    def hand_over(self) -> None:
+        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on.
+
+        Raises `Parked`, due at once.
+        """
+        ...
+
+    async def take_over(self) -> None:
+        """Make it durable that this driver goes on, before it does anything that another may still be doing."""
+        ...
+
+    async def wait(
+        self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
+    ) -> tuple[str, JsonValue]:
+        """The entry that somebody else appends: (kind, answer).
+
+        While there is none the loop rests here (`Rest`), or ends (`Parked`) where its driver keeps none.
+        Past `wake_at_us` the loop itself appends `on_timeout`.
+        """
+        ...
+
+    def log(self) -> Sequence[Logged]:
+        """Every entry so far, in order, with its body."""
+        ...
+
+
+class Knowledge(Protocol):
+    """What the Intelligence plane answers, at a pinned snapshot."""
+
+    async def snapshot(self) -> str: ...
+
+    async def retrieve(self, query: RetrievalQuery) -> Sequence[EvidenceItem]: ...
+
+
+class SlotSteps(Protocol):
+    """What a slot step of a template asks: pin what the slot takes, and say what stands behind the pins."""
+
+    async def take(
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
+    ) -> Selected | PickRefused:
+        """What an autonomous slot takes; what it took before, in a drive that was lost, stands."""
+        ...
+
+    async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:
+        """What the slot may take now. Nothing is written."""
+        ...
+
+    async def answer(
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin, said: bytes
+    ) -> Selected | PickRefused:
+        """A person's pick for an interactive slot, against what the slot may take now."""
+        ...
+
+    async def contents(self, act: SelectionAct) -> Sequence[PinnedContent]: ...
+
+    def rehearsed(self) -> SlotSteps:
+        """The same steps, of which nothing is recorded."""
+        ...
+
+    async def withdrawn(
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, act: SelectionAct
+    ) -> Sequence[str]:
+        """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing."""
+        ...
+
+    async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
+        """The act of this origin for this slot, if there is one."""
+        ...
+
+
+class Memory(Protocol):
+    """Promoted memory only; proposing never writes what recall can see."""
+
+    async def recall(self, subject_ids: Sequence[str], *, limit: int) -> Sequence[EvidenceItem]: ...
+
+
+class Policy(Protocol):
+    """The pure function that answers every enforcement point. `evidence_paths` are what its rules read of evidence."""
+
+    evidence_paths: frozenset[str]
+
+    def decide(
+        self,
+        point: Point,
+        facts: Mapping[str, JsonValue],
+        *,
+        capability: CapabilityView | None,
+        granted: bool,
+        decision_id: str,
+    ) -> PolicyDecision: ...
+
+
+class Approvals(Protocol):
+    """Asks a person once, and redeems the answer once."""
+
+    async def obtain(self, action: Action) -> Redeemed | Failure:
+        """Ask, wait, recheck everything that the approval was bound to. The caller's commit stages the redemption."""
+        ...
+
+
+class Tools(Protocol):
+    """The Tool Gateway as the executor sees it."""
+
+    async def call(self, call: StepCall) -> ToolResultEnvelope: ...

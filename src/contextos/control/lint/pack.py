@@ -1,0 +1,292 @@
+"""Lint of the binding graph: every edge that a pack has to satisfy, each fault with its pointer and its mend.
+
+A pack is linted when it is published, as far as it can be judged alone, and again with everything it is used with when
+a run is pinned: intents and specs may come from a catalog beside it, schemas and modes only from its adapters. What
+rules mean (facts, modes, asserted values, guardrails) is judged where policies are compiled.
+Source: contextos-facts.md, section 6, "Binding graph"; section 9; shared/design/contracts.md, "Policy", "Compile".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+import re2  # type: ignore[import-untyped]
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.pack import ContextPack, Permission
+from contextos.contracts.envelopes.policy import ArgConstraint, Then
+from contextos.contracts.envelopes.run import BUCKETS
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.control.artifacts import MergedArtifacts, merge
+from contextos.control.lint.graph import BindingTargets, PointerPath, binding_targets, request_has
+from contextos.control.lint.templates import lint_templates
+from contextos.errors import Problem
+
+REDACTION_RULES: Final = frozenset({"pan", "credit_card", "email", "secret"})
+MAX_LINT_PROBLEMS: Final = 100
+MAX_PATTERN_BYTES: Final = 1 << 20
+
+
+def lint_pack(pack: ContextPack, definitions: Mapping[str, AdapterDefinition] | None) -> tuple[Problem, ...]:
+    """What is wrong with a pack by itself; empty if nothing is.
+
+    Without `definitions` what depends on adapters is left for later. A pack that brings no intents, or no specs, takes
+    them from a catalog, and edges to them are left for later too.
+    """
+    merged = merge(pack)
+    return _lint(merged, binding_targets(merged, definitions, complete=False))
+
+
+def lint_merged(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> tuple[Problem, ...]:
+    """What is wrong with a pack and everything that it is used with; nothing is left for later."""
+    return _lint(merged, binding_targets(merged, definitions, complete=True))
+
+
+def _lint(merged: MergedArtifacts, edges: BindingTargets) -> tuple[Problem, ...]:
+    pack = merged.pack
+    found = chain(
+        _clashes(merged),
+        _intents(merged),
+        _retrieval(pack),
+        _evidence(pack, edges),
+        _budget(pack),
+        _gates(pack),
+        _specs(pack),
+        _redaction(pack),
+        _registry(pack, edges),
+        _permissions(pack, edges),
+        _rules(pack, edges),
+        _targets(pack, edges),
+        lint_templates(merged, edges),
+    )
+    return tuple(found)[:MAX_LINT_PROBLEMS]
+
+
+def _clashes(merged: MergedArtifacts) -> Iterator[Problem]:
+    for name in merged.clashes:
+        yield Problem("", "defined_twice", f"`{name}` is defined twice and not alike", "keep one of the two")
+
+
+def _intents(merged: MergedArtifacts) -> Iterator[Problem]:
+    for place, intent in enumerate(merged.pack.decision_layer.intents):
+        for index, name in enumerate(intent.eligible_task_templates):
+            at: PointerPath = ("decision_layer", "intents", place, "eligible_task_templates", index)
+            template = merged.templates.get(name)
+            if template is None:
+                yield _unknown(at, "task template", name, "define it, or name another")
+            elif template.intent != intent.intent_id:
+                detail = f"task template `{name}` is for the intent `{template.intent}`"
+                yield Problem(pointer(at), "other_intent", detail, "name a template of this intent")
+
+
+def _retrieval(pack: ContextPack) -> Iterator[Problem]:
+    layer, refs = pack.intelligence_refs.retrieval, pack.intelligence_refs
+    at: PointerPath = ("intelligence_refs", "retrieval")
+    for index, seed in enumerate(layer.seeds):
+        here: PointerPath = (*at, "seeds", index)
+        if seed.type is not None and seed.type not in refs.identity_layer.ceid_namespaces:
+            yield _unknown((*here, "type"), "CEID namespace", seed.type, "add it to `identity_layer.ceid_namespaces`")
+        if seed.binding.source not in ("request", "pack"):
+            detail = f"a seed cannot come from `{seed.binding.source}`, which does not exist yet"
+            yield Problem(pointer((*here, "binding", "from")), "too_early", detail, "bind it to the request")
+        elif seed.binding.source == "request" and not request_has(seed.binding.pointer):
+            where = seed.binding.pointer
+            yield _unknown((*here, "binding", "pointer"), "place in a request", where, "mend the pointer")
+    for index, path in enumerate(layer.evidence):
+        here = (*at, "evidence", index)
+        for step, predicate in enumerate(path.path):
+            if predicate not in refs.ontology.relationship_types:
+                mend = "add it to `ontology.relationship_types`"
+                yield _unknown((*here, "path", step), "relationship type", predicate, mend)
+        if path.seed >= len(layer.seeds):
+            yield _unknown((*here, "seed"), "seed", str(path.seed), "count the seeds from 0")
+        if len(path.path) > layer.hops:
+            detail = f"the path has {len(path.path)} edges and retrieval goes {layer.hops} hops"
+            yield Problem(pointer((*here, "path")), "beyond_hops", detail, "raise `hops` or shorten the path")
+
+
+def _evidence(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
+    """Evidence names: no name hides below another, and what a spec requires somebody gives."""
+    names = sorted(edges.evidence)
+    at: PointerPath = ("intelligence_refs", "retrieval", "evidence")
+    for name in names:
+        if below := [other for other in names if other.startswith(name + ".")]:
+            detail = f"evidence `{below[0]}` hides below `{name}`, so no rule can read both"
+            yield Problem(pointer(at), "name_hidden", detail, "rename one of them")
+    for place, spec in enumerate(pack.decision_layer.decision_specs):
+        for index, name in enumerate(spec.required_evidence if edges.produces is not None else ()):
+            if name not in edges.given:
+                mend = "produce it by a capability, or retrieve it by an evidence path"
+                here: PointerPath = ("decision_layer", "decision_specs", place, "required_evidence", index)
+                yield _unknown(here, "evidence", name, mend)
+
+
+def _budget(pack: ContextPack) -> Iterator[Problem]:
+    budget = pack.pack_meta.run_budget
+    if budget is None:
+        return
+    total = sum(getattr(budget.bucket_tokens, bucket) for bucket in BUCKETS)
+    if total > budget.total_tokens:
+        detail = f"the buckets hold {total} tokens and the run has {budget.total_tokens}"
+        yield Problem("/pack_meta/run_budget/bucket_tokens", "over_budget", detail, "lower a bucket")
+
+
+def _gates(pack: ContextPack) -> Iterator[Problem]:
+    for index, gate in enumerate(pack.policy_layer.approval_gates):
+        if gate.quorum > 1:
+            at: PointerPath = ("policy_layer", "approval_gates", index, "quorum")
+            yield Problem(pointer(at), "quorum", "in this version one person answers a gate", "set `quorum` to 1")
+
+
+def _specs(pack: ContextPack) -> Iterator[Problem]:
+    """Refuses what a spec may ask for and this version does not do: a gate that does not run is a false statement."""
+    for index, spec in enumerate(pack.decision_layer.decision_specs):
+        asks = {
+            "challenge_required": spec.challenge_required,
+            "eligibility_rules": spec.eligibility_rules,
+            "inputs_schema_ref": spec.inputs_schema_ref,
+            "outputs_schema_ref": spec.outputs_schema_ref,
+        }
+        for name, asked in asks.items():
+            if asked:
+                at: PointerPath = ("decision_layer", "decision_specs", index, name)
+                said = f"this version does not enforce `{name}`"
+                yield Problem(pointer(at), "not_enforced", said, "say it as a policy rule")
+
+
+def _redaction(pack: ContextPack) -> Iterator[Problem]:
+    for index, name in enumerate(pack.policy_layer.guardrails.redaction_rules):
+        if name not in REDACTION_RULES:
+            at: PointerPath = ("policy_layer", "guardrails", "redaction_rules", index)
+            yield _unknown(at, "redaction rule", name, f"use one of {', '.join(sorted(REDACTION_RULES))}")
+
+
+def _registry(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
+    layer = pack.tooling_layer
+    twice = [name for name, count in Counter(entry.adapter_id for entry in layer.adapter_registry).items() if count > 1]
+    for name in twice:
+        yield Problem("/tooling_layer/adapter_registry", "duplicate", f"`{name}` stands twice", "merge its entries")
+    twice = [name for name, count in Counter(p.permission_id for p in layer.permissions).items() if count > 1]
+    for name in twice:
+        yield Problem("/tooling_layer/permissions", "duplicate", f"`{name}` stands twice", "give each an id of its own")
+    for index, name in enumerate(layer.prohibitions):
+        if edges.is_slot(name):
+            at: PointerPath = ("tooling_layer", "prohibitions", index)
+            said = f"a prohibition does not reach the slot `{name}`"
+            yield Problem(pointer(at), "not_enforced", said, "deny it by a policy rule")
+    if edges.declared is None:
+        return
+    for place, entry in enumerate(layer.adapter_registry):
+        for index, name in enumerate(entry.capabilities):
+            if f"{entry.adapter_id}.{name}" not in edges.declared:
+                at = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                yield _unknown(at, "capability", f"{entry.adapter_id}.{name}", "name one that the adapter declares")
+    for index, name in enumerate(layer.prohibitions):
+        if name not in edges.declared and name.rpartition(".")[0] in edges.adapters:
+            mend = "name what the adapter declares, or what is meant is not prohibited"
+            yield _unknown(("tooling_layer", "prohibitions", index), "capability", name, mend)
+
+
+def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
+    for index, permission in enumerate(pack.tooling_layer.permissions):
+        at: PointerPath = ("tooling_layer", "permissions", index)
+        name = f"{permission.adapter_id}.{permission.capability}"
+        if name not in edges.registered:
+            yield _unknown((*at, "capability"), "registered capability", name, "add it to `adapter_registry`")
+        yield from _arguments(permission.arg_constraints, edges.properties(name), (*at, "arg_constraints"), name)
+        yield from _agreements(permission, edges.properties(name), at, name)
+        for argument, constraint in permission.arg_constraints.items():
+            yield from _constraint(constraint, (*at, "arg_constraints", argument))
+
+
+def _arguments(
+    names: Iterable[str], known: Collection[str] | None, at: PointerPath, capability: str
+) -> Iterator[Problem]:
+    for name in names if known is not None else ():
+        if name not in (known or ()):
+            yield _unknown((*at, name), f"argument of `{capability}`", name, "name a property of its input schema")
+
+
+def _agreements(
+    permission: Permission, known: Collection[str] | None, at: PointerPath, capability: str
+) -> Iterator[Problem]:
+    yield from _arguments(permission.agrees_with, known, (*at, "agrees_with"), capability)
+    for argument, where in permission.agrees_with.items():
+        if not request_has(where):
+            yield _unknown((*at, "agrees_with", argument), "place in a request", where, "mend the pointer")
+
+
+def _constraint(constraint: ArgConstraint, at: PointerPath) -> Iterator[Problem]:
+    if constraint.enum is not None and not constraint.enum:
+        yield Problem(pointer((*at, "enum")), "empty_enum", "an empty `enum` refuses every value", "list the values")
+    if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
+        yield Problem(pointer(at), "empty_range", "`min` is above `max`", "swap them")
+    if constraint.pattern is not None and not _is_re2(constraint.pattern):
+        mend = "use RE2 syntax without look-around"
+        yield Problem(pointer((*at, "pattern")), "pattern_refused", "the pattern is not RE2, or too large", mend)
+
+
+def _is_re2(pattern: str) -> bool:
+    options = re2.Options()
+    options.log_errors, options.max_mem = False, MAX_PATTERN_BYTES
+    try:
+        re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
+    for place, bundle in enumerate(pack.policy_layer.policy_bundles):
+        for index, rule in enumerate(bundle.policy_dsl.rules):
+            at: PointerPath = ("policy_layer", "policy_bundles", place, "policy_dsl", "rules", index)
+            applies, then = rule.applies_to, rule.then
+            if applies.intent is not None and edges.lacks_intent(applies.intent):
+                yield _unknown((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
+            named = applies.capability
+            if named is not None and edges.lacks_capability(named):
+                mend = "add it to `adapter_registry`, or declare the slot in a task template"
+                yield _unknown((*at, "applies_to", "capability"), "registered capability", named, mend)
+            if named is not None and edges.is_slot(named):
+                yield from _slot_rule(then, (*at, "then"))
+            if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
+                mend = "name a `decision_key`"
+                yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, mend)
+            if then.requires_approval_gate is not None and then.requires_approval_gate not in edges.gates:
+                mend = "define it in `approval_gates`"
+                yield _unknown((*at, "then", "requires_approval_gate"), "gate", then.requires_approval_gate, mend)
+            yield from _needs(then.requires, edges, (*at, "then", "requires"))
+            for number, name in enumerate(then.prohibits):
+                if name not in edges.registered:
+                    mend = "name one of `adapter_registry`"
+                    yield _unknown((*at, "then", "prohibits", number), "registered capability", name, mend)
+            name = applies.capability or ""
+            yield from _arguments(then.arg_constraints, edges.properties(name), (*at, "then", "arg_constraints"), name)
+
+
+def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:
+    """A slot is filled or not, before there is evidence, an argument or anybody to ask for an approval."""
+    for name in ("requires", "requires_approval_gate", "arg_constraints"):
+        if getattr(then, name):
+            said = f"`{name}` is not looked at where a slot is filled"
+            yield Problem(pointer((*at, name)), "not_enforced", said, "allow or deny the slot")
+
+
+def _needs(names: Sequence[str], edges: BindingTargets, at: PointerPath) -> Iterator[Problem]:
+    for index, name in enumerate(names if edges.produces is not None else ()):
+        if name not in edges.evidence:
+            yield _unknown((*at, index), "evidence", name, "require it of a DecisionSpec, produce it or retrieve it")
+
+
+def _targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
+    for index, target in enumerate(pack.evaluation_layer.eval_targets):
+        if edges.lacks_intent(target.intent):
+            at: PointerPath = ("evaluation_layer", "eval_targets", index, "intent")
+            yield _unknown(at, "intent", target.intent, "name an intent of the catalog")
+
+
+def _unknown(at: PointerPath, what: str, name: str, remedy: str) -> Problem:
+    return Problem(pointer(at), "unknown_edge", f"there is no {what} `{name[:200]}`", remedy)

@@ -1,0 +1,127 @@
+"""The dead-letter list: runs that failed for good rest on it until an operator has them tried again.
+
+It is a list of documents of the tenant, and no part of a journal. A letter says how long the run's journal was; as
+soon as anybody adds to that, a person's answer or another drive, it counts no more. So a letter that is wrong or late
+costs nothing: when a run is due stays as the store has it, and engines pass over what rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.journal import Batch, Document, Write
+from contextos.contracts.ports.storage import Store
+from contextos.errors import Conflict, ContextOSError, NotFound
+
+DEAD_LETTERS: Final = "dead_letters"
+MAX_DETAIL_CHARS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Why a run rests: a stable code and a sentence; when (Unix time in microseconds), and how often by now."""
+
+    run_id: str
+    code: str
+    detail: str
+    failed_at_us: int
+    failures: int
+
+
+def failure_cause(fault: BaseException) -> tuple[str, str]:
+    """The code and the sentence of what stopped a drive. What a foreign exception says may quote anything."""
+    if isinstance(fault, ContextOSError):
+        return fault.code, str(fault)
+    return type(fault).__name__, "an exception that is none of ours; its text is where the worker that drove it says it"
+
+
+async def journal_length(store: Store, run_id: str) -> int:
+    """How many entries the run's journal has; 0 if it has ended, or is none."""
+    entries = await store.read(run_id)
+    return entries[-1].seq if entries and entries[-1].kind != "run.ended" else 0
+
+
+async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, seen: int) -> bool:
+    """Put a run on the list, if its journal has the `seen` entries that the failed drive began with, and no more.
+
+    Says whether it rests now. Raises: `Unavailable`.
+    """
+    if not seen or await store.read(run_id, after=seen, limit=1):
+        return False
+    known = await store.scan(DEAD_LETTERS, key=run_id)
+    code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
+    body = {
+        "code": code,
+        "detail": detail[:MAX_DETAIL_CHARS],
+        "failed_at_us": at_us,
+        "rests": True,
+        "entries": seen,
+        "failures": _body(known[0])["failures"] + 1 if known else 1,
+    }
+    letter = Write(DEAD_LETTERS, run_id, known[0].version if known else 0, orjson.dumps(body))
+    try:
+        await store.commit(Batch(run_id, writes=(letter,)))
+    except Conflict:
+        return False
+    return True
+
+
+async def has_lost_driver(store: Store, run_id: str) -> bool:
+    """Whether a driver began the run and never let it go: it is being driven, or its driver is dead."""
+    leases = await store.scan("leases", key=run_id)
+    return bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
+
+
+async def listed_run_ids(store: Store) -> set[str]:
+    """The ids of all runs of a tenant that are on the list."""
+    return {document.key async for document in _listed(store)}
+
+
+async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[DeadLetter]:
+    """The list of a tenant, by run id, at most `limit`."""
+    listed: list[DeadLetter] = []
+    async for document in _listed(store):
+        body = _body(document)
+        listed.append(DeadLetter(document.key, body["code"], body["detail"], body["failed_at_us"], body["failures"]))
+        if len(listed) >= limit:
+            break
+    return listed
+
+
+async def remove(store: Store, run_id: str) -> None:
+    """Take a run off the list: it is driven when it is due, and fails onto the list again or goes on.
+
+    Raises:
+        NotFound: it is not on the list of this tenant.
+        Conflict: somebody else changed it at this moment; look again.
+    """
+    known = await store.scan(DEAD_LETTERS, key=run_id)
+    if not known or not await _rests(store, known[0]):
+        detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
+        raise NotFound(detail)
+    taken = Write(DEAD_LETTERS, run_id, known[0].version, orjson.dumps({**_body(known[0]), "rests": False}))
+    await store.commit(Batch(run_id, writes=(taken,)))
+
+
+async def _listed(store: Store) -> AsyncIterator[Document]:
+    after = ""
+    while page := await store.scan(DEAD_LETTERS, after=after):
+        after = page[-1].key
+        for document in page:
+            if await _rests(store, document):
+                yield document
+
+
+async def _rests(store: Store, document: Document) -> bool:
+    """Whether nobody took it off the list: not by a retry, and not by adding to the run's journal."""
+    body = _body(document)
+    return body["rests"] and not await store.read(document.key, after=body["entries"], limit=1)
+
+
+def _body(document: Document) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(document.body)
+    return body

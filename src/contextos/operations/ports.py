@@ -1,0 +1,48 @@
+"""Everything of the outside that a deployment is made of: one port each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directory, Entropy, Estimator, Keys
+from contextos.contracts.ports.seams import SlotSteps
+from contextos.contracts.ports.storage import Graph, Stores
+
+
+class UnboundedAdmission:
+    """The `Admission` of a process that bounds nothing: a test, a simulation."""
+
+    def caller(self, _tenant_id: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin(self, _tenant_id: str) -> None: ...
+
+    def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
+        return nullcontext(YieldedTurn())
+
+    async def make_way(self, _tenant_id: str, _run_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything of the outside that a deployment is made of. `alive` says whether another lease owner still lives."""
+
+    stores: Stores
+    graph: Callable[[str], Graph]
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+    directory: Directory
+    adapters: Callable[[str], Mapping[str, Adapter]]
+    estimator: Estimator
+    pause: Callable[[int], Awaitable[None]]
+    owner: str
+    alive: Callable[[str], bool]
+    admission: Admission = field(default_factory=UnboundedAdmission)
+    slots: Callable[[str], SlotSteps] | None = None

@@ -1,0 +1,96 @@
+"""What a request would be compiled to now: the same loop, stopped where it has compiled. No run comes of it.
+
+The loop drives a journal that never commits, so nothing of the run is stored, nobody is asked and nothing is called.
+What a slot takes by itself is looked up and not recorded; where a person picks there is nothing to show before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.operations.deployment import Deployment
+from contextos.runtime import state_machine
+from contextos.runtime.admission import request_fingerprint
+from contextos.runtime.loop import invoke_agent
+from contextos.runtime.state_machine import transition
+from contextos.trust.journal.ledger import LiveDriver, RunJournal
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The compiled context, or why there would be none."""
+
+    compiled: CompiledContext | None
+    failures: tuple[Failure, ...] = ()
+
+
+class _Stop(Exception):
+    """A signal to `preview`, not an error."""
+
+    def __init__(self, seen: Preview) -> None:
+        self.seen = seen
+
+
+class _Draft(RunJournal):
+    """A journal that stops its driver where the run is compiled, or where it would become durable."""
+
+    def derive(self, kind: str, key: str, body: Any) -> None:
+        super().derive(kind, key, body)
+        if kind == "context.compiled":
+            raise _Stop(Preview(CompiledContext.model_validate(body)))
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - the port's own
+        if self.state == "choosing":
+            asked = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
+            raise _Stop(Preview(None, (_unpicked(asked["slot"]["slotId"], asked["actor"]["principal_id"]),)))
+        records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
+        if records:
+            raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
+
+    def hand_over(self) -> None:
+        """Nobody else goes on with a draft."""
+
+
+async def preview(app: Deployment, raw: bytes | str) -> Preview:
+    """Compile a request as a run would, here and now.
+
+    Raises:
+        InvalidInput: the request is malformed.
+        Unavailable: a dependency did not answer.
+    """
+    request = parse(InvokeRequest, raw)
+    ports = app.ports
+    store = ports.stores.tenant(request.tenant_id)
+    live = LiveDriver(
+        store=store,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        keys=ports.keys,
+        owner=ports.owner,
+        lease_ttl_us=app.lease_ttl_us,
+        lease_version=0,
+    )
+    journal = _Draft(request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, state_machine.START, live)
+    try:
+        world = app.world(request.tenant_id, journal)
+        world = replace(world, slots=world.slots.rehearsed() if world.slots else None)
+        await invoke_agent(request, request_fingerprint(request), world)
+    except _Stop as stopped:
+        return stopped.seen
+    raise AssertionError("the loop ends with a commit")
+
+
+def _unpicked(slot_id: str, principal_id: str) -> Failure:
+    detail = f"`{principal_id}` picks for slot `{slot_id}`, and what is compiled depends on it"
+    mend = "invoke the request and answer it with `contextos slots answer`"
+    return Failure(code="missing_evidence", detail=f"{detail}; {mend}")
+
+
+def _failures(stated: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
+    return tuple(Failure.model_validate(one) for one in stated)

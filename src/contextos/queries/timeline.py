@@ -1,0 +1,305 @@
+"""One run as a story, told from its journal: asked, knew, was allowed, did, who approved, came to, cost, how to replay.
+
+`tell_story` is a pure fold of the entries. An erased body shows as such, and what
+came from outside is shown neutralised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """An entry with its body parsed; `body` is None where it was erased."""
+
+    seq: int
+    kind: str
+    key: str
+    at_us: int
+    by: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line of a story; `after_us` is the time since the run began, None where it has no moment of its own."""
+
+    text: str
+    after_us: int | None = None
+
+
+Story = dict[str, list[Moment]]
+
+
+def tell_story(entries: Sequence[Entry]) -> Story:
+    """The sections of a run's story, in order; sections with nothing to say are left out."""
+    log = [_seen(entry) for entry in entries]
+    start_us = log[0].at_us if log else 0
+    story: Story = {}
+    for title, part in PARTS.items():
+        moments = [Moment(text, None if at is None else at - start_us) for text, at in part(log)]
+        if moments:
+            story[title] = moments
+    return story
+
+
+def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:
+    """The story as JSON."""
+    return {
+        title: [{"text": m.text} | ({} if m.after_us is None else {"after_us": m.after_us}) for m in moments]
+        for title, moments in story.items()
+    }
+
+
+StoryLines = Iterator[tuple[str, int | None]]
+
+
+def _asked(log: Sequence[ReadEntry]) -> StoryLines:
+    for entry in _of(log, "run.received"):
+        request = entry.body["request"]
+        asked = request["input"]
+        yield f"{displayed(asked['message'])}", entry.at_us
+        yield (
+            f"request {displayed(request['request_id'])}, intent {displayed(asked['intent'])}, mode {request['mode']}",
+            None,
+        )
+        yield (
+            f"user {displayed(request['user']['user_id'])} through agent {displayed(request['agent']['agent_id'])}",
+            None,
+        )
+
+
+def _knew(log: Sequence[ReadEntry]) -> StoryLines:
+    for entry in _of(log, "run.pinned"):
+        if "pack_ref" in entry.body:
+            pinned = f"{len(entry.body['pins'])} things pinned by digest"
+            yield f"pack {entry.body['pack_ref']}, facts as of {entry.body['snapshot']}; {pinned}", entry.at_us
+    for entry in _of(log, "slot.selected"):
+        yield _slot(entry), entry.at_us
+    for entry in _of(log, "evidence.retrieved"):
+        for item in entry.body:
+            if item.get("name"):
+                where = f"{item['integrity']}, {displayed(item['evidence_ref'])}"
+                what = f"{displayed(item['name'])} is {displayed_json(item['value'])} of {displayed(item['subject'])}"
+                yield f"{what} ({where})", entry.at_us
+        others = sum(not item.get("name") for item in entry.body)
+        if others:
+            yield f"{others} more facts around {', '.join(_subjects(entry.body))}", None
+    for entry in _of(log, "memory.recalled"):
+        for item in entry.body:
+            what = f"{displayed(item['subject'])} {displayed(item['predicate'])} {displayed_json(item['value'])}"
+            yield f"remembers: {what} ({item['integrity']})", entry.at_us
+    for entry in _of(log, "context.compiled"):
+        ledger, report = entry.body["context_ledger"], entry.body["budget_report"]
+        dropped = sum(len(blocks) for blocks in report["dropped_block_ids"].values())
+        tokens, address = report["tokens_used_at_compile"], ledger["compiled_context_hash"][:19]
+        yield f"compiled to {tokens} tokens, {dropped} blocks left out, {address}", entry.at_us
+    for entry in _of(log, "run.received"):
+        stated = entry.body["request"]["input"].get("context", {})
+        if stated:
+            yield f"only stated by the caller, and no evidence: {displayed_json(stated)}", None
+
+
+def _slot(entry: ReadEntry) -> str:
+    """What a slot holds and who picked it; titles are text of others."""
+    slot_id = displayed(entry.key.partition("/")[2])
+    if "refused" in entry.body:
+        return f"slot {slot_id} holds nothing: {displayed(entry.body['refused'])}"
+    act = entry.body["act"]
+    who = f"{displayed(act['origin']['principal_id'])} picked" if act["selected_by"] == "user" else "nobody picked"
+    held = ", ".join(f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in entry.body["pinned"])
+    return f"slot {slot_id} holds {held or 'nothing'}; {who}"
+
+
+def _subjects(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(displayed(item["subject"]) for item in items))[:3]
+
+
+def _allowed(log: Sequence[ReadEntry]) -> StoryLines:
+    for entry in log:
+        if entry.kind == "context.compiled" and entry.body:
+            shown = entry.body["context_ledger"]["tools"]
+            yield f"shown to the planner: {', '.join(shown) or 'nothing'}", entry.at_us
+            for one in entry.body["manifests"].get("surface_report", ()):
+                if not one["surfaced"]:
+                    yield f"kept from it: {displayed(one['capability_id'])} ({displayed(one['reason'])})", None
+        elif entry.kind == "plan.verified" and entry.body:
+            why = "".join(f"; {failure['code']}: {displayed(failure['detail'])}" for failure in entry.body["failures"])
+            yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{why}", entry.at_us
+        elif entry.kind == "policy.decided" and entry.body:
+            for decision in entry.body.get("decisions", [entry.body]):
+                # At compile and plan only a denial is news; what counts is said again when it is done.
+                if decision["point"] == "execute" or not decision["allowed"]:
+                    yield (
+                        f"{displayed(decision['capability_id'])} at {decision['point']}: {_verdict(decision)}",
+                        entry.at_us,
+                    )
+
+
+def _verdict(decision: Mapping[str, Any]) -> str:
+    """`may` or `may not`, as what, behind which gate, by which rules."""
+    said = ["may" if decision["allowed"] else f"may not ({decision['reason']})"]
+    if decision["allowed"] and decision.get("effective_approval_mode"):
+        said.append(f"as {decision['effective_approval_mode']}")
+    if decision.get("gates"):
+        said.append(f"behind {', '.join(decision['gates'])}")
+    rules = decision.get("denying_rule_ids") or decision.get("matched_rule_ids") or ()
+    if rules:
+        said.append(f"by {', '.join(map(displayed, rules))}")
+    unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
+    if unknown:
+        said.append(f"not known: {', '.join(map(displayed, unknown))}")
+    return " ".join(said)
+
+
+def _did(log: Sequence[ReadEntry]) -> StoryLines:
+    for entry in log:
+        if entry.kind == "tool.dispatching" and entry.body:
+            envelope, mode = entry.body["envelope"], entry.body["mode"]
+            again = " (asks what became of it)" if mode == "reconcile" else ""
+            yield f"calls {displayed(envelope['capability_id'])} {displayed_json(envelope['args'])}{again}", entry.at_us
+        elif entry.kind == "tool.returned" and entry.body:
+            yield _came_back(entry.body), entry.at_us
+        elif entry.kind == "tool.refused" and entry.body:
+            envelope = entry.body["envelope"]
+            why = (envelope.get("error") or {}).get("message", envelope["status"])
+            yield f"gateway refuses {displayed(envelope['capability_id'])}: {displayed(why)}", entry.at_us
+        elif entry.kind == "effect.settled" and entry.body:
+            what = "happened" if entry.body["happened"] else "did not happen"
+            yield (
+                f"{displayed(entry.body['by'])} settles: it {what} ({displayed(entry.body['evidence_ref'])})",
+                entry.at_us,
+            )
+        elif entry.kind == "run.resumed":
+            yield "driven on from the journal", entry.at_us
+
+
+def _came_back(body: Mapping[str, Any]) -> str:
+    envelope = body["envelope"]
+    if body["outcome"] == "unknown":
+        return "no answer: it is not known whether it happened; nothing is sent again blindly"
+    if envelope.get("error"):
+        return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
+    changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
+    return f"{envelope['status']} {displayed_json(envelope.get('output'))}{changed}"
+
+
+def _approved(log: Sequence[ReadEntry]) -> StoryLines:
+    for entry in log:
+        if entry.kind == "approval.asked" and entry.body:
+            evidence = ", ".join(displayed(one["name"]) for one in entry.body["shown"]["evidence"])
+            role, what = displayed(entry.body["required_role"]), displayed(entry.body["shown"]["capability"])
+            yield f"{entry.body['gate_id']} asks a {role} about {what}", entry.at_us
+            yield f"shown: {displayed_json(entry.body['shown']['args'])}; evidence: {evidence or 'none'}", None
+        elif entry.kind == "approval.answered" and entry.body:
+            kind = entry.body["assertion"]["kind"]
+            how = "signed with their key" if kind == "jws" else f"not signed ({displayed(kind)})"
+            reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
+            yield f"{displayed(entry.body['approver'])} {entry.body['verdict']}{reason}; {how}", entry.at_us
+        elif entry.kind == "evidence.rechecked" and entry.body:
+            yield f"{len(entry.body)} pins and facts asked again before it counts", entry.at_us
+        elif entry.kind == "approval.expired":
+            yield "nobody answered in time", entry.at_us
+        elif entry.kind == "approval.voided" and entry.body:
+            yield f"void: {displayed(entry.body['reason'])}", entry.at_us
+        elif entry.kind == "run.cancel_requested" and entry.body:
+            yield f"{displayed(entry.body['by'])} cancels: {displayed(entry.body['reason'])}", entry.at_us
+
+
+def _came_to(log: Sequence[ReadEntry]) -> StoryLines:
+    for record in _last_record(log):
+        outcome = f", {record['outcome']}" if record.get("outcome") else ""
+        spec = f"{record['decision_key']}@{record['decision_version']}"
+        yield f"{record['status']}{outcome}: {spec}, record {record['record_id']}", log[-1].at_us
+        for failure in (record.get("rationale") or {}).get("failures", ()):
+            yield f"{failure['code']}: {displayed(failure['detail'])}", None
+        for name, value in record["outputs"].items():
+            yield f"{displayed(name)}: {displayed_json(value)}", None
+        card = record.get("scorecard")
+        if card:
+            axes = ("policy", "utility", "latency", "safety", "economics")
+            yield "scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes), None
+        unsafe = (record.get("lineage") or {}).get("unsafe", ())
+        if unsafe:
+            yield f"development stand-ins: {', '.join(unsafe)}", None
+    proposed = [one for entry in _of(log, "memory.proposed") for one in entry.body["proposals"]]
+    if proposed:
+        yield f"{len(proposed)} memories proposed; a person promotes them or not", None
+
+
+def _cost(log: Sequence[ReadEntry]) -> StoryLines:
+    limits: dict[str, Any] = next((entry.body["run_budget"] for entry in _of(log, "run.context")), {})
+    for record in _last_record(log):
+        used = record["budget_usage"]
+        told = [
+            _of_limit(f"{used['tokens']}", limits.get("total_tokens"), "tokens"),
+            _of_limit(f"{used['tool_calls']}", limits.get("max_tool_calls"), "tool calls"),
+            _of_limit(f"{used['cost_usd_cents']:g}", limits.get("max_cost_cents"), "US cents"),
+            _of_limit(f"{used['wall_clock_ms']:.1f}", limits.get("wall_clock_ms"), "ms without waiting"),
+        ]
+        yield ", ".join(told), None
+
+
+def _replay(log: Sequence[ReadEntry]) -> StoryLines:
+    for record in _last_record(log):
+        run_id = record["replay"]["run_id"]
+        yield f"record hash {record['record_hash'][:19]}, {len(log)} journal entries", None
+        if log[-1].kind == "run.ended":
+            yield f"contextos replay {run_id}", None
+        else:
+            yield "the run has not ended; replay it when it has", None
+
+
+def _erased(log: Sequence[ReadEntry]) -> StoryLines:
+    gone = [str(entry.seq) for entry in log if entry.body is None]
+    if gone:
+        yield (
+            f"the content of entries {', '.join(gone)} of {len(log)}; the chain still covers that they were there",
+            None,
+        )
+
+
+PARTS: Final = {
+    "What was asked": _asked,
+    "What it knew": _knew,
+    "What it was allowed": _allowed,
+    "What it did": _did,
+    "Who approved": _approved,
+    "What came of it": _came_to,
+    "What it cost": _cost,
+    "How to replay it": _replay,
+    "What was erased": _erased,
+}
+
+
+def _last_record(log: Sequence[ReadEntry]) -> list[dict[str, Any]]:
+    """The record as it stands, if there is one."""
+    return [entry.body for entry in _of(log, "record.revised")][-1:]
+
+
+def _of_limit(used: str, limit: float | None, unit: str) -> str:
+    return f"{used} {unit}" if limit is None else f"{used} of {limit:g} {unit}"
+
+
+def _of(log: Iterable[ReadEntry], kind: str) -> Iterator[ReadEntry]:
+    return (entry for entry in log if entry.kind == kind and entry.body)
+
+
+def _seen(entry: Entry) -> ReadEntry:
+    import orjson
+
+    from contextos.contracts.journal import KINDS
+
+    if entry.body is None:
+        return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, None)
+    body = orjson.loads(entry.body)
+    answered = entry.kind in KINDS and KINDS[entry.kind].recorded and "answer" in body
+    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body["answer"] if answered else body)

@@ -1,0 +1,189 @@
+"""Admission: who asks, what is pinned, and the scope that is fixed for a run once both are known.
+
+The steps themselves stand in `runtime`; here is what they ask the outside and what they make of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.action.registry import surface
+from contextos.contracts.bindings import resolve_binding
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.envelopes.identity import IdentityClaim, Principals
+from contextos.contracts.envelopes.plan import Plan, Subject, TaskTemplate
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import CEID
+from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.scope import RunScope, SessionWindow
+from contextos.control.catalog import LoadedArtifacts
+from contextos.decision import intents
+from contextos.runtime.wiring import AUDIENCE, RunEnvironment, policy_facts
+from contextos.trust.identity.claims import mint_claim, principal_chain, scopes_in_force
+from contextos.trust.journal.usage import usage
+from contextos.trust.policy.policy_set import PolicySet
+
+NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRun:
+    """A run that may begin: its scope, its policy, what it may know; what its slots hold, or why one holds nothing."""
+
+    scope: RunScope
+    loaded: LoadedArtifacts
+    policy: PolicySet
+    templates: tuple[TaskTemplate, ...]
+    surface: tuple[SurfaceCapability, ...]
+    query: RetrievalQuery = NOTHING_ASKED
+    items: tuple[EvidenceItem, ...] = ()
+    memory: tuple[EvidenceItem, ...] = ()
+    chosen: tuple[EvidenceItem, ...] = ()
+    not_chosen: Failure | None = None
+
+    def template(self, plan: Plan | None) -> TaskTemplate:
+        """The template of the last plan; without a plan, the one that would have been first."""
+        for template in self.templates:
+            if plan and plan.template_id == f"{template.template_id}@{template.version}":
+                return template
+        return self.templates[0]
+
+    def pack_json(self) -> dict[str, Any]:
+        """The pack as bindings read it; empty where no template binds to it."""
+        params = [value for template in self.templates for step in template.steps for value in step.params.values()]
+        bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
+        return self.loaded.pack.to_json() if bound else {}
+
+
+def identity_query(request: InvokeRequest) -> dict[str, str]:
+    """What the directory is asked."""
+    return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
+
+
+async def identify(request: InvokeRequest, world: RunEnvironment) -> dict[str, Any]:
+    """Both identities from the directory, and the claim that this run mints for itself."""
+    known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+    if known is None:
+        return {"principals": None}
+    minted = mint_claim(
+        keys=world.keys,
+        issuer=f"contextos:{world.profile}",
+        audience=AUDIENCE,
+        tenant_id=request.tenant_id,
+        run_id=world.journal.run_id,
+        session_id=request.session_id,
+        agent_urn=known.agent.agent_urn,
+        chain=principal_chain(request, known),
+        scopes=scopes_in_force(request, known),
+        now_us=world.clock.now_us(),
+        ttl_s=world.limits.claim_ttl_s,
+    )
+    return {"principals": known.to_json(), "claim": minted.claim.to_json()}
+
+
+async def pin(request: InvokeRequest, world: RunEnvironment) -> dict[str, Any]:
+    """Everything that the run will use, by exact reference and content address."""
+    definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+    answer: dict[str, Any] = await world.catalog.pin(request.context_pack_refs, definitions)
+    snapshot = await world.knowledge.snapshot()
+    return {
+        **answer,
+        "snapshot": snapshot,
+        "semantics": SEMANTICS,
+        "runtime_version": world.runtime_version,
+        "profile": world.profile,
+        "estimator": world.estimator.name,
+    }
+
+
+def build_scope(
+    request: InvokeRequest,
+    principals: Principals,
+    claim: IdentityClaim,
+    pinned: Mapping[str, Any],
+    loaded: LoadedArtifacts,
+    resolved: intents.ResolvedIntent,
+    world: RunEnvironment,
+) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
+    """Everything that is fixed for the run from here on, and the registry as these principals see it."""
+    run = intents.build_run_context(
+        request, principals, claim, loaded.pack, resolved.intent, world.journal.run_id, world.limits
+    )
+    capabilities = world.registry.register(loaded.definitions)
+    scopes = scopes_in_force(request, principals)
+    shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
+    user, agent = principals.user.to_json(), principals.agent.to_json()
+    asked = world.journal.log()[0].body["request"]
+    about = {"run_id": run.run_id, "safety_mode": run.safety_mode, "environment": world.profile, "mode": request.mode}
+    return RunScope(
+        request=request,
+        asked=asked,
+        run=run,
+        principals=principals,
+        chain=principal_chain(request, principals),
+        scopes=scopes,
+        claim=claim,
+        pack=loaded.pack,
+        pack_ref=pinned["pack_ref"],
+        pins=pinned["pins"],
+        publishers=tuple(pinned["publishers"]),
+        snapshot=pinned["snapshot"],
+        capabilities=capabilities,
+        granted=frozenset(entry.capability_id for entry in shown if entry.granted),
+        surfaced=frozenset(),
+        specs=loaded.specs,
+        gates=loaded.gates,
+        facts=policy_facts(request, asked, user, agent, about),
+        unsafe=tuple(principals.unsafe),
+        session=_session(request, loaded, world),
+    ), shown
+
+
+def _session(request: InvokeRequest, loaded: LoadedArtifacts, world: RunEnvironment) -> SessionWindow | None:
+    """The bound of a `long_running` run: the lowest that anybody set, counted from when it was received."""
+    if request.mode != "long_running" or not world.limits.max_session_duration_ms:
+        return None
+    stated = (
+        request.runtime.max_session_duration_ms,
+        loaded.pack.pack_meta.max_session_duration_ms,
+        world.limits.max_session_duration_ms,
+    )
+    lowest = min(limit for limit in stated if limit is not None)
+    return SessionWindow(lowest, world.journal.log()[0].at_us + lowest * 1_000)
+
+
+def within_token_budget(scope: RunScope, compiled: dict[str, Any], world: RunEnvironment) -> dict[str, Any] | Failure:
+    """Each revision compiles anew, and all of them together stay within `total_tokens`."""
+    total, before = scope.run.run_budget.total_tokens, usage(world.journal.log()).tokens
+    if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
+        return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")
+    return compiled
+
+
+def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CEIDs that bound subjects name; one that does not resolve, or is no CEID then, is left out."""
+    found = []
+    for subject in subjects:
+        value = resolve_binding(subject.binding, sources)
+        name = f"{subject.type}:{value}" if subject.type else value
+        if isinstance(value, str) and CEID.fits(name, sealed=True):
+            found.append(name)
+    return tuple(found)
+
+
+def request_fingerprint(request: InvokeRequest) -> str:
+    """What makes two requests the same: everything but `trace`, token references and the identity claim."""
+    body = request.to_json()
+    body.pop("trace")
+    body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
+    if body["user"].get("delegation"):
+        body["user"] = {
+            **body["user"],
+            "delegation": {k: v for k, v in body["user"]["delegation"].items() if k != "token_ref"},
+        }
+    return content_address(body)

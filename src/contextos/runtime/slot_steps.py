@@ -1,0 +1,262 @@
+"""Step 5 of a run: the slots that its task template declares, each pinned before it is used. No other slot is resolved.
+
+What is pinned comes to the compiler as plain evidence: one item for each ref, tagged by the scope that it is of, from
+narrow to broad, and data whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from contextos.contracts.bindings import resolve_binding
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.envelopes.plan import SlotStep
+from contextos.contracts.envelopes.policy import CapabilityView
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.slots import (
+    CAPABILITY_PREFIX,
+    MAX_TEMPLATE_BYTES,
+    PARTY,
+    SCOPES,
+    AgentContextSlot,
+    PickRefused,
+    PinnedContent,
+    Selected,
+    SelectionAct,
+    SelectionOrigin,
+    SlotActor,
+    SlotQuestion,
+)
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import derive
+from contextos.contracts.refs import artifact_ref
+from contextos.contracts.scope import RunScope
+from contextos.errors import RepeatedAct
+from contextos.runtime.admission import AdmittedRun, identity_query
+from contextos.runtime.wiring import RunEnvironment, current_record
+from contextos.trust.identity.claims import identity_differences
+from contextos.trust.journal.record import RunOutcome
+
+MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_admin")
+"""What of a user says which artifacts they see."""
+
+
+async def fill_slots(
+    request: InvokeRequest, admitted: AdmittedRun, revision: int, world: RunEnvironment
+) -> AdmittedRun:
+    """What the slots of the template of this plan revision hold; or why one holds nothing, and then none counts."""
+    chosen: list[EvidenceItem] = []
+    held: list[_Held] = []
+    size_bytes = 0
+    for step in admitted.templates[revision].context_slots:
+        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, world)
+        if isinstance(found, Failure):
+            return replace(admitted, chosen=(), not_chosen=found)
+        chosen, size_bytes = chosen + found.items, size_bytes + found.size_bytes
+        if size_bytes > MAX_TEMPLATE_BYTES:
+            return replace(admitted, chosen=(), not_chosen=_too_much(step.slot.slot_id, size_bytes))
+        admitted = replace(admitted, scope=found.scope)
+        held.append(found.held)
+    return replace(admitted, chosen=tuple(chosen), not_chosen=None)
+
+
+_Held = tuple[AgentContextSlot, str | None, SelectionAct]
+"""What a slot holds, within which project."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What a slot holds, and the scope with what the user is a member of by now."""
+
+    items: list[EvidenceItem]
+    size_bytes: int
+    held: _Held
+    scope: RunScope
+
+
+async def _select(
+    request: InvokeRequest,
+    step: SlotStep,
+    admitted: AdmittedRun,
+    key: str,
+    before: Sequence[_Held],
+    world: RunEnvironment,
+) -> _Filled | Failure:
+    scope, slot, steps = admitted.scope, step.slot, world.slots
+    if (denied := _denied(step, admitted, key, world)) is not None:
+        return denied
+    asked = _question(step, scope, key)
+    if asked is None or steps is None:
+        why = "there are no artifacts here, the user has no organisation, or the project is none"
+        return _unfilled(slot.slot_id, why)
+    if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, world):
+        return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
+    known = await _known_now(request, key, world)
+    now = refresh_question(request, asked, known)
+    if isinstance(now, Failure):
+        return now
+    assert known is not None, "who is not known is refused"
+
+    async def look() -> dict[str, Any]:
+        try:
+            made = await (
+                steps.recorded(slot, now.origin)
+                if slot.selection_mode == "interactive"
+                else steps.take(slot, now.actor, now.project_id, now.origin)
+            )
+        except RepeatedAct as error:
+            # A drive that was lost took something else, by what the user was a member of then.
+            return {"refused": str(error)}
+        if made is None or isinstance(made, PickRefused):
+            return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
+        act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
+        held = [*(before if now.actor != asked.actor else ()), *(() if fresh else [(slot, now.project_id, act)])]
+        gone = [name for of, project, one in held for name in await steps.withdrawn(of, now.actor, project, one)]
+        if gone:
+            return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
+        return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
+
+    answer = await world.journal.record("slot.selected", key, now.to_json(), look)
+    if answer.get("code") == "too_large":
+        return Failure(code="budget_exhausted", detail=answer["refused"])
+    if "refused" in answer:
+        return _unfilled(slot.slot_id, answer["refused"])
+    pinned = [PinnedContent.model_validate(one) for one in answer["pinned"]]
+    items = [_item(slot.slot_id, one, scope) for one in pinned]
+    act = SelectionAct.model_validate(answer["act"])
+    held = (slot, now.project_id, act)
+    return _Filled(items, sum(one.size_bytes for one in pinned), held, _as_member(scope, known))
+
+
+async def _known_now(request: InvokeRequest, key: str, world: RunEnvironment) -> Principals | None:
+    """Both identities as they are now; a run may have waited long since it was admitted."""
+
+    async def look() -> dict[str, Any]:
+        known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        return {"principals": known.to_json() if known else None}
+
+    who = await world.journal.record("identity.resolved", f"slot/{key}", identity_query(request), look)
+    return Principals.model_validate(who["principals"]) if who["principals"] else None
+
+
+def _as_member(scope: RunScope, known: Principals) -> RunScope:
+    """The scope with the memberships by which the slot was filled; nothing else of the user is taken over."""
+    user = scope.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
+    principals = scope.principals.model_copy(update={"user": user})
+    return replace(scope, principals=principals, facts={**scope.facts, "user": user.to_json()})
+
+
+def refresh_question(request: InvokeRequest, asked: SlotQuestion, known: Principals | None) -> SlotQuestion | Failure:
+    """The question for its user as the directory knows them now. Refuses one who is unknown, changed or elsewhere."""
+    if known is None:
+        detail = "the directory does not know this user and agent in this tenant any more"
+        return Failure(code="identity_refused", detail=detail)
+    if differences := identity_differences(request, known):
+        return differences[0]
+    actor = actor_of(known)
+    if actor.organization_id != asked.origin.org_id:
+        detail = f"the user is not in `{asked.origin.org_id}` any more, for which the slot is filled"
+        return Failure(code="identity_refused", detail=detail)
+    return asked.model_copy(update={"actor": actor})
+
+
+def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
+    """What is asked, of whom and for which run; None where nothing can be."""
+    actor = actor_of(scope.principals)
+    project = resolve_binding(step.project, {"request": scope.asked}) if step.project is not None else None
+    if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
+        return None
+    origin = SelectionOrigin(
+        org_id=actor.organization_id,
+        parent_run_id=scope.run.run_id,
+        principal_id=actor.principal_id,
+        act_key=key,
+        parent_package_name=scope.principals.agent.agent_urn,
+    )
+    return SlotQuestion(slot=step.slot, actor=actor, project_id=project, origin=origin)
+
+
+async def _answered(
+    request: InvokeRequest, scope: RunScope, asked: SlotQuestion, key: str, world: RunEnvironment
+) -> bool:
+    """Wait until the user has picked; False where the run is cancelled first. The pick is read from the audit."""
+    world.journal.derive("slot.asked", key, asked.to_json())
+    _, wire = current_record(world, request, scope, RunOutcome(None, ()))
+    world.journal.derive("record.revised", f"slot/{key}", wire)
+    await world.journal.commit(wake_at_us=0)
+    kind, _ = await world.journal.wait(("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None)
+    return kind == "slot.answered"
+
+
+def _denied(step: SlotStep, admitted: AdmittedRun, key: str, world: RunEnvironment) -> Failure | None:
+    """Policy's own answer on this selection: a read of the capability `slots.<slot id>`."""
+    scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
+    facts: Mapping[str, Any] = {
+        "capability_id": name,
+        "kind": "read",
+        "risk_level": "read",
+        "approval_mode": "read_only",
+        "external": False,
+    }
+    decision = admitted.policy.decide(
+        "compile",
+        scope.facts,
+        capability=CapabilityView(name, "read_only", facts),
+        granted=True,
+        decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
+    )
+    world.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
+    # What a rule asks for beside its consent, a person or evidence, nobody asks for here, so it does not consent.
+    if decision.allowed and not (decision.gates or decision.requires or decision.arg_constraints):
+        return None
+    return Failure(code="policy_denied", detail=f"policy does not let this run fill slot `{step.slot.slot_id}`")
+
+
+def actor_of(known: Principals) -> SlotActor:
+    """The run's user, as the directory knows them."""
+    user = known.user
+    return SlotActor(
+        principal_id=user.user_id,
+        organization_id=user.organization_id,
+        team_ids=user.team_ids,
+        project_ids=user.project_ids,
+        platform_admin=user.platform_admin,
+    )
+
+
+def _item(slot_id: str, pinned: PinnedContent, scope: RunScope) -> EvidenceItem:
+    ref, revision = pinned.ref, pinned.revision
+    value = {
+        "scope": ref.source_scope,
+        "extension": ref.extension,
+        "title": pinned.title,
+        "mime": revision.mime,
+        "content": revision.content,
+    }
+    subject = f"slot:{slot_id}"
+    return EvidenceItem(
+        evidence_ref=artifact_ref(ref.artifact_id, ref.representation_revision_id),
+        subject=subject,
+        predicate="context",
+        value=value,
+        origin=f"slot:{ref.source_scope}",
+        integrity="untrusted",
+        classification=scope.pack.pack_meta.data_classification,
+        observed_at_us=revision.created_at_us,
+        digest=content_address([subject, "context", value]),
+        hop=SCOPES.index(ref.source_scope),
+    )
+
+
+def _unfilled(slot_id: str, why: str) -> Failure:
+    return Failure(code="missing_evidence", detail=f"slot `{slot_id}` holds nothing: {why}")
+
+
+def _too_much(slot_id: str, size_bytes: int) -> Failure:
+    detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes"
+    mend = f"{detail}, and a compile takes at most {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
+    return Failure(code="budget_exhausted", detail=mend)

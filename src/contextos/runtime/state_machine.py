@@ -1,0 +1,157 @@
+"""The run table: one dict, `state -> event -> state`. What is not in it is refused and changes nothing.
+
+An event is the kind of a journal entry; where the entry carries a verdict that decides the way, the
+event is `kind:verdict`. Run state is the fold of a run's entries through `TABLE`; the diagram in the docs
+and the Hypothesis state machine are made from it.
+Source: shared/design/contracts.md, "Run".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from contextos.runtime import state_machine
+
+START: Final = "new"
+ENDS: Final = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
+
+_ENDING: dict[str, str] = {f"run.ended:{end}": end for end in sorted(ENDS)}
+# Any live state may be closed with a record; that is how every failure ends.
+_CLOSING: dict[str, str] = {"memory.proposed": "scoring", "record.revised": "scoring", "replay.packed": "scoring"}
+_SAME = ("policy.decided", "checkpoint.checked", "run.cancel_requested")
+
+
+def _stay(state: str, *events: str) -> dict[str, str]:
+    return dict.fromkeys(events, state)
+
+
+TABLE: Final[dict[str, dict[str, str]]] = {
+    START: {"run.received": "received"},
+    "received": {
+        **_stay("received", "run.resumed", "identity.resolved", "run.pinned"),
+        "run.context": "resolved",
+        **_CLOSING,
+    },
+    "resolved": {
+        **_stay(
+            "resolved",
+            "run.resumed",
+            "intent.resolved",
+            "identity.resolved",
+            "slot.selected",
+            "evidence.retrieved",
+            "memory.recalled",
+            "session.checkpointed",
+            *_SAME,
+        ),
+        "slot.asked": "choosing",
+        "context.compiled": "compiled",
+        "run.scored": "scoring",
+        **_CLOSING,
+    },
+    "choosing": {
+        **_stay(
+            "choosing", "record.revised", "slot.answered", "run.resumed", "identity.resolved", "run.cancel_requested"
+        ),
+        "slot.selected": "resolved",
+        "run.scored": "scoring",
+    },
+    "compiled": {
+        **_stay("compiled", "run.resumed", *_SAME),
+        "plan.proposed": "planning",
+        "run.scored": "scoring",
+        **_CLOSING,
+    },
+    "planning": {
+        **_stay("planning", "run.resumed", *_SAME),
+        "plan.verified:ok": "verifying",
+        "plan.verified:replan": "resolved",
+        "plan.verified:reject": "scoring",
+        "plan.verified:escalate": "scoring",
+    },
+    "verifying": {
+        **_stay("verifying", "run.resumed", "session.checkpointed"),
+        **dict.fromkeys(
+            (
+                "policy.decided",
+                "act.looked_up",
+                "tool.dispatching",
+                "tool.refused",
+                "checkpoint.checked",
+                "run.cancel_requested",
+            ),
+            "executing",
+        ),
+        "run.scored": "scoring",
+    },
+    "executing": {
+        **_stay(
+            "executing",
+            "run.resumed",
+            "act.looked_up",
+            "tool.refused",
+            "tool.dispatching",
+            "tool.returned",
+            "evidence.frozen",
+            "approval.voided",
+            "identity.resolved",
+            *_SAME,
+        ),
+        "approval.asked": "waiting",
+        "record.revised": "waiting",
+        "run.scored": "scoring",
+    },
+    "waiting": {
+        **_stay(
+            "waiting",
+            "record.revised",
+            "approval.answered",
+            "approval.expired",
+            "run.cancel_requested",
+            "run.resumed",
+            "identity.resolved",
+            "evidence.rechecked",
+            "act.looked_up",
+            "policy.decided",
+        ),
+        "effect.settled": "executing",
+        "approval.voided": "executing",
+        "tool.dispatching": "executing",
+        "tool.refused": "executing",
+        "tool.returned": "executing",
+        "run.scored": "scoring",
+    },
+    "scoring": {
+        **_stay("scoring", "run.resumed", "run.scored", "session.checkpointed", *_CLOSING),
+        "context.compiled": "compiled",
+        "policy.decided": "resolved",
+        **_ENDING,
+    },
+    **{end: {} for end in sorted(ENDS)},
+}
+
+DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
+"""Kinds whose body decides the way, and the member that does."""
+
+
+def event_of(kind: str, body: Mapping[str, Any]) -> str:
+    """The event that an entry is: its kind, with the verdict where that decides the way."""
+    field = DECIDED_BY_BODY.get(kind)
+    return f"{kind}:{body[field]}" if field else kind
+
+
+def events(kind: str) -> list[str]:
+    """Every event that an entry of this kind can be."""
+    known = {name for row in TABLE.values() for name in row}
+    return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
+
+
+def step(state: str, happened: str) -> str | None:
+    """The next state, or None: refused, and nothing changed."""
+    return TABLE[state].get(happened)
+
+
+def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
+    """The run table as the journal asks it."""
+    return state_machine.step(state, state_machine.event_of(kind, body))

@@ -1,0 +1,354 @@
+"""What the runtime hands to the planes for one run, and nothing more. Planes do not import planes; here they meet.
+
+`RunEnvironment` is the outside of a run: ports, loaded artifacts, limits. The functions below make the seams from it:
+policy facts, the Tool Gateway, approvals, the recheck at redemption, the record as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from contextos.action.budget import BudgetUsed
+from contextos.action.gateway.dispatcher import DispatchPorts
+from contextos.action.gateway.guards import GuardContext, PreconditionResult, capability_facts
+from contextos.action.gateway.tool_gateway import Gateway
+from contextos.action.registry import Registry
+from contextos.contracts.bindings import binding_of
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import CallContext
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import derive
+from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
+from contextos.contracts.ports.seams import Journal, Knowledge, Memory, SlotSteps
+from contextos.contracts.ports.storage import Store
+from contextos.contracts.scope import Action, Fact, RunScope
+from contextos.contracts.trace import child_headers
+from contextos.control.catalog import Catalog, LoadedArtifacts
+from contextos.errors import LostReply, Unavailable
+from contextos.intelligence.retrieval import drop_stale_names
+from contextos.trust.approvals.approvals import Recheck, RunApprovals
+from contextos.trust.approvals.settlement import SettlementCheck
+from contextos.trust.identity.claims import mint_claim
+from contextos.trust.journal.record import RunOutcome, build_record
+from contextos.trust.journal.usage import usage
+from contextos.trust.policy.constraints import check_args
+from contextos.trust.policy.policy_set import PolicySet, compile_policy
+from contextos.trust.redact import redact, scan_unsafe
+
+AUDIENCE: Final = "contextos.tool_gateway"
+MAX_POLICIES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a deployment allows every run at most. Who may ask for something may only ask for less."""
+
+    total_tokens: int = 12_000
+    max_tool_calls: int = 50
+    max_replan_attempts: int = 2
+    wall_clock_ms: int = 30_000
+    max_cost_cents: float = 100
+    max_payload_bytes: int = 1_048_576
+    claim_ttl_s: int = 3_600
+    max_session_duration_ms: int = 14_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnvironment:
+    """The outside of one run. In a replay `adapters` is empty and the journal is a tape.
+
+    Without `slots` a template that declares a slot step is refused.
+    """
+
+    journal: Journal
+    store: Store
+    clock: Clock
+    keys: Keys
+    directory: Directory
+    catalog: Catalog
+    knowledge: Knowledge
+    memory: Memory
+    slots: SlotSteps | None
+    adapters: Mapping[str, Adapter]
+    registry: Registry
+    policies: dict[str, PolicySet]
+    estimator: Estimator
+    limits: RunLimits
+    runtime_version: str
+    profile: str
+    unsafe: tuple[str, ...]
+    unsafe_now: tuple[str, ...]
+
+
+def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
+    """What of the deployment shows in a run's record: it is recorded with the request."""
+    return {
+        "runtime_version": world.runtime_version,
+        "profile": world.profile,
+        "unsafe": list(world.unsafe),
+        "limits": {limit.name: getattr(world.limits, limit.name) for limit in fields(world.limits)},
+    }
+
+
+def with_recorded_deployment(world: RunEnvironment, said: Mapping[str, Any]) -> RunEnvironment:
+    """The world of a run, with the deployment as it was when the run began: before there were sessions, with none."""
+    return replace(
+        world,
+        runtime_version=said["runtime_version"],
+        profile=said["profile"],
+        unsafe=tuple(said["unsafe"]),
+        limits=RunLimits(**{"max_session_duration_ms": 0, **said["limits"]}),
+    )
+
+
+def policy_for_pins(world: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
+    """The compiled rules of the pinned bundles; compiled once per set of pins."""
+    address = content_address(dict(pins))
+    if address not in world.policies:
+        if len(world.policies) >= MAX_POLICIES:
+            world.policies.clear()
+        world.policies[address] = compile_pinned_policy(loaded, world.registry)
+    return world.policies[address]
+
+
+def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
+    """All rules of a pack and of what stands above it. Raises `InvalidArtifact` where they do not fit together."""
+    guardrails = loaded.pack.policy_layer.guardrails
+    capabilities = registry.register(loaded.definitions)
+    return compile_policy(
+        loaded.bundles,
+        gates=loaded.gates,
+        must_refuse=guardrails.must_refuse,
+        must_escalate=guardrails.must_escalate,
+        declared={name: one.definition.approval_mode for name, one in capabilities.items()},
+    )
+
+
+def policy_facts(
+    request: InvokeRequest,
+    asked: Mapping[str, Any],
+    scope_user: Mapping[str, Any],
+    agent: Mapping[str, Any],
+    run: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The roots that rules may read from compile on. Only what the caller stated stands under `request.context`."""
+    return {
+        "request": {**asked["input"], "mode": request.mode, "request_id": request.request_id},
+        "user": dict(scope_user),
+        "agent": dict(agent),
+        "tenant": {"tenant_id": request.tenant_id},
+        "run": dict(run),
+    }
+
+
+def decide_exposure(scope: RunScope, policy: PolicySet) -> dict[str, PolicyDecision]:
+    """What policy exposes to this run: a decision for each registered capability, made at compile."""
+    names = sorted(scope.capabilities)
+    decisions = policy.decide_all(
+        "compile",
+        scope.facts,
+        [_view(scope, name) for name in names],
+        [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names],
+        granted=scope.granted,
+    )
+    return dict(zip(names, decisions, strict=True))
+
+
+def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[str, PolicyDecision]:
+    """Policy's answers at the plan point, by step id; arguments count only where all of a step's are literal."""
+    known = [step for step in plan.steps if step.tool in scope.capabilities]
+    bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
+    ids = [_plan_id(scope, plan, step) for step in bound]
+    views = [_view(scope, step.tool) for step in bound]
+    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.granted)
+    decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
+    for step in known:
+        if step.id not in decisions:
+            facts = {**scope.facts, "args": dict(step.params)}
+            decisions[step.id] = policy.decide(
+                "plan",
+                facts,
+                capability=_view(scope, step.tool),
+                granted=step.tool in scope.granted,
+                decision_id=_plan_id(scope, plan, step),
+            )
+    return {step.id: decisions[step.id] for step in known}
+
+
+def _plan_id(scope: RunScope, plan: Plan, step: PlanStep) -> str:
+    return derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}")
+
+
+def facts_by_name(items: Sequence[EvidenceItem]) -> dict[str, Fact]:
+    """The named evidence of a retrieval, as the run may use it."""
+    return {
+        item.name: Fact(item.name, item.evidence_ref, item.subject, item.value, item.digest, item.observed_at_us)
+        for item in items
+        if item.name is not None
+    }
+
+
+def build_gateway(
+    world: RunEnvironment,
+    scope: RunScope,
+    policy: PolicySet,
+    query: RetrievalQuery,
+    deferred: Callable[[str], dict[str, Any]],
+) -> Gateway:
+    """The Tool Gateway of this run. `query` is what retrieval was asked; an approval asks it again at the head."""
+    rules = tuple(scope.pack.policy_layer.guardrails.redaction_rules)
+
+    def spent() -> BudgetUsed:
+        used = usage(world.journal.log())
+        return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
+
+    def cleanse(output: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
+        cleaned, applied = redact(output, rules)
+        return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
+
+    def headers(tool_call_id: str, external: bool) -> dict[str, str]:
+        baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
+        return child_headers(
+            scope.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external
+        )
+
+    def claim_token() -> str:
+        return mint_claim(
+            keys=world.keys,
+            issuer=scope.claim.iss or "",
+            audience=AUDIENCE,
+            tenant_id=scope.run.tenant_id,
+            run_id=scope.run.run_id,
+            session_id=scope.run.session_id,
+            agent_urn=scope.principals.agent.agent_urn,
+            chain=scope.chain,
+            scopes=scope.scopes,
+            now_us=world.clock.now_us(),
+            ttl_s=world.limits.claim_ttl_s,
+        ).token
+
+    # A stand-in counts only where it was allowed when the run began, and still is.
+    unsafe = tuple(name for name in world.unsafe if name in world.unsafe_now)
+    settlements = SettlementCheck(world.journal, scope, world.directory, unsafe)
+    outside = DispatchPorts(
+        world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.refused
+    )
+    approvals = RunApprovals(
+        world.journal,
+        scope,
+        world.clock,
+        world.directory,
+        deferred,
+        lambda action: _recheck(world, scope, query, action),
+        unsafe,
+    )
+    return Gateway(
+        GuardContext(
+            journal=world.journal,
+            scope=scope,
+            policy=policy,
+            approvals=approvals,
+            registry=world.registry,
+            outside=outside,
+            check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
+            standing=lambda key: _standing(world, scope, key),
+        )
+    )
+
+
+async def _standing(world: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
+    """Both identities and every pin, as they are right before a write is sent."""
+    user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
+
+    async def look() -> dict[str, Any]:
+        known = await world.directory.resolve(scope.run.tenant_id, user_id, agent_id)
+        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+        # A later version of the policies fails the commit that sends.
+        version, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
+        return {
+            "principals": known.to_json() if known else None,
+            "policies_version": version,
+            "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin),
+        }
+
+    asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
+    found = await world.journal.record("identity.resolved", f"dispatch/{key}", asked, look)
+    failure = None
+    if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
+        failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
+    elif found["changed"]:
+        detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
+        failure = Failure(code="unknown_ref", detail=detail)
+    return PreconditionResult(failure, found["policies_version"])
+
+
+def current_record(
+    world: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
+) -> tuple[DecisionRecord, dict[str, Any]]:
+    """The DecisionRecord as the journal stands now, and its wire form."""
+    return build_record(
+        world.journal.run_id,
+        request,
+        scope,
+        world.journal.log(),
+        outcome,
+        runtime_version=world.runtime_version,
+        unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),
+    )
+
+
+def _view(scope: RunScope, name: str) -> CapabilityView:
+    capability = scope.capabilities[name]
+    return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
+
+
+def _recheck(world: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
+    """Everything an approval was bound to, as it is now: pins, adapters, graph evidence; tool evidence asked again."""
+
+    async def look() -> dict[str, str | None]:
+        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+        _, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
+        head = query.model_copy(update={"snapshot": await world.knowledge.snapshot()})
+        items = drop_stale_names(await world.knowledge.retrieve(head), head.named, world.clock.now_us())
+        known = {item.name: item.digest for item in items if item.name}
+        for fact in action.evidence:
+            of_tool = fact.evidence_ref.startswith("tool:")
+            now[f"{fact.evidence_ref}#{fact.name}"] = (
+                await _ask_again(world, scope, fact) if of_tool else known.get(fact.name)
+            )
+        return now
+
+    return look
+
+
+async def _ask_again(world: RunEnvironment, scope: RunScope, fact: Fact) -> str | None:
+    """The digest of what a read says now, asked with the arguments of the call that the evidence came from."""
+    call_id = fact.evidence_ref.rsplit(":", 1)[1]
+    sent = [
+        entry.body
+        for entry in world.journal.log()
+        if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id
+    ]
+    capability = scope.capabilities[fact.subject]
+    adapter = world.adapters.get(capability.adapter.adapter_id)
+    if not sent or adapter is None or capability.definition.kind != "read":
+        return None
+    now_us, timeout_ms = world.clock.now_us(), capability.definition.timeout_s * 1_000
+    context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
+    try:
+        reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
+    except LostReply as error:
+        raise Unavailable(capability.adapter.adapter_id, str(error)) from error
+    if reply.output is None:
+        return None
+    cleaned, _ = redact(reply.output, tuple(scope.pack.policy_layer.guardrails.redaction_rules))
+    return content_address(cleaned)

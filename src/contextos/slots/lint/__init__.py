@@ -1,0 +1,1 @@
+"""Lint of agent documents: how an Open Agent Spec document declares and wires its context slots."""

@@ -1,0 +1,86 @@
+"""`MemoryGraph`: the reference model of the `Graph` port. Its coroutines never suspend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from contextos.store.shared.graph_validation import Edge, Node, StoredEdge, plan_change, validate_edges, validate_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    edge: Edge
+    valid_from: int
+    valid_to: int | None = None
+
+    def valid_at(self, commit: int) -> bool:
+        return self.valid_from <= commit and (self.valid_to is None or self.valid_to > commit)
+
+
+class MemoryGraph:
+    """One tenant's append-only graph in memory."""
+
+    def __init__(self) -> None:
+        self._head = 0
+        self._nodes: dict[str, list[tuple[int, Node]]] = {}
+        self._edges: dict[str, _Kept] = {}
+
+    async def head(self) -> int:
+        return self._head
+
+    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
+        """Append as one commit and return its number; the present head if all of it is there already."""
+        things = [node for node in validate_nodes(nodes) if self._newest(node.ceid) != node]
+        made = plan_change(validate_edges(edges), self._lookup)
+        if not things and not made.appended and not made.withdrawn:
+            return self._head
+        self._head += 1
+        for node in things:
+            self._nodes.setdefault(node.ceid, []).append((self._head, node))
+        for edge_id in made.withdrawn:
+            self._edges[edge_id] = replace(self._edges[edge_id], valid_to=self._head)
+        for edge_id, edge in made.appended.items():
+            self._edges[edge_id] = _Kept(edge, self._head)
+        return self._head
+
+    async def neighbourhood(
+        self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """A node leads to the first `fan_out` edges, by id, that no earlier hop has found."""
+        found: dict[str, int] = {}
+        reached, frontier = set(seeds), set(seeds)
+        for hop in range(1, hops + 1):
+            valid = [edge_id for edge_id, kept in sorted(self._edges.items()) if kept.valid_at(at)]
+            taken: set[str] = set()
+            for node in frontier:
+                fresh = [edge_id for edge_id in valid if edge_id not in found and node in self._ends(edge_id)]
+                taken.update(fresh[: max(fan_out, 0)])
+            found.update(dict.fromkeys(sorted(taken), hop))
+            frontier = {end for edge_id in taken for end in self._ends(edge_id)} - reached
+            reached |= frontier
+        first = list(found)[: max(limit, 0)]
+        return [{**orjson.loads(self._edges[of].edge.body), "edge_id": of, "hop": found[of]} for of in first]
+
+    async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
+        """The things as they were at commit `at`, by ceid; those that were not there are left out."""
+        found = []
+        for ceid in sorted(set(ceids)):
+            until = [node for commit, node in self._nodes.get(ceid, []) if commit <= at]
+            if until:
+                found.append({"ceid": ceid, "type": until[-1].type, "properties": orjson.loads(until[-1].body)})
+        return found
+
+    def _newest(self, ceid: str) -> Node | None:
+        return self._nodes[ceid][-1][1] if ceid in self._nodes else None
+
+    def _lookup(self, edge_id: str) -> StoredEdge | None:
+        kept = self._edges.get(edge_id)
+        return StoredEdge(kept.edge.body, kept.valid_to is not None) if kept is not None else None
+
+    def _ends(self, edge_id: str) -> tuple[str, str]:
+        edge = self._edges[edge_id].edge
+        return edge.src, edge.dst

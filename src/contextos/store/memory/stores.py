@@ -1,0 +1,151 @@
+"""`MemoryStores`: the reference model of the `Stores` port. Small enough to be checked by eye.
+
+Its coroutines never suspend, so a simulator drives it without an event loop. Not for several threads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from contextos.contracts.journal import Batch, Document, Entry, SignedHead, Write, genesis, link
+from contextos.errors import Conflict, InvalidInput, NotFound, Problem
+from contextos.store.memory.artifacts import MemoryArtifacts
+from contextos.store.memory.graph import MemoryGraph
+from contextos.store.shared.batch import nothing_signed, refuse_misfit
+from contextos.store.shared.clock import SystemClock
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.outside import Clock
+    from contextos.contracts.ports.storage import Graph, Store
+
+__all__ = ["MemoryGraph", "MemoryStore", "MemoryStores"]
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """All that is stored of one tenant."""
+
+    streams: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    signed: dict[str, dict[tuple[int, str], SignedHead]] = field(default_factory=lambda: defaultdict(dict))
+    wake: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryStores:
+    """A deployment's storage in memory. `clock` is what deadlines of writes are judged by."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock if clock is not None else SystemClock()
+        self._tenants: dict[str, _Tenant] = defaultdict(_Tenant)
+        self._graphs: dict[str, Graph] = {}
+        self._artifacts: dict[str, MemoryArtifacts] = {}
+
+    def tenant(self, tenant_id: str) -> Store:
+        return MemoryStore(tenant_id, self._tenants[tenant_id], self._clock)
+
+    def graph(self, tenant_id: str) -> Graph:
+        """The graph of a tenant; the same object each time."""
+        return self._graphs.setdefault(tenant_id, MemoryGraph())
+
+    def artifacts(self, tenant_id: str) -> MemoryArtifacts:
+        """The artifacts of a tenant; the same object each time."""
+        return self._artifacts.setdefault(tenant_id, MemoryArtifacts(tenant_id))
+
+    async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
+        waiting = [
+            (wake_at_us, tenant, run)
+            for tenant, kept in self._tenants.items()
+            for run, wake_at_us in kept.wake.items()
+            if wake_at_us != 0 and wake_at_us <= before_us
+        ]
+        for _, tenant, run in sorted(waiting)[max(skip, 0) :][: max(limit, 0)]:
+            yield tenant, run
+
+    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
+        entries = self._tenants[tenant_id].streams.get(stream, [])
+        if not 1 <= seq <= len(entries):
+            raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
+        entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemoryStore:
+    """One tenant's journal and documents (the `Store` port)."""
+
+    def __init__(self, tenant_id: str, kept: _Tenant, clock: Clock) -> None:
+        if not tenant_id:
+            raise InvalidInput(Problem("/tenant_id", "empty", "a store belongs to a tenant; name one"))
+        self._tenant, self._kept, self._clock = tenant_id, kept, clock
+
+    async def commit(self, batch: Batch) -> None:
+        """Everything is made beside what is stored, and stored in one step at the end."""
+        refuse_misfit(self._tenant, batch)
+        grown: dict[str, list[Entry]] = defaultdict(list)
+        for entry in batch.entries:
+            seq, head = self._head(batch.run, grown)
+            if entry.seq != seq + 1 or entry.prev_hash != head:
+                raise Conflict(batch.run)
+            grown[batch.run].append(entry)
+        to_sign = self._head(batch.run, grown)
+        written = self._written(batch.writes)
+        for stream, draft in batch.shared:
+            seq, head = self._head(stream, grown)
+            grown[stream].append(link(self._tenant, stream, seq + 1, head, draft))
+        if batch.signature is not None and to_sign[0] == 0:
+            raise nothing_signed(batch.run)
+
+        for stream, entries in grown.items():
+            self._kept.streams[stream].extend(entries)
+        self._kept.documents.update(written)
+        if batch.wake_at_us is not None:
+            self._kept.wake[batch.run] = batch.wake_at_us
+        if batch.signature is not None:
+            kid, sig = batch.signature
+            self._kept.signed[batch.run].setdefault((to_sign[0], kid), (*to_sign, kid, sig))
+
+    async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        found = [entry for entry in self._kept.streams.get(stream, []) if entry.seq > after]
+        return found if limit is None else found[: max(limit, 0)]
+
+    async def scan(
+        self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> Sequence[Document]:
+        if key is not None:
+            document = self._kept.documents.get((collection, key))
+            return [document] if document is not None else []
+        found = sorted(
+            name for of, name in self._kept.documents if of == collection and name.startswith(prefix) and name > after
+        )
+        return [self._kept.documents[collection, name] for name in found[: max(limit, 0)]]
+
+    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+        return {place: self._kept.documents[place] for place in places if place in self._kept.documents}
+
+    async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
+        """(seq, hash, kid, signature) of every signed head of a stream, in order."""
+        signed = self._kept.signed.get(stream, {})
+        return [signed[place] for place in sorted(signed)]
+
+    def _head(self, stream: str, grown: dict[str, list[Entry]]) -> tuple[int, str]:
+        entries = grown.get(stream) or self._kept.streams.get(stream)
+        return (entries[-1].seq, entries[-1].hash) if entries else (0, genesis(self._tenant, stream))
+
+    def _written(self, writes: Sequence[Write]) -> dict[tuple[str, str], Document]:
+        """The documents as they will stand; a later write of a batch sees the earlier ones."""
+        written: dict[tuple[str, str], Document] = {}
+        now_us = self._clock.now_us()
+        for write in writes:
+            place = (write.collection, write.key)
+            there = written.get(place) or self._kept.documents.get(place)
+            late = write.not_after_us is not None and now_us > write.not_after_us
+            early = write.not_before_us is not None and now_us < write.not_before_us
+            if late or early or write.expect != (there.version if there is not None else 0):
+                raise Conflict("/".join(place))
+            if write.body is not None:
+                written[place] = Document(*place, write.expect + 1, write.body)
+        return written

@@ -1,0 +1,1 @@
+"""The storage ports on a PostgreSQL database whose schema `contextos migrate` has made."""

@@ -1,0 +1,291 @@
+"""`PostgresArtifacts`: the ports `Artifacts` and `Curation` in the database of `PostgresStores`.
+
+A slot's candidates are one query. A selection is checked by the statement that inserts it: it locks the artifacts and
+assertions that it pins, so whoever archives one at the same time comes wholly before or wholly after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.envelopes.slots import (
+    Artifact,
+    ArtifactRef,
+    Assertion,
+    Candidate,
+    CandidateQuery,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    Outranked,
+    PinnedContent,
+    Revision,
+    SelectionAct,
+)
+from contextos.errors import Conflict
+from contextos.store.postgres.connections import Connection, Connections, named_tenant
+from contextos.store.shared import artifact_rows as rows
+from contextos.store.shared.artifact_rules import (
+    ARTIFACT_TYPE,
+    assertion_of,
+    audience,
+    gives_way,
+    id_taken,
+    incoherent_selection,
+    no_artifact,
+    no_assertion,
+    no_pin,
+    not_installed,
+    own_scopes,
+    queried_organisation,
+    refuse_repeated,
+    refuse_unseen,
+    revision_of,
+    selection_fingerprint,
+)
+
+_REGISTER: Final = (
+    "INSERT INTO contextos.extensions (tenant, extension, satisfies) VALUES ($1, $2, $3)"
+    " ON CONFLICT (tenant, extension) DO UPDATE SET satisfies = excluded.satisfies"
+)
+_EXTENSIONS: Final = "SELECT extension, satisfies FROM contextos.extensions WHERE tenant = $1 ORDER BY extension"
+_INSTALLED: Final = "SELECT true FROM contextos.extensions WHERE tenant = $1 AND extension = $2"
+_OF_ARTIFACT: Final = "WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
+_LIVE: Final = f"SELECT true FROM contextos.artifacts {_OF_ARTIFACT} AND deleted_at_us IS NULL"  # noqa: S608
+# Revisions and assertions of an artifact are numbered one after the other.
+_ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+_ADD: Final = rows.insert("contextos.artifacts", rows.ARTIFACT_COLUMNS, "${}") + " ON CONFLICT DO NOTHING"
+_TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_OF_ARTIFACT}"  # noqa: S608
+_NEWEST: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_OF_ARTIFACT}"  # noqa: S608
+_REVISE: Final = rows.insert("contextos.representations", rows.REVISION_COLUMNS, "${}")
+_OF_EXTENSION: Final = f"FROM contextos.semantic_assertions {_OF_ARTIFACT} AND extension = $4"
+_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
+_COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
+_ASSERT: Final = rows.insert_assertion("contextos.", "${}")
+_ARCHIVE_ALL: Final = (
+    "UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = $4"  # noqa: S608
+    f" {_OF_ARTIFACT} AND eligibility <> 'archived'"
+)
+_ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = $5"
+# A plan made without the values does not know how few there are behind them, and is some times slower.
+_FOR_THESE_VALUES: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
+_FOUND: Final = f"""
+  SELECT s.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
+  FROM contextos.semantic_assertions AS s
+  CROSS JOIN LATERAL (
+    SELECT title, owner_id FROM contextos.artifacts AS a WHERE a.tenant = $1 AND a.org_id = $2
+      AND a.artifact_id = s.artifact_id AND a.type = $3 AND a.deleted_at_us IS NULL AND {rows.COPIED_COLUMNS} LIMIT 1
+  ) AS a
+  CROSS JOIN LATERAL (
+    SELECT revision_id FROM contextos.representations
+    WHERE tenant = $1 AND org_id = $2 AND artifact_id = s.artifact_id ORDER BY revision DESC LIMIT 1
+  ) AS r
+  WHERE s.tenant = $1 AND s.org_id = $2 AND s.extension = accepted.extension AND s.eligibility = 'eligible'
+    AND s.source_scope = seen.source_scope AND s.{{by}}
+  ORDER BY s.artifact_id LIMIT $9
+"""  # noqa: S608
+# The guide's query: what is visible, its assertions, its latest revision. Artifact and revision are looked up for one
+# assertion at a time, by a part with a LIMIT, which no plan joins whole: so no way to see an artifact is read further
+# than a slot may hold, however few rows the planner expects.
+_CANDIDATES: Final = f"""
+WITH accepted AS (SELECT * FROM unnest($4::text[]) AS each (extension)), visible_objects AS (
+  SELECT found.* FROM accepted CROSS JOIN unnest($5::text[], $6::text[]) AS seen (visibility, source_scope)
+  CROSS JOIN LATERAL ({_FOUND.format(by="visibility = seen.visibility")}) AS found
+  UNION
+  SELECT found.* FROM accepted CROSS JOIN unnest($8::text[]) AS seen (source_scope)
+  CROSS JOIN LATERAL ({_FOUND.format(by="own_user = $7")}) AS found
+)
+SELECT * FROM visible_objects
+ORDER BY {rows.WEIGHT.format("source_scope")}, artifact_id, assertion_id, revision_id LIMIT $9
+"""  # noqa: S608
+_RECORDED: Final = (
+    "SELECT fingerprint FROM contextos.context_selection_acts WHERE tenant = $1 AND org_id = $2 AND selection_id = $3"
+)
+_HEAD: Final = (
+    rows.insert("contextos.context_selection_acts", rows.SELECTION_COLUMNS, "${}", first=10) + " ON CONFLICT DO NOTHING"
+)
+_PICKS: Final = (
+    "unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY"
+    " AS p (artifact_id, revision_id, assertion_id, extension, source_scope, owner_id, position)"
+)
+# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
+# the trigger would refuse the first without one.
+_INSERT: Final = f"""
+WITH head AS ({_HEAD} RETURNING *), landed AS (
+  INSERT INTO contextos.run_context_selections
+  SELECT $1, $2, h.selection_id, p.position - 1, h.parent_run_id, h.parent_package_name, h.slot_id,
+    p.artifact_id, p.revision_id, p.assertion_id, p.extension, p.source_scope, p.owner_id,
+    h.selected_by, h.selection_mode, h.selected_at_us
+  FROM {_PICKS}
+  JOIN contextos.artifacts AS a ON a.tenant = $1 AND a.org_id = $2 AND a.artifact_id = p.artifact_id
+    AND a.type = $9 AND a.deleted_at_us IS NULL AND a.owner_id = p.owner_id
+    AND p.source_scope = {rows.SCOPE.format("a")}
+  JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND r.artifact_id = p.artifact_id
+    AND r.revision_id = p.revision_id
+  JOIN contextos.semantic_assertions AS s ON s.tenant = $1 AND s.org_id = $2 AND s.artifact_id = p.artifact_id
+    AND s.extension = p.extension AND s.assertion_id = p.assertion_id AND s.eligibility = 'eligible'
+  CROSS JOIN head AS h
+  ORDER BY p.artifact_id, p.assertion_id FOR SHARE OF a, s
+  RETURNING position
+)
+SELECT (SELECT count(*) FROM head), (SELECT count(*) FROM landed)
+"""  # noqa: S608
+_FAULTS: Final = f"""
+SELECT p.position - 1, {rows.FAULT} FROM {_PICKS}
+LEFT JOIN contextos.artifacts AS a ON a.tenant = $1 AND a.org_id = $2 AND a.artifact_id = p.artifact_id
+  AND a.type = $9 AND a.deleted_at_us IS NULL
+LEFT JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND r.artifact_id = p.artifact_id
+  AND r.revision_id = p.revision_id
+LEFT JOIN contextos.semantic_assertions AS s ON s.tenant = $1 AND s.org_id = $2 AND s.artifact_id = p.artifact_id
+  AND s.extension = p.extension AND s.assertion_id = p.assertion_id
+ORDER BY p.position
+"""  # noqa: S608
+_ACTS: Final = (
+    f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM contextos.context_selection_acts"  # noqa: S608
+    " WHERE tenant = $1 AND org_id = $2 AND parent_run_id = $3 ORDER BY ordinal"
+)
+_REFS: Final = (
+    f"SELECT selection_id, {', '.join(rows.REF_COLUMNS)} FROM contextos.run_context_selections"  # noqa: S608
+    " WHERE tenant = $1 AND org_id = $2 AND selection_id = ANY($3::text[]) ORDER BY selection_id, position"
+)
+_PINNED: Final = f"""
+SELECT a.title, {", ".join(f"r.{name}" for name in rows.REVISION_COLUMNS[1:])}
+FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) WITH ORDINALITY
+  AS p (artifact_id, revision_id, assertion_id, extension, position)
+LEFT JOIN contextos.semantic_assertions AS s ON s.tenant = $1 AND s.org_id = $2 AND s.artifact_id = p.artifact_id
+  AND s.extension = p.extension AND s.assertion_id = p.assertion_id
+LEFT JOIN contextos.artifacts AS a ON a.tenant = $1 AND a.org_id = $2 AND a.artifact_id = s.artifact_id
+LEFT JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND r.artifact_id = a.artifact_id
+  AND r.revision_id = p.revision_id
+ORDER BY p.position
+"""  # noqa: S608
+
+
+class PostgresArtifacts:
+    """One tenant's artifacts and selections. Made by `PostgresStores.artifacts`."""
+
+    def __init__(self, tenant_id: str, connections: Callable[[], Connections]) -> None:
+        self._tenant, self._connections = named_tenant(tenant_id), connections
+
+    async def register(self, manifest: ExtensionManifest) -> None:
+        satisfies = orjson.dumps(manifest.satisfies).decode()
+        async with self._connections().transaction(self._tenant) as connection:
+            await connection.execute(_REGISTER, self._tenant, manifest.extension, satisfies)
+
+    async def extensions(self) -> Sequence[ExtensionManifest]:
+        async with self._connections().transaction(self._tenant) as connection:
+            found = await connection.fetch(_EXTENSIONS, self._tenant)
+        return [ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(those))) for name, those in found]
+
+    async def add(self, artifact: Artifact) -> None:
+        refuse_unseen(artifact)
+        async with self._connections().transaction(self._tenant) as connection:
+            if await connection.execute(_ADD, self._tenant, *rows.of_artifact(artifact)) != "INSERT 0 1":
+                raise id_taken(artifact)
+
+    async def revise(self, new: NewRevision) -> Revision:
+        place = (self._tenant, new.org_id, new.artifact_id)
+        async with self._connections().transaction(self._tenant) as connection:
+            await _one_at_a_time(connection, *place)
+            made = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *place) + 1)
+            await connection.execute(_REVISE, self._tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:]))
+        return made
+
+    async def classify(self, new: NewAssertion) -> Assertion | Outranked:
+        place = (self._tenant, new.org_id, new.artifact_id)
+        async with self._connections().transaction(self._tenant) as connection:
+            await _one_at_a_time(connection, *place)
+            if not await connection.fetchval(_INSTALLED, self._tenant, new.extension):
+                raise not_installed(new.extension)
+            row = await connection.fetchrow(_ACTIVE, *place, new.extension)
+            if row is not None:
+                active = rows.assertion(row)
+                if not gives_way(active, new):
+                    return Outranked(by=active)
+                await connection.execute(_ARCHIVE, *place, new.asserted_at_us, new.extension)
+            made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *place, new.extension) + 1)
+            await connection.execute(_ASSERT, self._tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:]))
+        return made
+
+    async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
+        async with self._connections().transaction(self._tenant) as connection:
+            await _one_at_a_time(connection, self._tenant, org_id, artifact_id)
+            done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
+            if done != "UPDATE 1":
+                raise no_assertion(extension)
+
+    async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
+        place = (self._tenant, org_id, artifact_id)
+        async with self._connections().transaction(self._tenant) as connection:
+            await _one_at_a_time(connection, *place)
+            for statement in (_TOMBSTONE, _ARCHIVE_ALL):
+                await connection.execute(statement, *place, at_us)
+
+    async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
+        org_id, seen = queried_organisation(query), audience(query)
+        async with self._connections().transaction(self._tenant) as connection:
+            await connection.execute(_FOR_THESE_VALUES)
+            found = await connection.fetch(
+                _CANDIDATES,
+                self._tenant,
+                org_id,
+                ARTIFACT_TYPE,
+                list(query.extensions),
+                [visibility for visibility, _ in seen],
+                [scope for _, scope in seen],
+                query.actor.principal_id,
+                list(own_scopes(query)),
+                query.limit,
+            )
+        return [rows.candidate(tuple(row)) for row in found]
+
+    async def insert_selection(self, act: SelectionAct) -> bool:
+        org_id, count = act.origin.org_id, len(act.refs)
+        columns = zip(*(rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs), strict=True)
+        picks = [list(column) for column in columns] or [[] for _ in rows.REF_COLUMNS]
+        asked = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
+        async with self._connections().transaction(self._tenant) as connection:
+            # Waits for a twin that is under way, and then finds what it wrote.
+            head, landed = await connection.fetchrow(
+                _INSERT, *asked, self._tenant, *rows.of_act(act, selection_fingerprint(act))
+            )
+            if not head:
+                refuse_repeated(act, await connection.fetchval(_RECORDED, self._tenant, org_id, act.selection_id))
+                return False
+            if landed != count:
+                found = [(at, fault) for at, fault in await connection.fetch(_FAULTS, *asked) if fault is not None]
+                # Without a fault what was picked became coherent only now.
+                raise incoherent_selection(found) if found else Conflict(f"selections/{act.selection_id}")
+        return True
+
+    async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
+        async with self._connections().transaction(self._tenant) as connection:
+            heads = await connection.fetch(_ACTS, self._tenant, org_id, run_id)
+            of = [head["selection_id"] for head in heads]
+            refs: dict[str, list[Any]] = {selection_id: [] for selection_id in of}
+            for selection_id, *ref in await connection.fetch(_REFS, self._tenant, org_id, of):
+                refs[selection_id].append(ref)
+        return [rows.selection_act(tuple(head), refs[head["selection_id"]]) for head in heads]
+
+    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
+        keys = [[ref.triple[at] for ref in refs] for at in range(3)]
+        asked = (self._tenant, org_id, *keys, [ref.extension for ref in refs])
+        async with self._connections().transaction(self._tenant) as connection:
+            found = await connection.fetch(_PINNED, *asked)
+        for ref, row in zip(refs, found, strict=True):
+            if row["revision_id"] is None:
+                raise no_pin(ref)
+        return [
+            PinnedContent(ref=ref, title=row["title"], revision=rows.revision(tuple(row)[1:]))
+            for ref, row in zip(refs, found, strict=True)
+        ]
+
+
+async def _one_at_a_time(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:
+    """Until the commit nobody else numbers a row of this artifact. Raises `NotFound` where it is not live."""
+    await connection.execute(_ONE_AT_A_TIME, f"artifact {tenant} {org_id} {artifact_id}")
+    if not await connection.fetchval(_LIVE, tenant, org_id, artifact_id):
+        raise no_artifact(org_id, artifact_id)

@@ -1,0 +1,202 @@
+"""The schema of a PostgreSQL store: `migrate_schema` brings it up to date, `check_schema` checks it at every start.
+
+Alembic runs the scripts of `store/migrations`, all in one transaction, as a role that owns the schema. What runs later
+is another role, a member of `contextos_app`, to which row-level security applies; a role to which it does not is
+refused, because then one forgotten condition would show one tenant's rows to another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.store.postgres.connections import FAULTS, Connection, connect_postgres
+from contextos.store.postgres.database_identity import DATABASE_IDENTITY
+from contextos.store.postgres.isolation import ABOVE, MINE, UNGUARDED
+from contextos.store.postgres.refusals import cause, refuse_url, start_refusal, unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection as SyncConnection
+
+POSTGRES_SCHEMA_VERSION: Final = "0002"
+"""The newest migration, and the only one that this code runs on."""
+OLDEST_SERVER: Final = 15
+MIGRATIONS: Final = Path(__file__).with_name("migrations")
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('contextos migrate', 0))"
+_VERSION: Final = "SELECT version_num FROM contextos.schema_version"
+# From the catalogue, which also a role without rights may read.
+_IS_THERE: Final = (
+    "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
+    " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
+)
+# All that a run needs, asked at the start, so that none is missing in the middle of one.
+_LACKING: Final = (
+    "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
+    "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
+    "   ('journal', 'SELECT'), ('journal', 'INSERT'), ('heads', 'INSERT'), ('documents', 'INSERT'), ('runs', 'INSERT'),"
+    "   ('nodes', 'INSERT'), ('edges', 'INSERT'), ('graph_commits', 'INSERT'),"
+    "   ('extensions', 'SELECT'), ('extensions', 'INSERT'), ('artifacts', 'SELECT'), ('artifacts', 'INSERT'),"
+    "   ('representations', 'SELECT'), ('representations', 'INSERT'), ('semantic_assertions', 'SELECT'),"
+    "   ('semantic_assertions', 'INSERT'), ('context_selection_acts', 'SELECT'), ('context_selection_acts', 'INSERT'),"
+    "   ('run_context_selections', 'SELECT'), ('run_context_selections', 'INSERT')) AS table_right (name, needed)"
+    "   WHERE NOT has_table_privilege('contextos.' || name, needed)"
+    "  UNION ALL SELECT format('UPDATE of `%s` on `%s`', changed, name) FROM (VALUES ('extensions', 'satisfies'),"
+    "   ('artifacts', 'deleted_at_us'), ('semantic_assertions', 'eligibility'),"
+    "   ('semantic_assertions', 'archived_at_us')) AS column_right (name, changed)"
+    "   WHERE NOT has_column_privilege('contextos.' || name, changed, 'UPDATE')"
+    "  UNION ALL SELECT format('EXECUTE on `%s`', name) FROM (VALUES"
+    "   ('commit_batches', 'text, bigint, text, bigint[], contextos.entry[], contextos.write[],"
+    " contextos.wake[], contextos.signature[], contextos.draft[]'),"
+    "   ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'), ('graph_hop', 'text, bigint, bigint, text[]'),"
+    "   ('read_document', 'text, text, text'), ('read_stream', 'text, text, bigint, bigint'),"
+    "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'))"
+    "   AS called (name, given)"
+    "   WHERE NOT EXISTS (SELECT FROM pg_proc AS made JOIN pg_namespace AS space ON space.oid = made.pronamespace"
+    "    WHERE space.nspname = 'contextos' AND proname = name AND oidvectortypes(proargtypes) = given"
+    "     AND has_function_privilege(made.oid, 'EXECUTE'))"
+    ") AS lacking (what)"
+)
+_SWEEP: Final = "ALTER POLICY sweep ON contextos.runs TO CURRENT_USER"
+_READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+_MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
+
+
+async def check_schema(url: str) -> str:
+    """Check that a store can run on the database at `url` as the role that `url` names; return where it stands.
+
+    Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
+    a role that may not use the schema or may do more in it than append, a role that may pass row-level security, and a
+    schema in which that security, a policy, a trigger or an owner is not as it was made.
+
+    Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
+    """
+    connection = await _connected(url)
+    try:
+        await _check_server(connection, url)
+        if not await connection.fetchval(_IS_THERE):
+            raise unusable(url, "it has no schema of contextos", "run `contextos migrate` as the role that will own it")
+        if not await connection.fetchval(_MAY_USE):
+            raise unusable(url, "its role may not use the schema", "run `GRANT contextos_app TO` that role")
+        version = _only([row[0] for row in await connection.fetch(_VERSION)], url)
+        if version != POSTGRES_SCHEMA_VERSION:
+            raise unusable(
+                url, f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`", "run `contextos migrate`"
+            )
+        if await connection.fetchval(_READ_ONLY):
+            raise unusable(url, "it is a standby, or read only", "name the server that takes writes")
+        # Asked here, so that a server that does not say where it is shows at the start.
+        place: str = await connection.fetchval(DATABASE_IDENTITY)
+        lacking = await connection.fetchval(_LACKING)
+        if lacking:
+            mend = "run `GRANT contextos_app TO` that role, or restore the schema"
+            raise unusable(url, f"its role lacks a right: {lacking}", mend)
+        if await connection.fetchval(ABOVE):
+            raise unusable(
+                url,
+                "its role may pass row-level security, so tenants could see each other",
+                "name a role that is a member of `contextos_app` and neither owner nor superuser",
+            )
+        changed = await connection.fetchval(UNGUARDED, MINE)
+        if changed:
+            said = "what keeps its tenants apart and its journal whole is not as `contextos migrate` made it"
+            mend = "let its owner put that back, or restore the database"
+            # Who takes over what another role made, or restores it as another, changes every owner but this policy's.
+            mend += f"; after a change of owner the new one runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
+            raise unusable(url, f"{said}: {changed}", mend)
+        return place
+    except FAULTS as fault:
+        raise start_refusal(url, fault) from fault
+    finally:
+        connection.terminate()
+
+
+async def migrate_schema(url: str) -> tuple[str | None, str]:
+    """Bring the schema at `url` to the newest version, whole or not at all; return the versions (before, after).
+
+    May be repeated, and run by several at once: one does it, the others wait and find it done. Refuses a schema that
+    is newer than this code. The role needs `CREATE` on the database, and `CREATEROLE` unless `contextos_app` is there.
+
+    Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
+
+    connection = await _connected(url)
+
+    async def opened() -> Connection:
+        return connection
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=opened, poolclass=NullPool)
+    try:
+        await _check_server(connection, url)
+        async with engine.begin() as transaction:
+            await transaction.exec_driver_sql(_LOCK)
+            before = await _version(transaction, url)
+            if before != POSTGRES_SCHEMA_VERSION:
+                await transaction.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS contextos")
+                await transaction.run_sync(_upgrade)
+    except SQLAlchemyError as fault:
+        raise start_refusal(url, cause(fault)) from fault
+    except FAULTS as fault:
+        raise start_refusal(url, fault) from fault
+    finally:
+        await engine.dispose()
+        connection.terminate()
+    return before, POSTGRES_SCHEMA_VERSION
+
+
+async def _version(transaction: Any, url: str) -> str | None:
+    if not (await transaction.exec_driver_sql(_IS_THERE)).scalar_one():
+        return None
+    return _only([row[0] for row in await transaction.exec_driver_sql(_VERSION)], url)
+
+
+def _only(versions: Sequence[str], url: str) -> str:
+    """The one version that the schema says it has. Refuses several, none, and one that was never made."""
+    if len(versions) != 1:
+        said = f"its schema says {len(versions)} versions instead of one"
+        raise unusable(url, said, "restore the database, or name an empty one")
+    (version,) = versions
+    if version > POSTGRES_SCHEMA_VERSION:
+        raise unusable(
+            url, f"its schema `{version}` is newer than `{POSTGRES_SCHEMA_VERSION}`", "run a newer contextos"
+        )
+    if version not in made():
+        said = f"its schema `{version}` is none that contextos made"
+        raise unusable(url, said, "restore the database, or name an empty one")
+    return version
+
+
+def made() -> tuple[str, ...]:
+    """Every version that a migration makes, the oldest first."""
+    return tuple(sorted(path.name[:4] for path in (MIGRATIONS / "versions").glob("[0-9][0-9][0-9][0-9]_*.py")))
+
+
+def _upgrade(connection: SyncConnection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    # Alembic reads `%` in an option as the start of a name.
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    command.upgrade(config, POSTGRES_SCHEMA_VERSION)
+
+
+async def _connected(url: str) -> Connection:
+    refuse_url(url)
+    try:
+        return await connect_postgres(url)
+    except (*FAULTS, ValueError) as fault:
+        raise start_refusal(url, fault) from fault
+
+
+async def _check_server(connection: Connection, url: str) -> None:
+    if connection.get_server_version().major < OLDEST_SERVER:
+        raise unusable(url, f"its server is older than PostgreSQL {OLDEST_SERVER}", "upgrade the server")
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise unusable(url, f"its encoding is `{encoding}`", "make a database with `ENCODING 'UTF8'`")

@@ -1,0 +1,1 @@
+"""What every store shares: batch checks, graph validation, artifact rules and rows."""

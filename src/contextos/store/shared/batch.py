@@ -1,0 +1,90 @@
+"""What every store refuses before it looks at its own state: a batch that contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contextos.contracts.journal import CONTROL, INDEX, Batch
+from contextos.errors import InvalidInput, Problem
+
+MAX_BATCH_ENTRIES: Final = 10_000
+MAX_ENTRY_BYTES: Final = 64 << 20
+MAX_NAME_BYTES: Final = 800
+"""Three names make a key, and an index of PostgreSQL holds 2,704 bytes of one."""
+MAX_SQL_INTEGER: Final = 2**63 - 1
+TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
+
+
+def refuse_misfit(tenant: str, batch: Batch) -> None:
+    """Refuses a batch for another tenant or run, with unknown shared streams, or out of bounds.
+
+    What depends on the state of the store (sequence, hashes, versions) is a `Conflict` and not judged here.
+
+    Raises: `InvalidInput`, with every problem.
+    """
+    problems = _entry_problems(tenant, batch)
+    if batch.writes:
+        problems += _write_problems(batch)
+    if batch.shared:
+        problems += _shared_problems(batch)
+    signer = batch.signature[0] if batch.signature is not None else ""
+    # No character takes more than four bytes in UTF-8: most names need not be encoded to be judged.
+    if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
+        names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
+        problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
+    if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_SQL_INTEGER:
+        problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
+    if not batch.run:
+        problems.append(_problem("/run", "empty", "a batch belongs to a stream"))
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def is_too_long(*names: str) -> bool:
+    """Whether one of the names is longer than every store can find again."""
+    return any(len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES for name in names)
+
+
+def nothing_signed(stream: str) -> InvalidInput:
+    """The refusal of a signed head for a stream that has no entry."""
+    return InvalidInput(Problem("/signature", "nothing_signed", f"`{stream}` has no entry to sign the head of"))
+
+
+def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
+    problems = []
+    if len(batch.entries) > MAX_BATCH_ENTRIES:
+        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
+    for at, entry in enumerate(batch.entries):
+        if entry.tenant != tenant or entry.run != batch.run:
+            problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
+        if entry.body is None or entry.salt is None:
+            problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
+        elif len(entry.body) > MAX_ENTRY_BYTES:
+            problems.append(_problem(f"/entries/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return problems
+
+
+def _write_problems(batch: Batch) -> list[Problem]:
+    problems = []
+    for at, write in enumerate(batch.writes):
+        if not 0 <= write.expect < MAX_SQL_INTEGER:
+            problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
+        if not write.collection or not write.key:
+            problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
+        if is_too_long(write.collection, write.key):
+            problems.append(_problem(f"/writes/{at}", "too_long", TOO_LONG))
+        if write.body is not None and len(write.body) > MAX_ENTRY_BYTES:
+            problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return problems
+
+
+def _shared_problems(batch: Batch) -> list[Problem]:
+    return [
+        _problem(f"/shared/{at}", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`")
+        for at, (stream, _) in enumerate(batch.shared)
+        if stream not in (INDEX, CONTROL)
+    ]
+
+
+def _problem(pointer: str, code: str, detail: str) -> Problem:
+    return Problem(pointer, code, detail)

@@ -1,0 +1,207 @@
+"""What may be put into a graph, judged alike by every implementation: statements with evidence, and withdrawals.
+
+A statement that is there already is not put again, so an import may be repeated. An edge is withdrawn by a
+statement that `retracts` it, or by `{"retracts", "evidence_ref"}` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, get_args
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
+from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.store.shared.batch import TOO_LONG, is_too_long
+
+MAX_PUT: Final = 10_000
+MAX_STATEMENT_BYTES: Final = 1 << 20
+
+_NAMES: Final = ("src", "predicate", "dst", "evidence_ref")
+_EDGE: Final = frozenset({*_NAMES, "observed_at", "integrity", "classification"})
+_EDGE_OPTIONAL: Final = frozenset({"edge_id", "value", "retracts"})
+_WITHDRAWAL: Final = frozenset({"retracts", "evidence_ref"})
+_NODE: Final = frozenset({"ceid", "type", "properties"})
+_CHOICES: Final = {"integrity": get_args(IntegrityLevel), "classification": get_args(Classification)}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A thing, as it is from one commit on."""
+
+    ceid: str
+    type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A statement with its evidence; without `src` only a withdrawal. `body` is canonical JSON of all but the id."""
+
+    edge_id: str | None
+    src: str
+    predicate: str
+    dst: str
+    evidence_ref: str
+    retracts: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEdge:
+    """What a store knows of an edge id: the statement, and whether it is withdrawn."""
+
+    body: bytes
+    withdrawn: bool
+
+
+@dataclass(slots=True)
+class GraphChange:
+    """What one put does: statements to append by id, and edges to withdraw with the evidence for it."""
+
+    appended: dict[str, Edge] = field(default_factory=dict)
+    withdrawn: dict[str, str] = field(default_factory=dict)
+
+
+def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """Refuses unknown or missing fields and a thing that is named twice. Raises: `InvalidInput`."""
+    _bounded("/nodes", nodes)
+    problems: list[Problem] = []
+    for at, node in enumerate(nodes):
+        problems += _field_problems(f"/nodes/{at}", node, _NODE, frozenset())
+        problems += _text_problems(f"/nodes/{at}", node, ("ceid", "type"))
+        problems += _length_problems(f"/nodes/{at}", node, ("ceid",))
+        if not isinstance(node.get("properties", {}), Mapping):
+            problems.append(Problem(f"/nodes/{at}/properties", "not_an_object", "properties are an object"))
+    _refuse(problems)
+    if len({node["ceid"] for node in nodes}) < len(nodes):
+        raise InvalidInput(Problem("/nodes", "duplicate", "a thing is named twice", "put it once per commit"))
+    return [
+        Node(node["ceid"], node["type"], _body(f"/nodes/{at}/properties", node["properties"]))
+        for at, node in enumerate(nodes)
+    ]
+
+
+def validate_edges(edges: Sequence[Mapping[str, Any]]) -> list[Edge]:
+    """Refuses an edge without evidence, unknown or missing fields, values out of their list. Raises: `InvalidInput`."""
+    _bounded("/edges", edges)
+    problems: list[Problem] = []
+    for at, edge in enumerate(edges):
+        problems += _edge_problems(f"/edges/{at}", edge)
+    _refuse(problems)
+    return [_edge(f"/edges/{at}", edge) for at, edge in enumerate(edges)]
+
+
+def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None]) -> GraphChange:
+    """What `edges` do to a graph in which `lookup` finds edges.
+
+    Refuses to withdraw what is not there, was withdrawn before, or comes in the same put; and an id that is taken.
+
+    Raises: `InvalidInput`.
+    """
+    made = GraphChange()
+    for at, edge in enumerate(edges):
+        if edge.src:
+            edge_id = _place(f"/edges/{at}/edge_id", edge, made, lookup)
+            if edge_id is None:
+                continue
+            made.appended[edge_id] = edge
+        if edge.retracts is not None:
+            there = lookup(edge.retracts)
+            if there is None or there.withdrawn or edge.retracts in made.withdrawn:
+                detail = f"`{edge.retracts}` is not valid, so it cannot be withdrawn"
+                raise InvalidInput(Problem(f"/edges/{at}/retracts", "not_valid", detail, "name an edge that is"))
+            made.withdrawn[edge.retracts] = edge.evidence_ref
+    return made
+
+
+def _place(where: str, edge: Edge, made: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
+    """The id under which to append; None if the statement is there already."""
+    for ordinal in count():
+        edge_id = edge.edge_id if edge.edge_id is not None else derived_edge_id(edge.body, ordinal)
+        mine = made.appended.get(edge_id)
+        there = StoredEdge(mine.body, withdrawn=False) if mine is not None else lookup(edge_id)
+        if there is None:
+            return edge_id
+        if there.body == edge.body and not there.withdrawn and edge_id not in made.withdrawn:
+            return None
+        if edge.edge_id is not None:
+            detail = f"`{edge_id}` is taken by another statement or was withdrawn"
+            raise InvalidInput(Problem(where, "taken", detail, "leave it out or choose another"))
+    raise AssertionError("counting does not end")
+
+
+def derived_edge_id(body: bytes, ordinal: int) -> str:
+    """The statement's own id; the ordinal counts those of equal content that were withdrawn before."""
+    return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
+
+
+def _edge(where: str, edge: Mapping[str, Any]) -> Edge:
+    body = _body(where, {name: value for name, value in edge.items() if name != "edge_id"})
+    src, predicate, dst, evidence_ref = (edge.get(name, "") for name in _NAMES)
+    return Edge(edge.get("edge_id"), src, predicate, dst, evidence_ref, edge.get("retracts"), body)
+
+
+def _edge_problems(where: str, edge: Mapping[str, Any]) -> list[Problem]:
+    if not isinstance(edge.get("evidence_ref"), str) or not edge["evidence_ref"]:
+        return [Problem(f"{where}/evidence_ref", "no_evidence", "an edge needs evidence", "name its `evidence_ref`")]
+    if edge.keys() == _WITHDRAWAL:
+        return _text_problems(where, edge, ("retracts",))
+    problems = _field_problems(where, edge, _EDGE, _EDGE_OPTIONAL)
+    problems += _text_problems(where, edge, (*_NAMES, "edge_id", "retracts"))
+    problems += _length_problems(where, edge, ("src", "dst", "edge_id"))
+    for name, allowed in _CHOICES.items():
+        if name in edge and edge[name] not in allowed:
+            problems.append(Problem(f"{where}/{name}", "unknown_value", f"it is one of {', '.join(allowed)}"))
+    observed = edge.get("observed_at", 0)
+    if observed == "" or isinstance(observed, bool) or not isinstance(observed, str | int):
+        problems.append(Problem(f"{where}/observed_at", "not_a_time", "it is a time: text, or microseconds"))
+    return problems
+
+
+def _field_problems(
+    where: str, item: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]
+) -> list[Problem]:
+    missing = [Problem(f"{where}/{name}", "missing", "it is required") for name in sorted(required - item.keys())]
+    unknown = sorted(str(name) for name in item.keys() - required - optional)
+    return missing + [Problem(f"{where}/{name}", "unknown_field", "there is no such field") for name in unknown]
+
+
+def _text_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
+    return [
+        Problem(f"{where}/{name}", "not_text", "it is text and not empty")
+        for name in names
+        if name in item and (not isinstance(item[name], str) or not item[name])
+    ]
+
+
+def _length_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
+    """What an index is made of is no longer than it can hold."""
+    return [
+        Problem(f"{where}/{name}", "too_long", TOO_LONG)
+        for name in names
+        if isinstance(item.get(name), str) and is_too_long(item[name])
+    ]
+
+
+def _body(where: str, value: Any) -> bytes:
+    try:
+        body = canonical(value)
+    except MalformedJson as malformed:
+        raise InvalidInput(*malformed.problems) from malformed
+    if len(body) > MAX_STATEMENT_BYTES:
+        raise InvalidInput(Problem(where, "too_large", f"it has at most {MAX_STATEMENT_BYTES} bytes"))
+    return body
+
+
+def _bounded(where: str, items: Sequence[Mapping[str, Any]]) -> None:
+    if len(items) > MAX_PUT:
+        raise InvalidInput(Problem(where, "too_many", f"one put has at most {MAX_PUT}", "put them in several commits"))
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InvalidInput(*problems)

@@ -1,0 +1,286 @@
+"""`SqliteArtifacts`: the ports `Artifacts` and `Curation` in the file of `SqliteStores`.
+
+A slot's candidates are read scope by scope, and no further than it may hold. A selection is checked by the statement
+that inserts it, under the write lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.envelopes.slots import (
+    SCOPES,
+    Artifact,
+    ArtifactRef,
+    Assertion,
+    Candidate,
+    CandidateQuery,
+    ExtensionManifest,
+    NewAssertion,
+    NewRevision,
+    Outranked,
+    PinnedContent,
+    Revision,
+    SelectionAct,
+)
+from contextos.errors import InvalidInput, Problem
+from contextos.store.shared import artifact_rows as rows
+from contextos.store.shared.artifact_rules import (
+    ARTIFACT_TYPE,
+    assertion_of,
+    audience,
+    gives_way,
+    id_taken,
+    incoherent_selection,
+    no_artifact,
+    no_assertion,
+    no_pin,
+    not_installed,
+    own_scopes,
+    queried_organisation,
+    refuse_repeated,
+    refuse_unseen,
+    revision_of,
+    selection_fingerprint,
+)
+from contextos.store.sqlite.database import Readers
+from contextos.store.sqlite.writer import Writer
+
+_REGISTER: Final = (
+    "INSERT INTO extensions (tenant, extension, satisfies) VALUES (?, ?, ?)"
+    " ON CONFLICT (tenant, extension) DO UPDATE SET satisfies = excluded.satisfies"
+)
+_EXTENSIONS: Final = "SELECT extension, satisfies FROM extensions WHERE tenant = ? ORDER BY extension"
+_INSTALLED: Final = "SELECT 1 FROM extensions WHERE tenant = ? AND extension = ?"
+_THERE: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
+_LIVE: Final = f"{_THERE} AND deleted_at_us IS NULL"
+_ADD: Final = rows.insert("artifacts", rows.ARTIFACT_COLUMNS, "?")
+_TOMBSTONE: Final = "UPDATE artifacts SET deleted_at_us = ? WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
+_NEWEST: Final = (
+    "SELECT coalesce(max(revision), 0) FROM representations WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
+)
+_REVISE: Final = rows.insert("representations", rows.REVISION_COLUMNS, "?")
+_OF_EXTENSION: Final = "FROM semantic_assertions WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND extension = ?"
+_ACTIVE: Final = f"SELECT {', '.join(rows.ASSERTION_COLUMNS[1:])} {_OF_EXTENSION} AND eligibility <> 'archived'"
+_COUNT: Final = f"SELECT count(*) {_OF_EXTENSION}"
+_ASSERT: Final = rows.insert_assertion("", "?{}")
+_ARCHIVE_ALL: Final = (
+    "UPDATE semantic_assertions SET eligibility = 'archived', archived_at_us = ?"
+    " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND eligibility <> 'archived'"
+)
+_ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = ?"
+# The guide's query for one extension and one way to see it, in order: a slot takes so many from each as it may hold.
+_CANDIDATES: Final = {
+    index: f"""
+SELECT a.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
+FROM semantic_assertions AS s INDEXED BY {index}
+CROSS JOIN artifacts AS a ON a.tenant = ?1 AND a.org_id = ?2 AND a.artifact_id = s.artifact_id
+  AND a.type = ?3 AND a.deleted_at_us IS NULL AND {rows.COPIED_COLUMNS}
+CROSS JOIN representations AS r ON r.tenant = ?1 AND r.org_id = ?2 AND r.artifact_id = s.artifact_id
+  AND r.revision = (SELECT max(revision) FROM representations
+                    WHERE tenant = ?1 AND org_id = ?2 AND artifact_id = s.artifact_id)
+WHERE s.tenant = ?1 AND s.org_id = ?2 AND s.extension = ?4 AND s.{column} = ?5 AND s.source_scope = ?6
+  AND s.eligibility = 'eligible'
+ORDER BY s.artifact_id LIMIT ?7
+"""  # noqa: S608
+    for index, column in (("assertions_seen", "visibility"), ("assertions_owned", "own_user"))
+}
+_RECORDED: Final = "SELECT fingerprint FROM context_selection_acts WHERE tenant = ? AND org_id = ? AND selection_id = ?"
+_HEAD: Final = rows.insert("context_selection_acts", rows.SELECTION_COLUMNS, "?")
+_PICKS: Final = (
+    "SELECT key AS position, value ->> 0 AS artifact_id, value ->> 1 AS revision_id, value ->> 2 AS assertion_id,"
+    " value ->> 3 AS extension, value ->> 4 AS source_scope, value ->> 5 AS owner_id FROM json_each(?3)"
+)
+# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
+# the trigger would refuse the first without one.
+_INSERT: Final = f"""
+INSERT INTO run_context_selections
+SELECT ?1, ?2, h.selection_id, p.position, h.parent_run_id, h.parent_package_name, h.slot_id,
+  p.artifact_id, p.revision_id, p.assertion_id, p.extension, p.source_scope, p.owner_id,
+  h.selected_by, h.selection_mode, h.selected_at_us
+FROM ({_PICKS}) AS p
+CROSS JOIN context_selection_acts AS h ON h.tenant = ?1 AND h.org_id = ?2 AND h.selection_id = ?4
+CROSS JOIN artifacts AS a ON a.tenant = ?1 AND a.org_id = ?2 AND a.artifact_id = p.artifact_id
+  AND a.type = ?5 AND a.deleted_at_us IS NULL AND a.owner_id = p.owner_id
+  AND p.source_scope = {rows.SCOPE.format("a")}
+CROSS JOIN representations AS r ON r.tenant = ?1 AND r.org_id = ?2 AND r.artifact_id = p.artifact_id
+  AND r.revision_id = p.revision_id
+CROSS JOIN semantic_assertions AS s ON s.tenant = ?1 AND s.org_id = ?2 AND s.artifact_id = p.artifact_id
+  AND s.extension = p.extension AND s.assertion_id = p.assertion_id AND s.eligibility = 'eligible'
+"""  # noqa: S608
+_FAULTS: Final = f"""
+SELECT p.position, {rows.FAULT} FROM ({_PICKS}) AS p
+LEFT JOIN artifacts AS a ON a.tenant = ?1 AND a.org_id = ?2 AND a.artifact_id = p.artifact_id
+  AND a.type = ?4 AND a.deleted_at_us IS NULL
+LEFT JOIN representations AS r ON r.tenant = ?1 AND r.org_id = ?2 AND r.artifact_id = p.artifact_id
+  AND r.revision_id = p.revision_id
+LEFT JOIN semantic_assertions AS s ON s.tenant = ?1 AND s.org_id = ?2 AND s.artifact_id = p.artifact_id
+  AND s.extension = p.extension AND s.assertion_id = p.assertion_id
+ORDER BY p.position
+"""  # noqa: S608
+_ACTS: Final = (
+    f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM context_selection_acts"  # noqa: S608
+    " WHERE tenant = ? AND org_id = ? AND parent_run_id = ? ORDER BY ordinal"
+)
+_REFS: Final = (
+    f"SELECT {', '.join(rows.REF_COLUMNS)} FROM run_context_selections"  # noqa: S608
+    " WHERE tenant = ? AND org_id = ? AND selection_id = ? ORDER BY position"
+)
+_PINNED: Final = (
+    f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} FROM representations AS r"  # noqa: S608
+    " JOIN artifacts AS a USING (tenant, org_id, artifact_id)"
+    " JOIN semantic_assertions AS s USING (tenant, org_id, artifact_id)"
+    " WHERE r.tenant = ? AND r.org_id = ? AND r.artifact_id = ? AND r.revision_id = ?"
+    " AND s.assertion_id = ? AND s.extension = ?"
+)
+
+
+class SqliteArtifacts:
+    """One tenant's artifacts and selections. Made by `SqliteStores.artifacts`."""
+
+    def __init__(self, tenant_id: str, writer: Writer, readers: Readers) -> None:
+        if not tenant_id:
+            raise InvalidInput(Problem("/tenant_id", "empty", "artifacts belong to a tenant; name one"))
+        self._tenant, self._writer, self._readers = tenant_id, writer, readers
+
+    async def register(self, manifest: ExtensionManifest) -> None:
+        row = (self._tenant, manifest.extension, orjson.dumps(manifest.satisfies).decode())
+        await self._writer.run(lambda connection: connection.execute(_REGISTER, row) and None)
+
+    async def extensions(self) -> Sequence[ExtensionManifest]:
+        found = self._fetch(_EXTENSIONS, self._tenant)
+        return [ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(those))) for name, those in found]
+
+    async def add(self, artifact: Artifact) -> None:
+        refuse_unseen(artifact)
+        await self._writer.run(partial(_add, self._tenant, artifact))
+
+    async def revise(self, new: NewRevision) -> Revision:
+        revision: Revision = await self._writer.run(partial(_revise, self._tenant, new))
+        return revision
+
+    async def classify(self, new: NewAssertion) -> Assertion | Outranked:
+        verdict: Assertion | Outranked = await self._writer.run(partial(_classify, self._tenant, new))
+        return verdict
+
+    async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
+        place = (self._tenant, org_id, artifact_id)
+
+        def act(connection: sqlite3.Connection) -> None:
+            _refuse_dead(connection, place)
+            if connection.execute(_ARCHIVE, (at_us, *place, extension)).rowcount == 0:
+                raise no_assertion(extension)
+
+        await self._writer.run(act)
+
+    async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
+        place = (self._tenant, org_id, artifact_id)
+
+        def act(connection: sqlite3.Connection) -> None:
+            _refuse_dead(connection, place)
+            for statement in (_TOMBSTONE, _ARCHIVE_ALL):
+                connection.execute(statement, (at_us, *place))
+
+        await self._writer.run(act)
+
+    async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
+        place = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
+        ways = [("assertions_seen", *pair) for pair in audience(query)]
+        ways += [("assertions_owned", query.actor.principal_id, scope) for scope in own_scopes(query)]
+        found: list[Any] = []
+        with self._readers.connection() as connection:
+            connection.execute("BEGIN")
+            for scope in SCOPES:
+                here: set[Any] = set()
+                for index, value, _ in [way for way in ways if way[2] == scope and len(found) < query.limit]:
+                    for extension in query.extensions:
+                        asked = (*place, extension, value, scope, query.limit)
+                        here.update(connection.execute(_CANDIDATES[index], asked))
+                found += sorted(here, key=lambda row: (row[0], row[2], row[1]))
+            connection.execute("COMMIT")
+        return [rows.candidate(row) for row in found[: query.limit]]
+
+    async def insert_selection(self, act: SelectionAct) -> bool:
+        wrote: bool = await self._writer.run(partial(_insert_selection, self._tenant, act))
+        return wrote
+
+    async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
+        with self._readers.connection() as connection:
+            heads = connection.execute(_ACTS, (self._tenant, org_id, run_id)).fetchall()
+            return [
+                rows.selection_act(
+                    head, connection.execute(_REFS, (self._tenant, org_id, head[rows.SELECTION_ID])).fetchall()
+                )
+                for head in heads
+            ]
+
+    async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
+        found = []
+        with self._readers.connection() as connection:
+            for ref in refs:
+                row = connection.execute(_PINNED, (self._tenant, org_id, *ref.triple, ref.extension)).fetchone()
+                if row is None:
+                    raise no_pin(ref)
+                found.append(PinnedContent(ref=ref, title=row[0], revision=rows.revision(row[1:])))
+        return found
+
+    def _fetch(self, statement: str, *places: Any) -> list[Any]:
+        with self._readers.connection() as connection:
+            return connection.execute(statement, places).fetchall()
+
+
+def _add(tenant: str, artifact: Artifact, connection: sqlite3.Connection) -> None:
+    if connection.execute(_THERE, (tenant, artifact.org_id, artifact.artifact_id)).fetchone() is not None:
+        raise id_taken(artifact)
+    connection.execute(_ADD, (tenant, *rows.of_artifact(artifact)))
+
+
+def _revise(tenant: str, new: NewRevision, connection: sqlite3.Connection) -> Revision:
+    place = (tenant, new.org_id, new.artifact_id)
+    _refuse_dead(connection, place)
+    (newest,) = connection.execute(_NEWEST, place).fetchone()
+    made = revision_of(tenant, new, newest + 1)
+    connection.execute(_REVISE, (tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:])))
+    return made
+
+
+def _classify(tenant: str, new: NewAssertion, connection: sqlite3.Connection) -> Assertion | Outranked:
+    place = (tenant, new.org_id, new.artifact_id)
+    _refuse_dead(connection, place)
+    if connection.execute(_INSTALLED, (tenant, new.extension)).fetchone() is None:
+        raise not_installed(new.extension)
+    row = connection.execute(_ACTIVE, (*place, new.extension)).fetchone()
+    if row is not None:
+        active = rows.assertion(row)
+        if not gives_way(active, new):
+            return Outranked(by=active)
+        connection.execute(_ARCHIVE, (new.asserted_at_us, *place, new.extension))
+    (there,) = connection.execute(_COUNT, (*place, new.extension)).fetchone()
+    made = assertion_of(tenant, new, there + 1)
+    connection.execute(_ASSERT, (tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:])))
+    return made
+
+
+def _refuse_dead(connection: sqlite3.Connection, place: tuple[str, str, str]) -> None:
+    if connection.execute(_LIVE, place).fetchone() is None:
+        raise no_artifact(*place[1:])
+
+
+def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connection) -> bool:
+    org_id = act.origin.org_id
+    stored = connection.execute(_RECORDED, (tenant, org_id, act.selection_id)).fetchone()
+    if stored is not None:
+        refuse_repeated(act, stored[0])
+        return False
+    connection.execute(_HEAD, (tenant, *rows.of_act(act, selection_fingerprint(act))))
+    picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()
+    landed = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount
+    if landed != len(act.refs):
+        found = connection.execute(_FAULTS, (tenant, org_id, picks, ARTIFACT_TYPE)).fetchall()
+        raise incoherent_selection([(at, fault) for at, fault in found if fault is not None])
+    return True

@@ -1,0 +1,120 @@
+"""`SqliteGraph`: the `Graph` port in the file of `SqliteStores`.
+
+A snapshot is a commit number: rows are never changed but for the commit that withdraws them, so history
+stays readable and pinning costs nothing. One query per hop, whatever the size of the frontier.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from contextos.errors import InvalidInput, Problem
+from contextos.store.shared.bfs import BreadthFirstWalk
+from contextos.store.shared.graph_validation import Edge, Node, StoredEdge, plan_change, validate_edges, validate_nodes
+from contextos.store.sqlite.database import Readers
+from contextos.store.sqlite.writer import Writer
+
+_HEAD: Final = "SELECT head FROM graph_commits WHERE tenant = ?"
+_SET_HEAD: Final = (
+    "INSERT INTO graph_commits (tenant, head) VALUES (?, ?) ON CONFLICT (tenant) DO UPDATE SET head = excluded.head"
+)
+_EDGE: Final = "SELECT body, valid_to IS NOT NULL FROM edges WHERE tenant = ? AND edge_id = ?"
+_ADD_EDGE: Final = (
+    "INSERT INTO edges (tenant, edge_id, src, predicate, dst, evidence_ref, body, valid_from)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_WITHDRAW: Final = "UPDATE edges SET valid_to = ?, withdrawn_ref = ? WHERE tenant = ? AND edge_id = ?"
+_NODE: Final = (
+    "SELECT ceid, type, body FROM nodes WHERE tenant = ? AND ceid = ? AND commit_no <= ?"
+    " ORDER BY commit_no DESC LIMIT 1"
+)
+_ADD_NODE: Final = "INSERT INTO nodes (tenant, ceid, commit_no, type, body) VALUES (?, ?, ?, ?, ?)"
+_END: Final = (
+    "SELECT edge_id FROM (SELECT edge_id FROM edges WHERE tenant = ?1 AND {end} = frontier.value"
+    " AND valid_from <= ?2 AND (valid_to IS NULL OR valid_to > ?2) ORDER BY edge_id LIMIT ?3)"
+)
+# Each end's index holds its edges in order of id, so a hub costs as much as its bound and not as much as it has.
+_HOP: Final = (
+    "SELECT frontier.value, edges.edge_id, edges.src, edges.dst, edges.body FROM json_each(?4) AS frontier"  # noqa: S608
+    " JOIN edges ON edges.tenant = ?1 AND edges.edge_id IN ("
+    f"{_END.format(end='src')} UNION {_END.format(end='dst')} ORDER BY edge_id LIMIT ?3)"
+    " ORDER BY frontier.value, edges.edge_id"
+)
+_MAX_COMMIT: Final = 2**63 - 1
+
+
+class SqliteGraph:
+    """One tenant's append-only graph. Made by `SqliteStores.graph`."""
+
+    def __init__(self, tenant_id: str, writer: Writer, readers: Readers) -> None:
+        if not tenant_id:
+            raise InvalidInput(Problem("/tenant_id", "empty", "a graph belongs to a tenant; name one"))
+        self._tenant, self._writer, self._readers = tenant_id, writer, readers
+
+    async def head(self) -> int:
+        with self._readers.connection() as connection:
+            return _head(connection, self._tenant)
+
+    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
+        """Append as one commit and return its number; the present head if all of it is there already."""
+        act = partial(_put, self._tenant, validate_nodes(nodes), validate_edges(edges))
+        commit: int = await self._writer.run(act)
+        return commit
+
+    async def neighbourhood(
+        self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        walk = BreadthFirstWalk(seeds, fan_out=fan_out, limit=limit)
+        with self._readers.connection() as connection:
+            for _ in range(hops):
+                if not (frontier := walk.frontier):
+                    break
+                places = (self._tenant, at, walk.wanted, orjson.dumps(frontier).decode())
+                walk.take(connection.execute(_HOP, places))
+        return walk.edges()
+
+    async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
+        """The things as they were at commit `at`, by ceid; those that were not there are left out."""
+        with self._readers.connection() as connection:
+            rows = [connection.execute(_NODE, (self._tenant, ceid, at)).fetchone() for ceid in sorted(set(ceids))]
+        return [{"ceid": row[0], "type": row[1], "properties": orjson.loads(row[2])} for row in rows if row is not None]
+
+
+def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: sqlite3.Connection) -> int:
+    """Under the write lock, so commit numbers are in the order of the commits."""
+
+    def lookup(edge_id: str) -> StoredEdge | None:
+        row = connection.execute(_EDGE, (tenant, edge_id)).fetchone()
+        return StoredEdge(row[0], bool(row[1])) if row is not None else None
+
+    def newest(ceid: str) -> Node | None:
+        row = connection.execute(_NODE, (tenant, ceid, _MAX_COMMIT)).fetchone()
+        return Node(*row) if row is not None else None
+
+    things = [node for node in nodes if newest(node.ceid) != node]
+    made = plan_change(edges, lookup)
+    head = _head(connection, tenant)
+    if not things and not made.appended and not made.withdrawn:
+        return head
+    commit = head + 1
+    connection.execute(_SET_HEAD, (tenant, commit))
+    connection.executemany(_ADD_NODE, [(tenant, node.ceid, commit, node.type, node.body) for node in things])
+    connection.executemany(_WITHDRAW, [(commit, ref, tenant, edge_id) for edge_id, ref in made.withdrawn.items()])
+    connection.executemany(
+        _ADD_EDGE,
+        [
+            (tenant, edge_id, edge.src, edge.predicate, edge.dst, edge.evidence_ref, edge.body, commit)
+            for edge_id, edge in made.appended.items()
+        ],
+    )
+    return commit
+
+
+def _head(connection: sqlite3.Connection, tenant: str) -> int:
+    row = connection.execute(_HEAD, (tenant,)).fetchone()
+    return int(row[0]) if row is not None else 0

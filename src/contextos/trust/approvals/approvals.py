@@ -1,0 +1,223 @@
+"""Approvals: a person agrees to one call, its final arguments and frozen evidence, once.
+
+`Approvals.obtain` asks and waits, and when an answer is there it asks everything again that the approval was bound to.
+The redemption itself is a compare-and-set in the commit that dispatches the call.
+Source: shared/design/contracts.md, "Approval modes"; standards.md, B4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from contextos.contracts.encoding.display_escape import escape_for_display
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.identity import Approver, Principals
+from contextos.contracts.envelopes.tool import Answered
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import Timeout, Write
+from contextos.contracts.ports.outside import Clock, Directory
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.scope import Action, Redeemed, RunScope
+from contextos.errors import Integrity
+from contextos.trust.approvals.assertion import approval_fault
+
+Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
+"""The content address of everything an approval was bound to, as it is now; None for what is withdrawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunApprovals:
+    """The `RunApprovals` seam of one run.
+
+    `deferred` gives the record of the waiting run, `recheck` the outside as it is now; `clock` is only read inside a
+    recorded answer.
+    """
+
+    journal: Journal
+    scope: RunScope
+    clock: Clock
+    directory: Directory
+    deferred: Callable[[str], dict[str, Any]]
+    recheck: Callable[[Action], Recheck]
+    unsafe: tuple[str, ...]
+
+    async def obtain(self, action: Action) -> Redeemed | Failure:
+        """An approval that counts now, or the failure that says why there is none."""
+        asked = self._question(action)
+        # The question itself stays in the journal, where it can be erased.
+        kept = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
+        document = {**{name: asked[name] for name in kept}, "run_id": self.scope.run.run_id, "state": "open"}
+        approval_id = asked["approval_id"]
+        self.journal.derive("approval.asked", action.key, asked)
+        self.journal.stage(Write("approvals", approval_id, 0, orjson.dumps(document)))
+        self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval"))
+        await self.journal.commit(wake_at_us=asked["deadline_us"])
+        expired = Write(
+            "approvals",
+            approval_id,
+            1,
+            orjson.dumps({**document, "state": "expired"}),
+            not_before_us=asked["deadline_us"],
+        )
+        kind, answer = await self.journal.wait(
+            ("approval.answered", "approval.expired", "run.cancel_requested"),
+            action.key,
+            wake_at_us=asked["deadline_us"],
+            on_timeout=Timeout("approval.expired", (expired,)),
+        )
+        if kind == "approval.expired" and self.scope.session_over(asked["deadline_us"]):
+            return self._failure("budget_exhausted", action, "nobody answered while the session lasted")
+        if kind == "approval.expired":
+            code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
+            return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
+        if kind == "run.cancel_requested":
+            return self._failure("cancelled", action, "the run was cancelled while it waited")
+        try:
+            answer = Answered.model_validate(answer).to_json()
+        except ValidationError:
+            raise Integrity(f"`{self.journal.run_id}` holds an answer that is none; an operator must look") from None
+        if answer["verdict"] != "approved":
+            return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
+        void = await self._void(action, asked, answer)
+        if void:
+            self.journal.derive("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
+            late = self.scope.session_over(self.journal.now_us)
+            return self._failure(
+                "budget_exhausted" if late else "approval_void", action, f"the approval no longer holds: {void}"
+            )
+        consumed = {**document, "state": "consumed", "approver": answer["approver"]}
+        return Redeemed(
+            approval_id,
+            action.gate.gate_id,
+            answer["approver"],
+            asked["evidence_snapshot_hash"],
+            2,
+            orjson.dumps(consumed),
+            asked["deadline_us"],
+        )
+
+    def _question(self, action: Action) -> dict[str, Any]:
+        """What is asked: the binding, its digest, and what the approver is shown (rendered by us, never by a model)."""
+        scope = self.scope
+        deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
+        evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
+        binding = {
+            "tenant_id": scope.run.tenant_id,
+            "run_id": scope.run.run_id,
+            "tool_call_id": action.tool_call_id,
+            "capability_id": action.capability.capability_id,
+            "definition_digest": action.capability.definition_digest,
+            "args_digest": content_address(dict(action.args)),
+            "evidence_snapshot_hash": content_address(evidence),
+            "policy_decision_id": action.decision.policy_decision_id,
+            "pins_digest": content_address(dict(scope.pins)),
+            "requester_chain": [principal.to_json() for principal in scope.chain],
+            "gate_id": action.gate.gate_id,
+            "required_role": action.gate.required_approver_role,
+            "idempotency_key": action.idempotency_key,
+            "nonce": self.journal.head,
+            "deadline_us": deadline_us,
+        }
+        shown = {
+            "capability": action.capability.capability_id,
+            "mode": action.mode,
+            "gate": action.gate.gate_id,
+            "args": escape_all(dict(action.args)),
+            "evidence": [
+                {"name": f.name, "subject": f.subject, "value": escape_all(f.value), "ref": f.evidence_ref}
+                for f in action.evidence
+            ],
+            "requester": [f"{principal.kind}:{principal.id}" for principal in scope.chain],
+        }
+        return {
+            "approval_id": derive("appr_", scope.run.run_id, "approval", action.key),
+            "gate_id": action.gate.gate_id,
+            "required_role": action.gate.required_approver_role,
+            "deadline_us": binding["deadline_us"],
+            "evidence_snapshot_hash": binding["evidence_snapshot_hash"],
+            "binding": binding,
+            "binding_digest": content_address(binding),
+            "shown": shown,
+            "shown_digest": content_address(shown),
+            "barred": self._barred(),
+            "approval_mode_effective": action.mode,
+            "denial_key": _denial_key(action),
+        }
+
+    def _barred(self) -> list[str]:
+        """Who may not approve: the requester's chain, the agent and its owner, who issued or published a pin."""
+        agent = self.scope.principals.agent
+        chain = {principal.id for principal in self.scope.chain}
+        issuer = self.scope.pack.contract_meta.issuer
+        return sorted(chain.union(self.scope.publishers, {agent.agent_id, agent.owner, issuer}))
+
+    async def _void(self, action: Action, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+        """The first thing that is not as it was when the approver agreed; None while everything holds."""
+        request, scope = self.scope.request, self.scope
+        approver_id = answer["approver"]
+
+        async def resolve() -> dict[str, Any]:
+            # A deadline does not wait for a port that is down: past it, there is nobody to ask any more.
+            now_us = max(self.clock.now_us(), self.journal.now_us)
+            if now_us > asked["deadline_us"] or self.scope.session_over(now_us):
+                return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
+            principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+            approver = await self.directory.approver(request.tenant_id, approver_id)
+            return {
+                "principals": principals.to_json() if principals else None,
+                "approver": approver.to_json() if approver else None,
+                "unsafe_local": "unsafe_local_approvals" in self.unsafe,
+            }
+
+        who = await self.journal.record("identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, resolve)
+        if who.get("late"):
+            return "its deadline has passed"
+        now = await self.journal.record(
+            "evidence.rechecked", action.key, {"binding_digest": asked["binding_digest"]}, self.recheck(action)
+        )
+        if answer["binding_digest"] != asked["binding_digest"]:
+            return "the answer is bound to another call"
+        if content_address(dict(action.args)) != asked["binding"]["args_digest"]:
+            return "the arguments are not those that were shown"
+        if self.journal.now_us > asked["deadline_us"]:
+            return "its deadline has passed"
+        if who["principals"] is None or Principals.model_validate(who["principals"]) != scope.principals:
+            return "the requester or the agent changed"
+        if who["approver"] is None:
+            return "the approver is no longer known"
+        # An answer does not have to come through the desk: whoever reaches the store can append one.
+        if answer["assertion"]["kind"] == "unsafe_local" and not who["unsafe_local"]:
+            return "this deployment takes no answers without the approver's key"
+        refused = approval_fault(Approver.model_validate(who["approver"]), asked, answer)
+        if refused:
+            return str(refused)
+        expected = {**scope.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
+        changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
+        return f"`{changed[0]}` changed or was withdrawn" if changed else None
+
+    @staticmethod
+    def _failure(code: Any, action: Action, detail: str) -> Failure:
+        return Failure(
+            code=code, detail=detail, step_id=action.key.split("/")[1], capability_id=action.capability.capability_id
+        )
+
+
+def escape_all(value: Any) -> Any:
+    """Every string of a JSON value made safe to look at."""
+    if isinstance(value, str):
+        return escape_for_display(value)
+    if isinstance(value, dict):
+        return {escape_for_display(str(name)): escape_all(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [escape_all(item) for item in value]
+    return value
+
+
+def _denial_key(action: Action) -> str:
+    return f"{action.capability.capability_id}/{action.capability.definition_digest}/{action.idempotency_key}"

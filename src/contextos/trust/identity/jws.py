@@ -1,0 +1,46 @@
+"""A compact JWS as we use it: Ed25519 only, the key chosen by the verifier's own list, the header exactly ours.
+
+Source: RFC 7515, RFC 8037, RFC 9864; standards.md, A8.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, SignatureInvalid
+from contextos.trust.seal import unbase64, verifies
+
+
+def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, Any]) -> str:
+    """`header.payload.signature`; `private_key` is 32 raw bytes."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    signed = f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(payload)}"
+    signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(signed.encode())
+    return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:
+    """The payload if one of `keys` (raw public keys by kid) made `token`, else None. `alg` is ours, not the token's."""
+    parts = token.split(".")
+    # Padding would give one assertion several spellings.
+    if len(parts) != 3 or len(token) > 16_384 or "=" in token:
+        return None
+    try:
+        header, payload = loads(unbase64(parts[0])), loads(unbase64(parts[1]))
+        signature = unbase64(parts[2])
+    except (InvalidInput, SignatureInvalid):
+        return None
+    if not isinstance(header, dict) or not isinstance(payload, dict) or not isinstance(header.get("kid"), str):
+        return None
+    if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ} or header["kid"] not in keys:
+        return None
+    return payload if verifies(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
+
+
+def _segment(value: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(canonical(dict(value))).rstrip(b"=").decode()

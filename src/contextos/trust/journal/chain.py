@@ -1,0 +1,63 @@
+"""The chain of a stream: adding to it from outside the loop, walking it, and the rules under which it was made.
+
+Source: shared/design/journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.journal import SEMANTICS, Draft, Entry, body_digest, genesis, header_hash, link
+from contextos.errors import ChainBroken, UnknownSemantics
+
+
+def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: Any, at_us: int, salt: bytes) -> Entry:
+    """The entry by which somebody outside the loop (an approver, an operator) continues a parked run."""
+    last = entries[-1]
+    body = canonical({"request_digest": content_address({"key": key}), "answer": answer})
+    return link(
+        last.tenant, last.run, last.seq + 1, last.hash, Draft(kind, key, max(at_us, last.at_us), by, body, salt)
+    )
+
+
+def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: Entry | None = None) -> str:
+    """Walk a stream from its genesis, or what follows `after`, and return its head.
+
+    Raises:
+        ChainBroken: naming the first bad entry.
+    """
+    head, last = (after.hash, after.seq) if after else (genesis(tenant, stream), 0)
+    for number, entry in enumerate(entries, start=last + 1):
+        if (entry.tenant, entry.run) != (tenant, stream):
+            raise ChainBroken(stream, number, "belongs to another stream; restore the stream from a good copy")
+        if entry.seq != number:
+            raise ChainBroken(stream, number, f"is missing; entry {entry.seq} stands in its place")
+        if entry.prev_hash != head:
+            raise ChainBroken(stream, number, "does not continue the entry before it")
+        if header_hash(entry) != entry.hash:
+            raise ChainBroken(stream, number, "has a header that its hash does not cover")
+        if (entry.body is None) != (entry.salt is None):
+            raise ChainBroken(stream, number, "is half erased")
+        if (
+            entry.body is not None
+            and entry.salt is not None
+            and body_digest(entry.salt, entry.body) != entry.body_digest
+        ):
+            raise ChainBroken(stream, number, "has a body that its digest does not cover")
+        head = entry.hash
+    return head
+
+
+def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
+    """Raises `UnknownSemantics` for a run that was made under rules that this runtime does not know."""
+    for entry in tape:
+        if entry.kind == "run.pinned" and entry.body is not None:
+            pinned = orjson.loads(entry.body)["answer"]
+            if "failure" not in pinned and pinned.get("semantics") != SEMANTICS:
+                raise UnknownSemantics(
+                    f"the run has semantics {pinned.get('semantics')}, this runtime knows {SEMANTICS}; use its own"
+                )

@@ -1,0 +1,344 @@
+"""The journal of one run: record, then use. One loop, three worlds: live, tape, simulated.
+
+A `RunJournal` is given the entries that exist (the tape). While it reads them it answers `ask` from the tape
+and compares every `note`. Past them it is live if it was given a `LiveDriver` world, and otherwise the replay has
+found that the loop wants to go further than history did. So recovery is replay up to the last entry, then live.
+Source: shared/design/journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.journal import (
+    INDEX,
+    KINDS,
+    Batch,
+    Draft,
+    Entry,
+    Logged,
+    Parked,
+    Rest,
+    SignedHead,
+    Timeout,
+    Write,
+    genesis,
+    link,
+)
+from contextos.contracts.ports.outside import Clock, Entropy, Keys
+from contextos.contracts.ports.seams import Ask
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken, ReplayMismatch
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload
+
+Transition = Callable[[str, str, Mapping[str, Any]], str | None]
+"""(state, kind, body) -> next state, or None where the run table refuses."""
+
+MAX_ENTRIES: Final = 10_000
+
+
+@dataclass(slots=True)
+class LiveDriver:
+    """What a driver needs to go on where the tape ends.
+
+    `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
+    `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
+    other a loop that waits ends with `Parked`. `silence_us` is how long this driver may be silent before it
+    is taken for dead, lease or not; without one its lease alone counts. `make_way` is awaited after a commit, unless
+    the run ends with it, rests or is about to send: others may go first there.
+    """
+
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+    owner: str
+    lease_ttl_us: int
+    lease_version: int = 0
+    cause: str = "recovery"
+    takes_rests: bool = False
+    signed: SignedHead | None = None
+    silence_us: Callable[[], int] | None = None
+    make_way: Callable[[], Awaitable[None]] | None = None
+
+
+class RunJournal:
+    """The `Journal` seam. Refuses what the run table does not allow, and any difference between tape and loop."""
+
+    def __init__(
+        self, tenant: str, run: str, tape: Sequence[Entry], step: Transition, start: str, live: LiveDriver | None
+    ) -> None:
+        self.tenant, self.run_id, self.state = tenant, run, start
+        self.missing: list[int] = []
+        self._tape, self._step, self._live = list(tape), step, live
+        self._signed = live.signed if live else None
+        self._at = 0
+        self._head, self._seq, self._now_us = genesis(tenant, run), 0, 0
+        self._log: list[Logged] = []
+        self._pending: list[Entry] = []
+        self._staged: list[Write] = []
+        self._announce = bool(tape)
+
+    @property
+    def now_us(self) -> int:
+        """The time of the last entry: the only time a plane knows."""
+        return self._now_us
+
+    @property
+    def on_tape(self) -> bool:
+        """Whether the next entry comes from the tape. To look moves nothing, `now_us` least of all.
+
+        That a run was resumed is taken in with the entry that follows it, for there it was written.
+        """
+        return self._past_resumed() < len(self._tape)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry."""
+        return self._head
+
+    def log(self) -> Sequence[Logged]:
+        """Every entry so far, in order."""
+        return self._log
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The same as they are stored, and on a tape those that are still to come."""
+        return self._tape
+
+    async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
+        """Record an answer from outside, then use it. On a tape, use the recorded one."""
+        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
+        if self.on_tape:
+            return self._read_recorded(kind, key, request)
+        if self._live is None:
+            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        # A call that only says "not yet" leaves no trace, or a run that waits for another would fill its journal.
+        answer = await call()
+        self._go_live(kind)
+        self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
+        return self._log[-1].body
+
+    def derive(self, kind: str, key: str, body: Any) -> None:
+        """Record something derived. On a tape, compare it."""
+        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
+        if self.on_tape:
+            self._compare_derived(kind, key, body)
+            return
+        self._go_live(kind)
+        self._append(kind, key, "runtime", body)
+
+    def stage(self, *writes: Write) -> None:
+        """Writes that belong to the last entry and ride in its commit; on a tape they are done already."""
+        if self._pending:
+            self._staged.extend(writes)
+
+    def hand_over(self) -> None:
+        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on."""
+        if self._pending:
+            raise Parked(self._now_us)
+
+    async def take_over(self) -> None:
+        """Make it durable that this driver goes on, before it does anything that another may be doing."""
+        self._go_live("run.resumed")
+        await self.commit()
+
+    async def commit(self, *, wake_at_us: int | None = None) -> None:
+        """The barrier. Nothing to do while the tape lasts: what is on it is durable."""
+        live = self._live
+        # A run that waits for a person is woken by that person's commit, and a later one of ours must not undo it.
+        rests = bool(wake_at_us) and self.state != "waiting"
+        if live is None or not (self._pending or rests):
+            return
+        self._skip_resumed()
+        letting_go = wake_at_us is not None
+        now_us, silence_us = live.clock.now_us(), live.silence_us() if live.silence_us else 0
+        until = 0 if letting_go else now_us + live.lease_ttl_us
+        held = {"owner": live.owner, "until_us": until}
+        if silence_us and not letting_go:
+            held |= {"at_us": now_us, "silent_until_us": now_us + silence_us}
+        lease = Write("leases", self.run_id, live.lease_version, orjson.dumps(held))
+        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
+        batch = Batch(
+            run=self.run_id,
+            entries=tuple(self._pending),
+            writes=(lease, *self._staged),
+            shared=self._index(live),
+            wake_at_us=wake_at_us if letting_go else until,
+            signature=(kid, signature.hex()),
+        )
+        await live.store.commit(batch)
+        self._signed = (self._seq, self._head, kid, signature.hex())
+        live.lease_version += 1
+        self._pending.clear()
+        self._staged.clear()
+        # What is recorded as on its way is sent at once: a kill in between would leave its outcome unknown.
+        if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
+            await live.make_way()
+
+    def _index(self, live: LiveDriver) -> tuple[tuple[str, Draft], ...]:
+        """The lines of the tenant's index that this commit brings: a run began, a run ended at this head."""
+        lines: list[tuple[str, dict[str, Any]]] = []
+        if self._pending and self._pending[0].seq == 1:
+            lines.append(("run.indexed", {"run": self.run_id}))
+        if self._pending and self._pending[-1].kind == "run.ended":
+            lines.append(("run.closed", {"run": self.run_id, "entries": self._seq, "head": self._head}))
+        return tuple(
+            (INDEX, Draft(kind, self.run_id, self._now_us, "runtime", canonical(body), live.entropy.take(16)))
+            for kind, body in lines
+        )
+
+    async def wait(
+        self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
+    ) -> tuple[str, Any]:
+        """Read the entry that somebody else appended, append `on_timeout` past its time, or park."""
+        while not self.on_tape:
+            if self._live is None:
+                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+            if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
+                return await self._time_out(key, wake_at_us, on_timeout)
+            if not self._live.takes_rests:
+                raise Parked(wake_at_us)
+            await Rest(wake_at_us)
+        entry = self._next()
+        if entry.kind not in kinds:
+            raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
+        if entry.kind != "run.cancel_requested" and entry.key != key:
+            raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
+        return entry.kind, self._take(entry)["answer"]
+
+    def goes_on(self, entries: Sequence[Entry], heads: Sequence[SignedHead], lease_version: int) -> bool:
+        """Continue a run that rests with what people said meanwhile; False where anything else is not as it was left.
+
+        To be as it was left is to hold these very entries under the head that was signed last, so nothing of it has to
+        be verified again.
+        """
+        known = len(self._tape)
+        said = entries[known:]
+        as_left = list(entries[:known]) == self._tape and tuple(heads[-1:]) == (self._signed,)
+        if self._live is None or not as_left or any(entry.kind not in UNSIGNED_KINDS for entry in said):
+            return False
+        verify_chain(self.tenant, self.run_id, said, after=self._tape[-1])
+        self._tape.extend(said)
+        self._live.lease_version, self._announce = lease_version, True
+        return True
+
+    async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
+        self._go_live(on_timeout.kind)
+        body = {"request_digest": content_address({"deadline_us": wake_at_us}), "answer": {"expired": True}}
+        self._append(on_timeout.kind, key, "runtime", body)
+        self.stage(*on_timeout.writes)
+        await self.commit()
+        return on_timeout.kind, self._log[-1].body
+
+    def _go_live(self, kind: str) -> None:
+        if self._live is None:
+            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        self._skip_resumed()
+        if self._announce:
+            self._announce = False
+            body = {"request_digest": content_address({}), "answer": {"cause": self._live.cause}}
+            self._append("run.resumed", "", self._live.owner, body)
+
+    def _append(self, kind: str, key: str, by: str, body: Any) -> None:
+        assert self._live is not None
+        if self._seq >= MAX_ENTRIES:
+            raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
+        at_us = max(self._live.clock.now_us(), self._now_us)
+        raw = canonical(body)
+        entry = link(
+            self.tenant,
+            self.run_id,
+            self._seq + 1,
+            self._head,
+            Draft(kind, key, at_us, by, raw, self._live.entropy.take(16)),
+        )
+        # Of an answer, what is used is what was written and not the object that the outside may still hold.
+        self._push(entry, orjson.loads(raw) if KINDS[kind].recorded else body)
+        self._pending.append(entry)
+        self._tape.append(entry)
+        self._at += 1
+
+    def _next(self) -> Entry:
+        self._skip_resumed()
+        return self._tape[self._at]
+
+    def _past_resumed(self) -> int:
+        at = self._at
+        while at < len(self._tape) and self._tape[at].kind == "run.resumed":
+            at += 1
+        return at
+
+    def _skip_resumed(self) -> None:
+        for entry in self._tape[self._at : self._past_resumed()]:
+            self._take(entry)
+
+    def _take(self, entry: Entry) -> Any:
+        if entry.body is None:
+            raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
+        # Somebody who can only append must not be able to bring the loop down with what is no answer.
+        try:
+            body = orjson.loads(entry.body)
+        except orjson.JSONDecodeError:
+            body = None
+        said = body.get("answer") if isinstance(body, dict) else None
+        if not isinstance(said, dict | list) or "request_digest" not in body:
+            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop, and look at who wrote it")
+        self._at += 1
+        self._push(entry, body)
+        return body
+
+    def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
+        entry = self._expect(kind, key)
+        body = self._take(entry)
+        if body["request_digest"] != content_address(request):
+            raise ReplayMismatch(entry.seq, kind, f"`{key}` asks something else than was recorded")
+        return self._log[-1].body
+
+    def _compare_derived(self, kind: str, key: str, body: Any) -> None:
+        entry = self._expect(kind, key)
+        raw = canonical(body)
+        if entry.body is None:
+            self.missing.append(entry.seq)
+        elif raw != entry.body:
+            raise ReplayMismatch(entry.seq, kind, _first_difference(loads(entry.body, max_bytes=1 << 26), body))
+        self._at += 1
+        self._push(entry, body)
+
+    def _expect(self, kind: str, key: str) -> Entry:
+        entry = self._next()
+        if (entry.kind, entry.key) != (kind, key):
+            raise ReplayMismatch(
+                entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
+            )
+        return entry
+
+    def _push(self, entry: Entry, body: Any) -> None:
+        asked = KINDS[entry.kind].recorded
+        seen = body["answer"] if asked else body
+        state = self._step(self.state, entry.kind, seen)
+        if state is None:
+            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
+        self.state = state
+        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+
+
+def _first_difference(recorded: Any, derived: Any, where: str = "") -> str:
+    """The pointer of the first place where two JSON values differ."""
+    if isinstance(recorded, dict) and isinstance(derived, dict):
+        for name in sorted(recorded.keys() | derived.keys()):
+            if recorded.get(name) != derived.get(name):
+                return _first_difference(recorded.get(name), derived.get(name), f"{where}/{name}")
+    if isinstance(recorded, list) and isinstance(derived, (list, tuple)) and len(recorded) == len(derived):
+        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
+            if one != other:
+                return _first_difference(one, other, f"{where}/{index}")
+    return f"differs from what was recorded at `{where or '/'}`"

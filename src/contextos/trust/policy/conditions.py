@@ -1,0 +1,272 @@
+"""What a rule's condition reads, and whether it may be asked at all: its JsonLogic tree, walked by us.
+
+JsonLogic fails open: `null > 3000` is false, `"4000" > 3000` is true and so is `"true" == true`. So every
+condition is typed when it is compiled. Each operand has one type, each fact that is read gets one (declared,
+or derived from operator and literal), and what cannot be typed is refused; then no coercion is ever relied
+on. Refuses operators outside `KNOWN`, iterators, computed paths, roots that are not facts, text beyond the
+limits, and arithmetic that could overflow.
+Source: shared/design/contracts.md, "Policy".
+
+>>> [fact.path for fact in analyse_condition({">": [{"var": "args.amount"}, 3000]}).facts]
+['args.amount']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.errors import Problem
+from contextos.trust.policy.operators import (
+    EQUALITIES,
+    ITERATORS,
+    KNOWN,
+    OPERATORS,
+    PRESENCE,
+    SCALARS,
+    JsonPath,
+    compatible,
+    element_type,
+    literal_type,
+    magnitude,
+    operands_of,
+    oversized,
+    result_type,
+    value_type,
+)
+
+ROOTS: Final = ("agent", "args", "capability", "evidence", "history", "provenance", "request", "run", "tenant", "user")
+"""Where facts hang. Sorted, as their canonical form is."""
+
+MAX_PATH_CHARS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FactPath:
+    """A path that a condition reads. Without `required` it may be absent; never null, never of another type.
+
+    `type` is a `FactType`, `array<scalar>` where the elements are compared, or None where only presence is asked.
+    """
+
+    path: str
+    type: str | None
+    required: bool
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return tuple(self.path.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionAnalysis:
+    """What a condition reads, by path; or why it may not be asked."""
+
+    facts: tuple[FactPath, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def reads(self) -> dict[str, str | None]:
+        return {fact.path: fact.type for fact in self.facts}
+
+
+def analyse_condition(
+    condition: Any, declared: Mapping[str, str] | None = None, *, at: JsonPath = ("if",)
+) -> ConditionAnalysis:
+    """The facts of `condition` with their types. `declared` types win; `at` is where the condition stands."""
+    if detail := oversized(condition):
+        return ConditionAnalysis((), (Problem(pointer(at), "condition_too_large", detail, "split the rule"),))
+    reader = _Reader(declared or {})
+    reader.read(condition, at, "boolean")
+    for path in reader.declared.keys() - reader.types.keys():
+        reader.refuse(at, "fact_not_read", f"`{path}` is declared in `facts` but not read", "remove or mend the path")
+    overflows: list[JsonPath] = []
+    if not reader.problems:
+        magnitude(condition, at, overflows)
+    for place in overflows:
+        reader.refuse(place, "overflow", "the result may be too large for a number", "use smaller factors")
+    facts = (
+        FactPath(path, kind, path in reader.plain and path not in reader.asked)
+        for path, kind in sorted(reader.types.items())
+    )
+    return ConditionAnalysis(tuple(facts), tuple(reader.problems))
+
+
+class _Reader:
+    """Walks one tree; collects types of paths and problems."""
+
+    def __init__(self, declared: Mapping[str, str]) -> None:
+        self.declared = declared
+        self.types: dict[str, str | None] = {}
+        self.plain: set[str] = set()
+        self.asked: set[str] = set()
+        self.problems: list[Problem] = []
+
+    def refuse(self, at: JsonPath, code: str, detail: str, remedy: str) -> None:
+        self.problems.append(Problem(pointer(at), code, detail, remedy))
+
+    def read(self, node: Any, at: JsonPath, want: str) -> None:
+        """Type `node`, which stands where a `want` is needed."""
+        if not isinstance(node, dict):
+            self._literal(node, at, want)
+            return
+        if len(node) != 1:
+            self.refuse(at, "not_an_operation", "an object without exactly one key is no operation", "name one")
+            return
+        ((name, raw),) = node.items()
+        operands = operands_of(raw)
+        here = (*at, name)
+        if name == "var":
+            self._var(operands, here, want)
+        elif name in PRESENCE:
+            self.refuse(here, "not_a_condition", f"`{name}` gives a list", "put it directly under `!`, `!!` or `if`")
+        elif name in KNOWN:
+            self._operation(name, operands, here, want)
+        elif name in ITERATORS:
+            self.refuse(here, "iterator", f"`{name}` iterates over facts", "give the aggregate as a fact of `history`")
+        else:
+            known = " ".join(sorted(KNOWN))
+            self.refuse(here, "unknown_operator", f"`{name}` is not an operator here", f"use one of {known}")
+
+    def _literal(self, node: Any, at: JsonPath, want: str) -> None:
+        kind = literal_type(node)
+        if kind is None:
+            self.refuse(at, "not_a_literal", "this is not a usable literal", "use a boolean, number or string")
+        elif kind != want:
+            self.refuse(at, "type_mismatch", f"a {kind} stands where a {want} is needed", f"write a {want}")
+
+    def _operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
+        if name in EQUALITIES:
+            self._equality(name, operands, at)
+        elif name == "in":
+            self._membership(operands, at)
+        elif name == "if":
+            self._choice(operands, at, want)
+            return
+        else:
+            self._uniform(name, operands, at)
+        if (result := result_type(name)) != want:
+            self.refuse(at, "type_mismatch", f"`{name}` gives a {result} where a {want} is needed", f"write a {want}")
+
+    def _uniform(self, name: str, operands: Any, at: JsonPath) -> None:
+        signature = OPERATORS[name]
+        if not self._counted(name, operands, at, signature.least, signature.most):
+            return
+        if name in ("/", "%") and (literal_type(operands[1]) != "number" or not operands[1]):
+            self.refuse(at, "divisor", f"`{name}` needs a literal divisor other than 0", "multiply the other side")
+        for index, operand in enumerate(operands):
+            if name in ("!", "!!"):
+                self._test(operand, (*at, index))
+            else:
+                self.read(operand, (*at, index), signature.operand)
+
+    def _counted(self, name: str, operands: Any, at: JsonPath, least: int, most: int) -> bool:
+        if least <= len(operands) <= most:
+            return True
+        count = f"{least}" if least == most else f"{least} to {most}"
+        self.refuse(at, "argument_count", f"`{name}` takes {count} arguments, not {len(operands)}", "mend the list")
+        return False
+
+    def _test(self, node: Any, at: JsonPath) -> None:
+        """A boolean, or `missing`: where an empty list has to mean false."""
+        if isinstance(node, dict) and len(node) == 1 and (name := next(iter(node))) in PRESENCE:
+            self._presence(name, node[name], (*at, name))
+        else:
+            self.read(node, at, "boolean")
+
+    def _presence(self, name: str, raw: Any, at: JsonPath) -> None:
+        paths = operands_of(raw)
+        if name == "missing_some":
+            if len(paths) != 2 or literal_type(paths[0]) != "number" or not isinstance(paths[1], list | tuple):
+                self.refuse(at, "argument_count", "`missing_some` takes a number and a list of paths", "mend the list")
+                return
+            paths = paths[1]
+        for path in paths:
+            if self._path(path, at):
+                self.types.setdefault(path, self.declared.get(path))
+                self.asked.add(path)
+
+    def _equality(self, name: str, operands: Any, at: JsonPath) -> None:
+        if not self._counted(name, operands, at, 2, 2):
+            return
+        kinds = {kind for operand in operands if (kind := self._static(operand))}
+        if len(kinds) != 1 or not kinds <= SCALARS:
+            known = " and ".join(sorted(kinds)) or "nothing"
+            detail = f"the type that `{name}` compares is not derivable ({known} known)"
+            self.refuse(at, "type_not_derivable", detail, "compare two scalars of one type, or declare it in `facts`")
+            return
+        for index, operand in enumerate(operands):
+            self.read(operand, (*at, index), next(iter(kinds)))
+
+    def _membership(self, operands: Any, at: JsonPath) -> None:
+        if not self._counted("in", operands, at, 2, 2):
+            return
+        needle, haystack = operands
+        kind = self._static(haystack)
+        if kind == "string" and isinstance(haystack, dict) and isinstance(needle, str) and needle:
+            self.read(haystack, (*at, 1), "string")
+            return
+        element = element_type(haystack) if isinstance(haystack, list | tuple) else self._static(needle)
+        if kind is None or not kind.startswith("array") or element not in SCALARS:
+            # An empty text is part of every text, so a fact is never looked up inside one.
+            detail = "what `in` looks for, or where, is not derivable"
+            self.refuse(at, "type_not_derivable", detail, "give a list, or a fact declared as array in `facts`")
+            return
+        self.read(needle, (*at, 0), element)
+        if isinstance(haystack, dict):
+            self.read(haystack, (*at, 1), f"array<{element}>")
+
+    def _choice(self, operands: Any, at: JsonPath, want: str) -> None:
+        if len(operands) < 3 or len(operands) % 2 == 0:
+            self.refuse(at, "argument_count", "`if` needs an else branch", "give condition, then, else")
+            return
+        for index, operand in enumerate(operands):
+            if index % 2 == 0 and index < len(operands) - 1:
+                self._test(operand, (*at, index))
+            else:
+                self.read(operand, (*at, index), want)
+
+    def _static(self, node: Any) -> str | None:
+        """The type of `node` as far as it is known without looking at what surrounds it."""
+        if not isinstance(node, dict):
+            return value_type(node)
+        if len(node) != 1:
+            return None
+        ((name, raw),) = node.items()
+        operands = operands_of(raw)
+        if name == "var":
+            path = operands[0] if operands and isinstance(operands[0], str) else ""
+            return self.declared.get(path) or (value_type(operands[1]) if len(operands) == 2 else None)
+        if name == "if":
+            return next(filter(None, map(self._static, (*operands[1::2], *operands[-1:]))), None)
+        return result_type(name)
+
+    def _var(self, operands: Any, at: JsonPath, want: str) -> None:
+        if not 1 <= len(operands) <= 2:
+            self.refuse(at, "argument_count", "`var` takes a path and at most a default", "mend the list")
+            return
+        path = operands[0]
+        if not self._path(path, at):
+            return
+        if len(operands) == 1:
+            self.plain.add(path)
+        elif (default := value_type(operands[1])) is None or not compatible(default, want):
+            self.refuse(at, "type_mismatch", f"the default of `{path}` is not a {want}", f"give a {want} as default")
+        stated, used = self.declared.get(path), self.types.get(path)
+        if stated is not None and not compatible(stated, want):
+            self.refuse(at, "type_mismatch", f"`{path}` is declared {stated} but used as {want}", "mend `facts`")
+        elif used is not None and used not in (stated, want):
+            self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {want}", "use it as one type")
+        self.types[path] = want
+
+    def _path(self, path: Any, at: JsonPath) -> bool:
+        if not isinstance(path, str):
+            self.refuse(at, "computed_path", "a path that is computed cannot be checked", "write the path as a string")
+            return False
+        segments = path.split(".")
+        if not all(segments) or len(path) > MAX_PATH_CHARS or segments[0] not in ROOTS:
+            detail = f"`{path[:MAX_PATH_CHARS]}` is not a path to a fact"
+            self.refuse(at, "unknown_fact", detail, f"start with one of {' '.join(ROOTS)}")
+            return False
+        return True

@@ -111,7 +111,7 @@ def test_each_line_of_the_story_is_of_the_entry_kind_that_the_readme_says(large:
         assert row["kind"] in recorded, f"the run has no entry `{row['kind']}`"
         kind = KINDS[row["kind"]]
         assert row["ledger"] == kind.ledger.replace("none", "–")
-        assert row["source"] == ("asked" if kind.asked else "noted")
+        assert row["source"] == ("recorded" if kind.recorded else "derived")
 
 
 def test_the_table_of_kinds_stands_in_the_order_of_the_journal(large: dict[str, Any]) -> None:

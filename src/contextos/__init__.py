@@ -1,10 +1,29 @@
 """ContextOS: a governed decision runtime for AI agents.
 
-Five planes (Intelligence, Context, Decision, Action, Trust) and one function, `invoke_agent`:
+Five planes (Intelligence, Context, Decision, Action, Trust) and one run:
 
     invoke -> compile -> [plan -> verify -> execute -> score -> consolidate] -> DecisionRecord -> replay
 
-Embed it with `open_app`; read it from `contextos.runtime.loop`.
+Embed it with `open_app`, which returns an `App`; `App.deployment` takes requests. To read the code, start at
+`contextos.runtime.loop`.
+
+Stable
+------
+Stable are the names in `contextos.__all__` and the public names of the modules below. Everything else can change in any
+version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_exports.py` compares it with the code.
+
+- `contextos.errors`: every exception that ContextOS raises on purpose
+- `contextos.settings`: the tables of `contextos.toml`
+- `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
+- `contextos.contracts.ports.*`: the ports that an embedder can implement
+- `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
+- `contextos.adapters.function.loading`: adapters that the settings pin by digest
+- `contextos.adapters.agentspec`: agents in Open Agent Spec on WayFlow (extra `agentspec`)
+- `contextos.slots.session`: context-slot selection step by step
+- `contextos.slots.lint.oas`: the slots that an agent's document declares
+- `contextos.slots.lint.package`: lint of an agent's package
+- `contextos.slots.lint.wiring`: lint of the selection steps in an agent's document
+- `contextos.server.mcp_slots`: context-slot selection as an MCP server (extra `mcp`)
 """
 
 from __future__ import annotations
@@ -12,44 +31,87 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextos.app import App, open_app
+    from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+    from contextos.app import App, open_app, publish
+    from contextos.audit.export import export_runs, read_export, replay_export
+    from contextos.audit.replay import replay
+    from contextos.audit.verify import verify_tenant
+    from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
     from contextos.errors import ContextOSError
     from contextos.operations.deployment import Deployment
+    from contextos.operations.operator import answer_approval
     from contextos.operations.ports import Ports
+    from contextos.operations.signing import answer_signer
     from contextos.queries.run_view import RunView
-    from contextos.runtime.loop import invoke_agent
+    from contextos.runtime.wiring import RunLimits
     from contextos.settings import Settings
+    from contextos.trust.seal import KeyRing, seal
 
 __version__ = "0.1.0"
 
-_HOME = {
+_HOMES = {
+    "AdapterDefinition": "contextos.contracts.envelopes.tool",
+    "AdapterReply": "contextos.contracts.envelopes.tool",
     "App": "contextos.app",
+    "BusinessError": "contextos.adapters.function.adapter",
+    "CallContext": "contextos.contracts.envelopes.tool",
     "ContextOSError": "contextos.errors",
     "Deployment": "contextos.operations.deployment",
-    "Ports": "contextos.operations.deployment",
+    "FunctionAdapter": "contextos.adapters.function.adapter",
+    "KeyRing": "contextos.trust.seal",
+    "Ports": "contextos.operations.ports",
+    "RunLimits": "contextos.runtime.wiring",
     "RunView": "contextos.queries.run_view",
-    "Settings": "contextos.app",
-    "invoke_agent": "contextos.runtime.loop",
+    "Settings": "contextos.settings",
+    "answer_approval": "contextos.operations.operator",
+    "answer_signer": "contextos.operations.signing",
+    "export_runs": "contextos.audit.export",
     "open_app": "contextos.app",
+    "publish": "contextos.app",
+    "read_export": "contextos.audit.export",
+    "replay": "contextos.audit.replay",
+    "replay_export": "contextos.audit.export",
+    "seal": "contextos.trust.seal",
+    "verify_tenant": "contextos.audit.verify",
 }
 
 __all__ = [
+    "AdapterDefinition",
+    "AdapterReply",
     "App",
+    "BusinessError",
+    "CallContext",
     "ContextOSError",
     "Deployment",
+    "FunctionAdapter",
+    "KeyRing",
     "Ports",
+    "RunLimits",
     "RunView",
     "Settings",
     "__version__",
-    "invoke_agent",
+    "answer_approval",
+    "answer_signer",
+    "export_runs",
     "open_app",
+    "publish",
+    "read_export",
+    "replay",
+    "replay_export",
+    "seal",
+    "verify_tenant",
 ]
 
 
+def __dir__() -> list[str]:
+    """Exactly the public names, imported or not."""
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are used, so that `import contextos` stays light."""
+    """Import a public name at its first use, so that `import contextos` stays light."""
     import importlib
 
-    if name not in _HOME:
+    if name not in _HOMES:
         raise AttributeError(f"module `contextos` has no attribute `{name}`")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

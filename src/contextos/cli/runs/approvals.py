@@ -134,18 +134,11 @@ def cancel_command(
 
 
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
-    """How an approver or an operator vouches with the key in a file."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+    """Return the signer of an answer or a settlement whose key is in the file `key`."""
     from contextos.app import read_seed
-    from contextos.trust.approvals.assertion import sign_approval
-    from contextos.trust.approvals.settlement import sign_settlement
-    from contextos.trust.seal import kid_of
+    from contextos.operations.signing import answer_signer, settlement_signer
 
-    sign = {"answer": sign_approval, "settlement": sign_settlement}[of]
-    seed = read_seed(key)
-    kid = kid_of(Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
-    return lambda said: {"kind": "jws", "token": sign(seed, kid, said)}
+    return {"answer": answer_signer, "settlement": settlement_signer}[of](read_seed(key))
 
 
 def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:

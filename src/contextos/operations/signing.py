@@ -1,0 +1,41 @@
+"""Signers: how an approver or an operator signs an answer or a settlement with a private key of their own.
+
+The key stays with the caller; only the signed statement (a compact JWS) reaches the journal.
+Source: docs/design/contracts.md, "Approval modes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from contextos.operations.operator import SignStatement
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.settlement import sign_settlement
+from contextos.trust.seal import kid_of
+
+
+def answer_signer(private_key: bytes) -> SignStatement:
+    """Return the function that signs an approval answer: pass it to `answer_approval` as `vouch`.
+
+    `private_key` is a raw Ed25519 private key of 32 bytes; the directory holds the public half.
+
+    Raises:
+        ValueError: `private_key` has another length.
+    """
+    return _signer(private_key, sign_approval)
+
+
+def settlement_signer(private_key: bytes) -> SignStatement:
+    """Return the function that signs a settlement: pass it to `settle_effect` as `vouch`. Otherwise as `answer_signer`.
+
+    A signed approval answer is never accepted as a settlement, nor the reverse.
+    """
+    return _signer(private_key, sign_settlement)
+
+
+def _signer(private_key: bytes, sign: Callable[[bytes, str, Mapping[str, Any]], str]) -> SignStatement:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    kid = kid_of(Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw())
+    return lambda statement: {"kind": "jws", "token": sign(private_key, kid, statement)}

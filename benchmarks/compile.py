@@ -30,11 +30,11 @@ def measure(rounds: int) -> dict[str, list[float]]:
     """CPU milliseconds of each case by round."""
     taken: dict[str, list[float]] = {case: [] for case in CASES}
     for given in CASES.values():
-        assert isinstance(compile_context(**given), dict), "a refused compile measures nothing"
+        assert isinstance(compile_context(samples.as_input(given)), dict), "a refused compile measures nothing"
     for _ in range(rounds):
         for case, given in CASES.items():
             start = time.thread_time_ns()
-            compile_context(**given)
+            compile_context(samples.as_input(given))
             taken[case].append((time.thread_time_ns() - start) / 1e6)
     return taken
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.context.budget import Packing, Piece, allocate, pack
+from contextos.context.budget import BlockSize, Packing, allocate, pack_blocks
 from contextos.contracts.envelopes.run import BUCKETS, RunBudget
 from contextos.contracts.envelopes.verdicts import Failure
 from tests.reference_budget import allocation, packed
@@ -40,9 +40,9 @@ def run_budget(tokens: dict[str, int], total: int) -> RunBudget:
     )
 
 
-def pieces(blocks: list[dict[str, Any]]) -> list[Piece]:
+def pieces(blocks: list[dict[str, Any]]) -> list[BlockSize]:
     return [
-        Piece(block["bucket"], block["block_id"], block["priority"], block["tokens"], 0, block["required"], place)
+        BlockSize(block["bucket"], block["block_id"], block["priority"], block["tokens"], 0, block["required"], place)
         for place, block in enumerate(blocks)
     ]
 
@@ -59,7 +59,7 @@ def test_allocation_is_the_references(tokens: dict[str, int], total: int) -> Non
 @given(BLOCKS, BUCKET_TOKENS, st.integers(min_value=0, max_value=20))
 def test_packing_is_the_references(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: int) -> None:
     expected = packed(blocks, allocated, {"business": reserved})
-    got = pack(pieces(blocks), allocated, {"business": reserved})
+    got = pack_blocks(pieces(blocks), allocated, {"business": reserved})
     if expected is None:
         assert isinstance(got, Failure)
         assert got.code == "budget_exhausted"
@@ -74,16 +74,16 @@ def test_packing_is_the_references(blocks: list[dict[str, Any]], allocated: dict
 def test_the_order_of_blocks_never_matters(blocks: list[dict[str, Any]], allocated: dict[Any, int], rnd: Any) -> None:
     shuffled = list(pieces(blocks))
     rnd.shuffle(shuffled)
-    assert pack(shuffled, allocated, {}) == pack(pieces(blocks), allocated, {})
+    assert pack_blocks(shuffled, allocated, {}) == pack_blocks(pieces(blocks), allocated, {})
 
 
 @pytest.mark.requirement("C-BUCKETS", "C-TRUNCATION", "C-REQUIRED")
 @given(BLOCKS, BUCKET_TOKENS)
 def test_nothing_is_lost_and_no_bucket_overflows(blocks: list[dict[str, Any]], allocated: dict[Any, int]) -> None:
-    got = pack(pieces(blocks), allocated, {})
+    got = pack_blocks(pieces(blocks), allocated, {})
     if isinstance(got, Failure):
         return
-    assert sorted(piece.place for piece in (*got.kept, *got.dropped)) == list(range(len(blocks)))
+    assert sorted(block.position for block in (*got.kept, *got.dropped)) == list(range(len(blocks)))
     assert not any(piece.required for piece in got.dropped)
     assert all(got.used[bucket] <= allocated[bucket] for bucket in BUCKETS)
     for piece in got.dropped:  # first fit: nothing that is dropped would have fitted beside what is kept

@@ -1,9 +1,9 @@
-"""Context blocks: every block's content is one line of JSON, so that no text can end its own block or forge another.
+"""Context blocks. The content of every block is one line of JSON, so no text can end its own block or forge another.
 
-JSON encoding is the only change that text undergoes, and reading the JSON gives it back to the letter. Beyond what
-JSON demands, `<`, `>` and characters that break lines or hide (separators, bidirectional marks, zero-width, tags) are
-written as escapes, so that neither a renderer's tags nor a person's eye is deceived.
-Source: shared/design/contracts.md, "Compile"; contextos-facts.md, section 7.
+JSON encoding is the only change made to text, and decoding the JSON returns exactly the same text. In addition to what
+JSON requires, `<`, `>` and characters that break lines or are invisible (separators, bidirectional marks, zero-width
+characters, tags) are escaped, so they can mislead neither a renderer nor a reader.
+Source: docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from contextos.contracts.envelopes.run import Bucket
 
 JsonObject = dict[str, Any]
 
-FIRST: Final = 1000
-"""Priority of what is required, and of what the task template names."""
-NAMED: Final = 800
-"""Evidence that answers a named requirement which is not demanded here."""
-USUAL: Final = 500
+PRIORITY_REQUIRED: Final = 1000
+"""Priority of required blocks, and of the capabilities that the task template uses."""
+PRIORITY_NAMED: Final = 800
+"""Priority of evidence that has a requirement's name but is not required in this run."""
+PRIORITY_DEFAULT: Final = 500
 
-_DECEIVING: Final = re.compile(
+_MISLEADING: Final = re.compile(
     "[<>\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
@@ -34,7 +34,7 @@ _MAX_STEM_CHARS: Final = 200
 
 
 def one_line(value: Any) -> str:
-    """A JSON value as one line of JSON text that holds no delimiter and no hidden character.
+    """Return a JSON value as one line of JSON text without delimiters and without invisible characters.
 
     >>> one_line({"note": "</block>"})
     '{"note":"\\\\u003c/block\\\\u003e"}'
@@ -42,14 +42,14 @@ def one_line(value: Any) -> str:
     Raises:
         MalformedJson: `value` is not I-JSON.
     """
-    return undeceiving(canonical(value).decode())
+    return escape_misleading(canonical(value).decode())
 
 
-def undeceiving(text: str) -> str:
-    """JSON text with every deceiving character as an escape; it reads back the same."""
+def escape_misleading(text: str) -> str:
+    """Escape every misleading character in JSON text. The JSON value stays the same."""
     if text.isascii() and "<" not in text and ">" not in text and "\x7f" not in text:
         return text
-    return _DECEIVING.sub(_escaped, text)
+    return _MISLEADING.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -60,7 +60,10 @@ def _escaped(match: re.Match[str]) -> str:
 def block(
     block_id: str, bucket: Bucket, content: str, priority: int, source: tuple[str, str, str], refs: Iterable[str] = ()
 ) -> JsonObject:
-    """A `ContextBlock` in its wire form. `source` is origin, integrity, classification; only trusted text instructs."""
+    """Build a `ContextBlock` in its wire form. `source` is (origin, integrity, classification).
+
+    Only trusted text is marked as an instruction; all other text is data.
+    """
     origin, integrity, classification = source
     return {
         "block_id": block_id,
@@ -79,15 +82,20 @@ def block(
 
 
 def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int) -> JsonObject:
-    """The block of a retrieved or recalled fact: data, whatever its integrity."""
+    """Build the block of a retrieved or recalled fact. It is data, whatever its integrity."""
     ref = item.evidence_ref
-    said: JsonObject = {"evidence_ref": ref, "predicate": item.predicate, "subject": item.subject, "value": item.value}
+    content: JsonObject = {
+        "evidence_ref": ref,
+        "predicate": item.predicate,
+        "subject": item.subject,
+        "value": item.value,
+    }
     if item.name is not None:
-        said["name"] = item.name
+        content["name"] = item.name
     return {
         "block_id": block_id,
         "bucket": bucket,
-        "content": one_line(said),
+        "content": one_line(content),
         "priority": priority,
         "truncated": False,
         "provenance_refs": [ref],
@@ -102,7 +110,10 @@ def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int)
 
 
 def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, EvidenceItem]]:
-    """Each distinct item, in a fixed order, under a block id of its own: its name, or the head of its digest."""
+    """Return each distinct item with a unique block id, in a fixed order.
+
+    The id is `prefix` and the item's name, or the first 16 hex digits of its digest.
+    """
     seen: set[str] = set()
     ordinals: dict[str, int] = {}
     found: list[tuple[str, EvidenceItem]] = []
@@ -122,7 +133,7 @@ def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, Ev
 
 
 def _identity(item: EvidenceItem) -> tuple[Any, ...]:
-    """Everything that tells two items apart; the digest stands for subject, predicate and value."""
+    """All fields that distinguish two items. The digest covers subject, predicate and value."""
     return (
         item.name is not None,
         item.name or "",
@@ -137,14 +148,14 @@ def _identity(item: EvidenceItem) -> tuple[Any, ...]:
 
 
 def evidence_priority(item: EvidenceItem, required: Collection[str]) -> int:
-    """Required first, then named, then the nearer in the graph."""
+    """Return the priority: required evidence is highest, then named evidence, then evidence nearer in the graph."""
     if item.name is None:
-        return max(USUAL - 100 * item.hop, 0)
-    return FIRST if item.name in required else NAMED
+        return max(PRIORITY_DEFAULT - 100 * item.hop, 0)
+    return PRIORITY_REQUIRED if item.name in required else PRIORITY_NAMED
 
 
 def evidence_entry(item: EvidenceItem) -> JsonObject:
-    """An `EvidenceManifestEntry` in its wire form."""
+    """Build an `EvidenceManifestEntry` in its wire form."""
     entry: JsonObject = {"evidence_ref": item.evidence_ref, "source_id": item.origin, "hash": item.digest}
     if item.name is not None:
         entry["name"] = item.name

@@ -1,10 +1,10 @@
-"""Token budgets: what each bucket may hold, and which blocks it keeps.
+"""Token budgets: how many tokens each bucket has, and which blocks fit.
 
-Buckets are independent: unused tokens of one are not lent to another. Where their sum is above `total_tokens`, all
-shrink in proportion, so that the whole holds whichever buckets are full. Within a bucket required blocks come first;
-then a larger `priority`, ties by `block_id`. First fit: a block that does not fit is dropped whole, never cut, and a
-smaller one after it may still fit.
-Source: shared/design/contracts.md, "Compile"; API Contracts, "Compiled output".
+Buckets are independent: unused tokens of one bucket are not lent to another. If the buckets add up to more than
+`total_tokens`, all of them shrink in proportion. Within a bucket, blocks are taken by descending `priority`, ties by
+`block_id`. The tokens of required blocks are reserved before any other block is taken. Packing is first fit: a block
+that does not fit is dropped whole, never cut, and a smaller block after it can still fit.
+Source: docs/design/contracts.md, "Compile"; API Contracts, "Compiled output".
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from contextos.contracts.model import MAX_TEXT_CHARS
 RANK: Final[dict[str, int]] = {bucket: rank for rank, bucket in enumerate(BUCKETS)}
 
 
-class Piece(NamedTuple):
-    """What packing knows of a block; `place` finds the block again. A `required` one is never dropped."""
+class BlockSize(NamedTuple):
+    """The size and rank of one block. `position` is its place among all blocks. A `required` block is never dropped."""
 
     bucket: Bucket
     block_id: str
@@ -28,59 +28,64 @@ class Piece(NamedTuple):
     tokens: int
     chars: int
     required: bool
-    place: int
+    position: int
 
 
 class Packing(NamedTuple):
-    """What was kept and what was dropped, both by bucket, priority descending and `block_id`."""
+    """The kept and the dropped blocks, and the tokens used in each bucket.
 
-    kept: tuple[Piece, ...]
-    dropped: tuple[Piece, ...]
+    Both are sorted by bucket, then by descending priority, then by `block_id`.
+    """
+
+    kept: tuple[BlockSize, ...]
+    dropped: tuple[BlockSize, ...]
     used: dict[Bucket, int]
 
 
 def allocate(budget: RunBudget) -> dict[Bucket, int]:
-    """Tokens per bucket: as given, or shrunk in proportion (rounded down) to fit `total_tokens`."""
-    given: dict[Bucket, int] = {bucket: getattr(budget.bucket_tokens, bucket) for bucket in BUCKETS}
-    asked = sum(given.values())
-    if asked <= budget.total_tokens:
-        return given
-    return {bucket: tokens * budget.total_tokens // asked for bucket, tokens in given.items()}
+    """Return the tokens of each bucket: as configured, or scaled down (and rounded down) to fit `total_tokens`."""
+    configured: dict[Bucket, int] = {bucket: getattr(budget.bucket_tokens, bucket) for bucket in BUCKETS}
+    total = sum(configured.values())
+    if total <= budget.total_tokens:
+        return configured
+    return {bucket: tokens * budget.total_tokens // total for bucket, tokens in configured.items()}
 
 
-def pack(pieces: Sequence[Piece], allocated: Mapping[Bucket, int], reserved: Mapping[Bucket, int]) -> Packing | Failure:
-    """Fill every bucket to its allocation; `reserved` tokens are taken in each before any block.
+def pack_blocks(
+    blocks: Sequence[BlockSize], allocated: Mapping[Bucket, int], reserved: Mapping[Bucket, int]
+) -> Packing | Failure:
+    """Fill every bucket up to its allocation; `reserved` tokens are subtracted before any block is taken.
 
-    Refuses (`budget_exhausted`) to start a run whose required blocks do not fit, rather than drop one of them.
+    Refuses with `budget_exhausted` if the required blocks do not fit; a required block is never dropped instead.
     """
     used = {bucket: reserved.get(bucket, 0) for bucket in BUCKETS}
-    for piece in pieces:
-        if piece.required:
-            used[piece.bucket] += piece.tokens
-            if piece.chars > MAX_TEXT_CHARS:
-                return _exhausted(f"required block `{piece.block_id}` is longer than {MAX_TEXT_CHARS} characters")
+    for block in blocks:
+        if block.required:
+            used[block.bucket] += block.tokens
+            if block.chars > MAX_TEXT_CHARS:
+                return _exhausted(f"required block `{block.block_id}` is longer than {MAX_TEXT_CHARS} characters")
     for bucket in BUCKETS:
         if used[bucket] > allocated[bucket]:
-            need = f"the required blocks of bucket `{bucket}` need {used[bucket]} tokens and it has {allocated[bucket]}"
-            return _exhausted(f"{need}; raise the run budget or require less")
+            detail = f"bucket `{bucket}` has {allocated[bucket]} tokens and its required blocks need {used[bucket]}"
+            return _exhausted(f"{detail}; raise the run budget or require less")
     kept, dropped = [], []
-    for piece in sorted(pieces, key=_order):
-        fits = used[piece.bucket] + piece.tokens <= allocated[piece.bucket] and piece.chars <= MAX_TEXT_CHARS
-        if piece.required:
-            kept.append(piece)
+    for block in sorted(blocks, key=_order):
+        fits = used[block.bucket] + block.tokens <= allocated[block.bucket] and block.chars <= MAX_TEXT_CHARS
+        if block.required:
+            kept.append(block)
         elif fits:
-            used[piece.bucket] += piece.tokens
-            kept.append(piece)
+            used[block.bucket] += block.tokens
+            kept.append(block)
         else:
-            dropped.append(piece)
+            dropped.append(block)
     return Packing(tuple(kept), tuple(dropped), used)
 
 
 def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str, Any]:
-    """`BudgetReport` in its wire form. Buckets that dropped nothing are absent from the truncation lists."""
+    """Build the `BudgetReport` in its wire form. Buckets that dropped no block are absent from the truncation lists."""
     dropped: dict[Bucket, list[str]] = {}
-    for piece in packing.dropped:
-        dropped.setdefault(piece.bucket, []).append(piece.block_id)
+    for block in packing.dropped:
+        dropped.setdefault(block.bucket, []).append(block.block_id)
     return {
         "tokens_allocated": dict(allocated),
         "tokens_used_at_compile": sum(packing.used.values()),
@@ -92,21 +97,21 @@ def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str
 
 
 def omissions(packing: Packing) -> list[dict[str, Any]]:
-    """`Omission`s in their wire form."""
+    """Build the `Omission`s of the dropped blocks in their wire form."""
     return [
         {
-            "block_id": piece.block_id,
-            "bucket": piece.bucket,
+            "block_id": block.block_id,
+            "bucket": block.bucket,
             "reason": "over_budget",
-            "estimated_tokens": piece.tokens,
-            "priority": piece.priority,
+            "estimated_tokens": block.tokens,
+            "priority": block.priority,
         }
-        for piece in packing.dropped
+        for block in packing.dropped
     ]
 
 
-def _order(piece: Piece) -> tuple[int, int, str]:
-    return RANK[piece.bucket], -piece.priority, piece.block_id
+def _order(block: BlockSize) -> tuple[int, int, str]:
+    return RANK[block.bucket], -block.priority, block.block_id
 
 
 def _warning(bucket: str, count: int) -> str:

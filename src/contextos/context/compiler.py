@@ -1,23 +1,32 @@
-"""The Context Pack Compiler: eight stages, one list.
+"""The Context Pack Compiler: one list of eight stages.
 
-Pure: no I/O, no clock, no chance, no global state. What comes as a set, a mapping or an unordered sequence is sorted,
-so the same input gives the same bytes whatever the order, locale, time zone or hash seed. A stage reads the inputs
-and what earlier stages made, and returns plain JSON; nothing else passes from stage to stage, so the digest of each
-covers all that follows from it and a replay difference names the first stage that drifted.
-Source: How It Works, step 2; shared/design/contracts.md, "Compile"; contextos-facts.md, section 7.
+The compiler is pure: it uses no I/O, no clock, no randomness and no global state. Sets, mappings and unordered
+sequences are sorted, so equal inputs give equal bytes whatever the order, locale, time zone or hash seed. A stage reads
+the inputs and the products of earlier stages, and returns plain JSON. Nothing else passes from stage to stage, so a
+stage's digest covers everything that later stages take from it, and the first digest that differs in a replay names the
+stage that drifted.
+Source: How It Works, step 2; docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from contextos.context import prompt
-from contextos.context.blocks import FIRST, USUAL, JsonObject, evidence_entry, evidence_priority, fact_block, identified
-from contextos.context.budget import Piece, allocate, budget_report, omissions, pack
+from contextos.context.blocks import (
+    PRIORITY_DEFAULT,
+    PRIORITY_REQUIRED,
+    JsonObject,
+    evidence_entry,
+    evidence_priority,
+    fact_block,
+    identified,
+)
+from contextos.context.budget import BlockSize, allocate, budget_report, omissions, pack_blocks
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
 from contextos.context.emission import address, compiled_context, is_plain
+from contextos.context.inputs import CompileInput
 from contextos.context.sources import (
     attachment_entries,
     business_blocks,
@@ -26,169 +35,109 @@ from contextos.context.sources import (
     session_blocks,
     tool_block,
 )
-from contextos.context.surface import SURFACED, reason, tool_manifest, united_constraints
-from contextos.contracts.envelopes.compiled import SurfaceCapability
-from contextos.contracts.envelopes.evidence import EvidenceItem
-from contextos.contracts.envelopes.pack import ContextPack
-from contextos.contracts.envelopes.plan import Intent, TaskTemplate
-from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision
-from contextos.contracts.envelopes.run import InvokeRequest, RunContext
+from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.ports.outside import Estimator
 from contextos.contracts.refs import EVIDENCE
 
-FRAME: Final = "business"
-"""The bucket that pays for system, developer and task text, before any block."""
-
+TEXT_BUCKET: Final = "business"
+"""The bucket that pays for the system, developer and task texts, before any block."""
 
 MAX_FACTS: Final = 8_000
-"""Facts of one compile, so that with the blocks of all other sources the lists of the contract hold them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileInput:
-    """The inputs of a compile."""
-
-    pack: ContextPack
-    pack_ref: str
-    intent: Intent
-    template: TaskTemplate
-    request: InvokeRequest
-    run: RunContext
-    evidence: Sequence[EvidenceItem]
-    memory: Sequence[EvidenceItem]
-    required_evidence: frozenset[str]
-    surface: Sequence[SurfaceCapability]
-    decisions: tuple[PolicyDecision, ...]
-    decision_of: Mapping[str, PolicyDecision]
-    bundles: tuple[PolicyBundle, ...]
-    estimator: Estimator
-
+"""Largest number of facts in one compile. With the blocks of all other sources they fit the contract's list limits."""
 
 CompileState = Mapping[str, JsonObject]
-"""What the stages so far made, by stage name."""
+"""The products of the stages that already ran, by stage name."""
 
 CompileStage = Callable[[CompileInput, CompileState], JsonObject | Failure]
 
 
-def compile_context(
-    *,
-    pack: ContextPack,
-    pack_ref: str,
-    intent: Intent,
-    template: TaskTemplate,
-    request: InvokeRequest,
-    run: RunContext,
-    evidence: Sequence[EvidenceItem],
-    memory: Sequence[EvidenceItem],
-    required_evidence: Collection[str],
-    surface: Sequence[SurfaceCapability],
-    decisions: Mapping[str, PolicyDecision],
-    estimator: Estimator,
-    bundles: Sequence[PolicyBundle] = (),
-) -> JsonObject | Failure:
-    """What the model may see and use in this run, a `CompiledContext` in its wire form; or why there can be none.
+def compile_context(inputs: CompileInput) -> JsonObject | Failure:
+    """Compile what the model may see and use in this run: a `CompiledContext` in its wire form, or a failure.
 
-    `decisions` are by capability id, made at the point `compile`. `bundles` are those in force beside the pack's own.
-    Refuses: `unknown_intent`, `unpinned_ref` (an attachment without full digest), `policy_eval_error` (a matched rule
-    of no bundle in force), `budget_exhausted` (required blocks do not fit).
+    The failure codes: `unknown_intent`; `unpinned_ref` (an attachment without its full digest); `policy_eval_error` (a
+    rule matched that belongs to no bundle in force); `budget_exhausted` (the required blocks do not fit).
     """
-    in_force = {bundle.bundle_id: bundle for bundle in (*bundles, *pack.policy_layer.policy_bundles)}
-    given = CompileInput(
-        pack=pack,
-        pack_ref=pack_ref,
-        intent=intent,
-        template=template,
-        request=request,
-        run=run,
-        evidence=evidence,
-        memory=memory,
-        required_evidence=frozenset(required_evidence),
-        surface=sorted(surface, key=lambda capability: capability.capability_id),
-        decisions=tuple(decisions[key] for key in sorted(decisions)),
-        decision_of=decisions,
-        bundles=tuple(in_force[key] for key in sorted(in_force)),
-        estimator=estimator,
-    )
-    made: dict[str, JsonObject] = {}
+    products: dict[str, JsonObject] = {}
     digests: dict[str, str] = {}
     plain = True
     for name, stage in STAGES:
-        product = stage(given, made)
+        product = stage(inputs, products)
         if isinstance(product, Failure):
             return product
-        made[name] = product
+        products[name] = product
         plain = plain and ("constraints" not in product or is_plain(product["constraints"]))
         digests[name] = address(product, plain=plain)
     return compiled_context(
-        made["manifests_and_controls"],
+        products["manifests_and_controls"],
         digests,
-        pack_ref=pack_ref,
-        request_id=request.request_id,
-        trace_id=run.trace_id,
-        estimator=estimator.name,
+        pack_ref=inputs.pack.pack_ref,
+        request_id=inputs.task.request.request_id,
+        trace_id=inputs.task.run.trace_id,
+        estimator=inputs.estimator.name,
     )
 
 
-def intent_classification(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
-    """Confirm intent and template against each other and the run; what request and business say of them."""
-    intent, template, run = given.intent, given.template, given.run
+def intent_classification(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+    """Check that intent, template and run agree; render the texts of the prompt and the business and session blocks."""
+    task, pack = inputs.task, inputs.pack.pack
+    intent, template, run = task.intent, task.template, task.run
     if run.intent not in (None, intent.intent_id) or template.intent != intent.intent_id:
-        detail = f"intent `{intent.intent_id}` is not that of the run and of template `{template.template_id}`"
-        return Failure(code="unknown_intent", detail=f"{detail}; classify again")
+        detail = f"intent `{intent.intent_id}` is not the intent of the run and of template `{template.template_id}`"
+        return Failure(code="unknown_intent", detail=f"{detail}; classify the request again")
     if template.template_id not in intent.eligible_task_templates:
         detail = f"template `{template.template_id}` is not eligible for intent `{intent.intent_id}`"
-        return Failure(code="unknown_intent", detail=f"{detail}; pick one that the catalog names")
-    attachments = attachment_entries(given.request)
+        return Failure(code="unknown_intent", detail=f"{detail}; select a template that the catalog lists for it")
+    attachments = attachment_entries(task.request)
     for entry in attachments:
         if not EVIDENCE.fits(entry["evidence_ref"], sealed=True):
-            detail = f"attachment `{entry['source_id']}` is not pinned by an artifact id and its whole SHA-256"
+            detail = f"attachment `{entry['source_id']}` is not pinned by an artifact id and a full SHA-256 digest"
             return Failure(code="unpinned_ref", detail=f"{detail}; send 64 hex digits")
-    business = business_blocks(given.pack)
+    business = business_blocks(pack)
     return {
         "intent": [intent.intent_id, intent.version, intent.risk_class],
         "template": [template.template_id, template.version],
-        "system": prompt.system(given.pack.tone_and_comms),
-        "developer": prompt.developer(given.pack, given.pack_ref),
+        "system": prompt.system(pack.tone_and_comms),
+        "developer": prompt.developer(pack, inputs.pack.pack_ref),
         "task": prompt.task(intent, template),
         "attachments": attachments,
-        "blocks": [*business, *session_blocks(given.request, run.session_id, given.pack)],
+        "blocks": [*business, *session_blocks(task.request, run.session_id, pack)],
         "required": [item["block_id"] for item in business],
     }
 
 
-def policy_resolution(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
-    """The bundles and rules behind the decisions that were made, and the controls they put in force."""
-    matched = matched_rules(given.decisions, given.bundles)
+def policy_resolution(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+    """List the bundles and rules behind the policy decisions, and the controls that the decisions put in force."""
+    decisions, bundles, pack = inputs.surface.decisions_in_order, inputs.pack.bundles_in_force, inputs.pack.pack
+    matched = matched_rules(decisions, bundles)
     if isinstance(matched, Failure):
         return matched
-    controls = runtime_controls(given.decisions, given.pack.policy_layer.guardrails)
-    active = control_blocks(controls, given.pack)
+    controls = runtime_controls(decisions, pack.policy_layer.guardrails)
+    active = control_blocks(controls, pack)
     return {
-        "manifest": policy_manifest(given.decisions, given.bundles, matched),
+        "manifest": policy_manifest(decisions, bundles, matched),
         "controls": controls,
-        "blocks": [*active, *rule_blocks(matched, given.pack)],
+        "blocks": [*active, *rule_blocks(matched, pack)],
         "required": [item["block_id"] for item in active],
     }
 
 
-def tool_surfacing(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
-    """Registry ∩ permissions − prohibitions, then policy, the approval-mode ceiling, lifecycle."""
+def tool_surfacing(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+    """Surface what registry, permissions, policy, ceiling and lifecycle all allow; report on every capability."""
     report, surfaced, blocks = [], [], []
     constraints: dict[str, JsonObject] = {}
-    planned = {step.tool for step in given.template.steps}
-    for capability in given.surface:
+    planned = {step.tool for step in inputs.task.template.steps}
+    for capability in sorted(inputs.surface.capabilities, key=lambda one: one.capability_id):
         capability_id = capability.capability_id
-        decision = given.decision_of.get(capability_id)
-        why = reason(capability, decision, given.run.safety_mode)
-        report.append({"capability_id": capability_id, "surfaced": why == SURFACED, "reason": why})
-        if why != SURFACED:
+        decision = inputs.surface.decisions.get(capability_id)
+        exposure = surface_reason(capability, decision, inputs.task.run.safety_mode)
+        report.append({"capability_id": capability_id, "surfaced": exposure == SURFACED, "reason": exposure})
+        if exposure != SURFACED:
             continue
-        assert decision is not None, "nothing is surfaced without a decision"
+        assert decision is not None, "a capability without a policy decision is never surfaced"
         surfaced.append(capability)
         constraints[capability_id] = united_constraints(capability, decision)
-        priority = FIRST if capability_id in planned else USUAL
-        blocks.append(tool_block(capability, decision, constraints[capability_id], priority, given.pack))
+        priority = PRIORITY_REQUIRED if capability_id in planned else PRIORITY_DEFAULT
+        blocks.append(tool_block(capability, decision, constraints[capability_id], priority, inputs.pack.pack))
     return {
         "report": report,
         "manifest": tool_manifest(surfaced, constraints),
@@ -198,91 +147,92 @@ def tool_surfacing(given: CompileInput, _made: CompileState) -> JsonObject | Fai
     }
 
 
-def evidence_retrieval(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
-    """Normalise what was retrieved before: distinct items in a fixed order, as data, with their manifest entries."""
-    if len(given.evidence) + len(given.memory) > MAX_FACTS:
+def evidence_retrieval(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+    """Normalise the retrieved evidence: distinct items in a fixed order, as data, with their manifest entries."""
+    knowledge, required = inputs.knowledge, frozenset(inputs.knowledge.required_evidence)
+    if len(knowledge.evidence) + len(knowledge.memory) > MAX_FACTS:
         detail = f"more than {MAX_FACTS} facts were retrieved and recalled; lower the pack's limits"
         return Failure(code="budget_exhausted", detail=detail)
-    items = identified(given.evidence, "ev_")
+    items = identified(knowledge.evidence, "ev_")
     return {
         "blocks": [
-            fact_block(block_id, "evidence", item, evidence_priority(item, given.required_evidence))
-            for block_id, item in items
+            fact_block(block_id, "evidence", item, evidence_priority(item, required)) for block_id, item in items
         ],
         "manifest": [evidence_entry(item) for _, item in items],
-        "required": [block_id for block_id, item in items if item.name in given.required_evidence],
+        "required": [block_id for block_id, item in items if item.name in required],
     }
 
 
-def memory_recall(given: CompileInput, _made: CompileState) -> JsonObject | Failure:
-    """Normalise the promoted memory as recalled; none of it is ever required."""
-    items = identified(given.memory, "mem_")
-    return {"blocks": [fact_block(block_id, "memory", item, USUAL) for block_id, item in items], "required": []}
+def memory_recall(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
+    """Normalise the recalled memory. Memory is never required."""
+    items = identified(inputs.knowledge.memory, "mem_")
+    blocks = [fact_block(block_id, "memory", item, PRIORITY_DEFAULT) for block_id, item in items]
+    return {"blocks": blocks, "required": []}
 
 
-def token_budget_allocation(given: CompileInput, made: CompileState) -> JsonObject | Failure:
-    """What each bucket may hold, and what each text would take of it."""
-    count = given.estimator.count
-    first = made["intent_classification"]
+def token_budget_allocation(inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+    """Allocate tokens to each bucket, and count the tokens of each text."""
+    count = inputs.estimator.count
+    texts = products["intent_classification"]
     return {
-        "estimator": given.estimator.name,
-        "allocated": allocate(given.run.run_budget),
-        "frame": sum(count(first[text]) for text in ("system", "developer", "task")),
-        "tokens": [count(item["content"]) for item in _blocks(made)],
+        "estimator": inputs.estimator.name,
+        "allocated": allocate(inputs.task.run.run_budget),
+        "frame": sum(count(texts[name]) for name in ("system", "developer", "task")),
+        "tokens": [count(item["content"]) for item in _blocks(products)],
     }
 
 
-def bucket_assembly(_given: CompileInput, made: CompileState) -> JsonObject | Failure:
-    """Pack each bucket to its budget; what does not fit is dropped whole and said so."""
-    budget = made["token_budget_allocation"]
-    required = {block_id for product in made.values() for block_id in product.get("required", ())}
-    pieces = [
-        Piece(
+def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+    """Pack the blocks into their buckets. A block that does not fit is dropped whole and listed as an omission."""
+    budget = products["token_budget_allocation"]
+    required = {block_id for product in products.values() for block_id in product.get("required", ())}
+    candidates = [
+        BlockSize(
             item["bucket"],
             item["block_id"],
             item["priority"],
             tokens,
             len(item["content"]),
             item["block_id"] in required,
-            place,
+            index,
         )
-        for place, (item, tokens) in enumerate(zip(_blocks(made), budget["tokens"], strict=True))
+        for index, (item, tokens) in enumerate(zip(_blocks(products), budget["tokens"], strict=True))
     ]
-    packing = pack(pieces, budget["allocated"], {FRAME: budget["frame"]})
+    packing = pack_blocks(candidates, budget["allocated"], {TEXT_BUCKET: budget["frame"]})
     if isinstance(packing, Failure):
         return packing
     return {
-        "kept": [piece.place for piece in packing.kept],
+        "kept": [block.position for block in packing.kept],
         "budget_report": budget_report(budget["allocated"], packing),
         "omissions": omissions(packing),
     }
 
 
-def manifests_and_controls(_given: CompileInput, made: CompileState) -> JsonObject | Failure:
-    """The compiled context but for its ledger; the digest of this stage is the `compiled_context_hash`."""
-    first, assembly = made["intent_classification"], made["bucket_assembly"]
-    blocks = list(_blocks(made))
-    kept = [blocks[place] for place in assembly["kept"]]
+def manifests_and_controls(_inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+    """Build the compiled context without its ledger. The digest of this stage is the `compiled_context_hash`."""
+    texts, assembly = products["intent_classification"], products["bucket_assembly"]
+    blocks = list(_blocks(products))
+    kept = [blocks[index] for index in assembly["kept"]]
     kept_ids = {item["block_id"] for item in kept if item["bucket"] == "evidence"}
-    facts = made["evidence_retrieval"]
+    facts = products["evidence_retrieval"]
     admitted = [
         entry for item, entry in zip(facts["blocks"], facts["manifest"], strict=True) if item["block_id"] in kept_ids
     ]
     return {
         "compiled_prompt": {
-            "system": first["system"],
-            "developer": first["developer"],
-            "task": first["task"],
+            "system": texts["system"],
+            "developer": texts["developer"],
+            "task": texts["task"],
             "context_blocks": kept,
         },
         "manifests": {
-            "policy_manifest": made["policy_resolution"]["manifest"],
-            "tool_manifest": made["tool_surfacing"]["manifest"],
-            "evidence_manifest": [*admitted, *first["attachments"]],
+            "policy_manifest": products["policy_resolution"]["manifest"],
+            "tool_manifest": products["tool_surfacing"]["manifest"],
+            "evidence_manifest": [*admitted, *texts["attachments"]],
             "omissions": assembly["omissions"],
-            "surface_report": made["tool_surfacing"]["report"],
+            "surface_report": products["tool_surfacing"]["report"],
         },
-        "runtime_controls": made["policy_resolution"]["controls"],
+        "runtime_controls": products["policy_resolution"]["controls"],
         "budget_report": assembly["budget_report"],
     }
 
@@ -299,6 +249,7 @@ STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (
 )
 
 
-def _blocks(made: CompileState) -> Iterator[JsonObject]:
+def _blocks(products: CompileState) -> Iterator[JsonObject]:
+    """The blocks of the first five stages, in stage order."""
     for name, _ in STAGES[:5]:
-        yield from made[name]["blocks"]
+        yield from products[name]["blocks"]

@@ -1,9 +1,9 @@
-"""The controls in force: what must be refused or escalated, the gates, the redactions, and the rules behind them.
+"""The runtime controls of a compile (refusals, escalations, approval gates, redactions) and the rules behind them.
 
-A control that any decision raised is in force, whether or not its capability is surfaced: controls are only ever
-added up. A matched rule that no bundle in force holds ends the compile, because a policy manifest that left it out
-would be a false statement.
-Source: API Contracts, "Compiled output"; shared/design/contracts.md, "Policy".
+A control that any policy decision raised is in force, even if its capability is not surfaced: controls only add up.
+If a matched rule belongs to no bundle in force, the compile fails, because a policy manifest without the rule would be
+false.
+Source: API Contracts, "Compiled output"; docs/design/contracts.md, "Policy".
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from contextos.contracts.envelopes.pack import Guardrails
 from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision, Rule
 from contextos.contracts.envelopes.verdicts import Failure
 
-Matched = dict[str, tuple[Rule, list[str]]]
-"""Rule id to the rule and the ids of the bundles in force that hold it."""
+MatchedRules = dict[str, tuple[Rule, list[str]]]
+"""By rule id: the rule, and the ids of the bundles in force that contain it."""
 
 
 def runtime_controls(decisions: Iterable[PolicyDecision], guardrails: Guardrails) -> dict[str, list[str]]:
-    """`RuntimeControls` in their wire form: each list sorted, without repeats."""
+    """Build the `RuntimeControls` in their wire form: each list sorted and without duplicates."""
     refuse: set[str] = set()
     escalate: set[str] = set()
     gates: set[str] = set()
@@ -36,29 +36,32 @@ def runtime_controls(decisions: Iterable[PolicyDecision], guardrails: Guardrails
     }
 
 
-def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle]) -> Matched | Failure:
-    """Every rule that matched, with its bundles. Guardrail conditions belong to no bundle; controls name them."""
+def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle]) -> MatchedRules | Failure:
+    """Return every matched rule with its bundles, or a `policy_eval_error`.
+
+    Guardrail conditions belong to no bundle, so they are not looked up here; the runtime controls list them.
+    """
     matched: set[str] = set()
     guards: set[str] = set()
     for decision in decisions:
         matched.update(decision.matched_rule_ids, decision.denying_rule_ids)
         guards.update(decision.must_refuse, decision.must_escalate)
-    found: Matched = {}
+    found: MatchedRules = {}
     for bundle in bundles:
         for rule in bundle.policy_dsl.rules:
             if rule.rule_id in matched:
                 found.setdefault(rule.rule_id, (rule, []))[1].append(bundle.bundle_id)
     unknown = sorted(matched - found.keys() - guards)
     if unknown:
-        detail = f"matched rule `{unknown[0]}` is in no bundle in force; hand its bundle to the compiler"
+        detail = f"matched rule `{unknown[0]}` is in no bundle in force; pass its bundle to the compiler"
         return Failure(code="policy_eval_error", detail=detail, rule_ids=tuple(unknown))
     return found
 
 
 def policy_manifest(
-    decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle], matched: Matched
+    decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle], matched: MatchedRules
 ) -> list[dict[str, Any]]:
-    """`PolicyManifestEntry`s in their wire form: every bundle consulted, by priority descending and id."""
+    """Build the `PolicyManifestEntry`s in their wire form: every evaluated bundle, by descending priority and id."""
     rules: dict[str, list[str]] = {bundle_id: [] for decision in decisions for bundle_id in decision.bundle_ids}
     for rule_id in sorted(matched):
         for bundle_id in matched[rule_id][1]:

@@ -1,7 +1,7 @@
-"""Where stages end: the address of what each made, and from the last one's JSON the `CompiledContext` in its wire form.
+"""The output of the compiler: the content address of each stage's product, and the `CompiledContext` in its wire form.
 
-The long lists (blocks, evidence, omissions, surface) are made of values that contracts have validated already and are
-not asked again; everything else is validated as sealed. Tests hold the whole to it.
+The long lists (blocks, evidence, omissions, surface) consist of values that contracts have already validated, so they
+are not validated again; everything else is validated as sealed. Tests validate the whole.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from contextos.contracts.envelopes.compiled import CompiledContext
 
 
 def is_plain(foreign: Any) -> bool:
-    """Whether plain sorted output of `foreign` is canonical: no float, no key beyond ASCII that would differ."""
+    """Whether sorted JSON output of `foreign` is canonical: no float, and no non-ASCII key that sorts differently."""
     return canonical(foreign) == orjson.dumps(foreign, option=SORTED)
 
 
 def address(product: JsonObject, *, plain: bool) -> str:
-    """The content address of what a stage made.
+    """Return the content address of a stage's product.
 
-    `plain` says that the argument constraints are plain. All else in a product is text, integers and names of our own,
-    of which sorted output is canonical as it stands, so the walk that would find out is saved.
+    `plain` says that the argument constraints are plain (see `is_plain`). Everything else in a product is text,
+    integers and our own names; their sorted output is canonical, so no canonicalisation pass is needed.
     """
     if not plain:
         return content_address(product)
@@ -36,9 +36,9 @@ def address(product: JsonObject, *, plain: bool) -> str:
 def compiled_context(
     body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
 ) -> JsonObject:
-    """`body` and its ledger, as a sealed `CompiledContext` says it.
+    """Return `body` with its ledger: a sealed `CompiledContext` in its wire form.
 
-    The digest of the last stage, which made `body`, is the `compiled_context_hash`.
+    The `compiled_context_hash` is the digest of the last stage, whose product is `body`.
     """
     prompt, manifests = body["compiled_prompt"], body["manifests"]
     ledger = _ledger(body) | {
@@ -61,7 +61,7 @@ def compiled_context(
 
 
 def _ledger(body: JsonObject) -> JsonObject:
-    """What of the ledger follows from the body."""
+    """The ledger fields that are derived from the body."""
     report, manifests = body["budget_report"], body["manifests"]
     memory = [item for item in body["compiled_prompt"]["context_blocks"] if item["bucket"] == "memory"]
     return {

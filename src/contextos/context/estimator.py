@@ -1,7 +1,8 @@
 """The default token estimator: deterministic, offline, and pinned by its name.
 
-A replay must count as the run counted, so another way of counting is another name and never a change of this one.
-Source: shared/design/contracts.md, "Compile".
+A replay must count tokens exactly as the run did, so a different way of counting gets a new name and never changes
+this one.
+Source: docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ BYTES_DIV_4: Final = "bytes_div_4@1"
 
 
 class BytesDiv4:
-    """One token per four UTF-8 bytes, rounded up; an `Estimator`.
+    """An `Estimator` that counts one token per four UTF-8 bytes, rounded up.
 
     >>> BytesDiv4().count("refund"), BytesDiv4().count("")
     (2, 0)
@@ -21,6 +22,6 @@ class BytesDiv4:
     name: str = BYTES_DIV_4
 
     def count(self, text: str) -> int:
-        """Estimated tokens of `text`."""
+        """Return the estimated number of tokens in `text`."""
         length = len(text) if text.isascii() else len(text.encode())
         return (length + 3) // 4

@@ -1,8 +1,8 @@
-"""What each source of a run says, as blocks: the pack, the caller, policy, the registry.
+"""The blocks of each source of a run: the pack, the caller, policy and the registry.
 
-Trusted is what was published and signed. The caller asserts, and an adapter describes itself, so the words of both are
-data like any other from outside.
-Source: contextos-facts.md, sections 6 and 7; shared/design/contracts.md, "Who is asking", "Compile".
+Only published and signed text is trusted. A caller's assertions and an adapter's description of itself are data, like
+all other external text.
+Source: docs/design/contracts.md, "Who is asking", "Compile".
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contextos.context.blocks import FIRST, NAMED, USUAL, JsonObject, block, one_line
-from contextos.context.controls import Matched
+from contextos.context.blocks import PRIORITY_DEFAULT, PRIORITY_NAMED, PRIORITY_REQUIRED, JsonObject, block, one_line
+from contextos.context.controls import MatchedRules
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -19,29 +19,37 @@ from contextos.contracts.envelopes.run import InvokeRequest
 
 
 def business_blocks(pack: ContextPack) -> list[JsonObject]:
-    """The non-negotiables, one each, in the pack's order."""
+    """Build one block for each non-negotiable, in the pack's order."""
     return [
-        block(f"non_negotiable_{number}", "business", one_line(text), FIRST, ("pack", "trusted", _class(pack)))
+        block(
+            f"non_negotiable_{number}",
+            "business",
+            one_line(text),
+            PRIORITY_REQUIRED,
+            ("pack", "trusted", _classification(pack)),
+        )
         for number, text in enumerate(pack.business_context.non_negotiables, 1)
     ]
 
 
 def session_blocks(request: InvokeRequest, session_id: str | None, pack: ContextPack) -> list[JsonObject]:
-    """Message, asserted facts and attachments of the request. An ephemeral run has these and no history."""
+    """Build the blocks of the request: message, asserted facts and attachments. A run without a session has no ref."""
     refs = (f"session:{session_id}",) if session_id else ()
     attached = sorted([item.artifact_id, item.media_type, item.sha256] for item in request.attachments)
     message = {"message": request.input.message, "channel": request.input.channel, "locale": request.input.locale}
-    said: tuple[tuple[str, int, Any], ...] = (
-        ("request_message", FIRST, message),
-        ("request_context", NAMED, request.input.context),
-        ("request_attachments", USUAL, attached),
+    contents: tuple[tuple[str, int, Any], ...] = (
+        ("request_message", PRIORITY_REQUIRED, message),
+        ("request_context", PRIORITY_NAMED, request.input.context),
+        ("request_attachments", PRIORITY_DEFAULT, attached),
     )
-    source = ("request", "untrusted", _class(pack))
-    return [block(name, "session", one_line(value), priority, source, refs) for name, priority, value in said if value]
+    source = ("request", "untrusted", _classification(pack))
+    return [
+        block(name, "session", one_line(value), priority, source, refs) for name, priority, value in contents if value
+    ]
 
 
 def attachment_entries(request: InvokeRequest) -> list[JsonObject]:
-    """The attachments' entries of the evidence manifest; the bytes are fetched, if ever, by the gateway."""
+    """Build the evidence manifest entries of the attachments. Their bytes are not read here."""
     pins = sorted({(item.artifact_id, f"sha256:{item.sha256}") for item in request.attachments})
     return [
         {"evidence_ref": f"attachment:{artifact_id}#{digest}", "source_id": artifact_id, "hash": digest}
@@ -50,28 +58,30 @@ def attachment_entries(request: InvokeRequest) -> list[JsonObject]:
 
 
 def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[JsonObject]:
-    """The active controls as one block; none where none is active."""
+    """Build one block of the active controls, or no block if none is active."""
     if not any(controls.values()):
         return []
-    return [block("controls", "policy", one_line(controls), FIRST, ("policy", "trusted", _class(pack)))]
+    return [
+        block("controls", "policy", one_line(controls), PRIORITY_REQUIRED, ("policy", "trusted", _classification(pack)))
+    ]
 
 
-def rule_blocks(matched: Matched, pack: ContextPack) -> list[JsonObject]:
-    """The rules that matched, each with its rationale."""
+def rule_blocks(matched: MatchedRules, pack: ContextPack) -> list[JsonObject]:
+    """Build one block for each matched rule, with its rationale."""
     found = []
     for rule_id, (rule, bundle_ids) in sorted(matched.items()):
-        said = {"rule_id": rule_id, "allow": rule.then.allow, "rationale": rule.rationale}
+        content = {"rule_id": rule_id, "allow": rule.then.allow, "rationale": rule.rationale}
         refs = [f"policy:{bundle_id}#{rule_id}" for bundle_id in sorted(bundle_ids)]
-        source = ("policy", "trusted", _class(pack))
-        found.append(block(f"rule_{rule_id}", "policy", one_line(said), USUAL, source, refs))
+        source = ("policy", "trusted", _classification(pack))
+        found.append(block(f"rule_{rule_id}", "policy", one_line(content), PRIORITY_DEFAULT, source, refs))
     return found
 
 
 def tool_block(
     capability: SurfaceCapability, decision: PolicyDecision, constraints: JsonObject, priority: int, pack: ContextPack
 ) -> JsonObject:
-    """A surfaced capability: what it says of itself, its risk, its bounds and gates."""
-    said = {
+    """Build the block of a surfaced capability: its own description, its risk, its constraints and its gates."""
+    content = {
         "capability_id": capability.capability_id,
         "kind": capability.kind,
         "risk_level": capability.risk_level,
@@ -80,10 +90,10 @@ def tool_block(
         "constraints": constraints,
         "gates": sorted(decision.gates),
     }
-    source = ("adapter_registry", "untrusted", _class(pack))
-    return block(f"tool_{capability.capability_id}", "tool", one_line(said), priority, source)
+    source = ("adapter_registry", "untrusted", _classification(pack))
+    return block(f"tool_{capability.capability_id}", "tool", one_line(content), priority, source)
 
 
-def _class(pack: ContextPack) -> str:
-    """What comes with the pack or the request is classified as the pack is."""
+def _classification(pack: ContextPack) -> str:
+    """Text of the pack and of the request has the pack's classification."""
     return pack.pack_meta.data_classification

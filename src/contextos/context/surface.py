@@ -1,8 +1,8 @@
-"""Which capabilities a run may see: registry and permissions, then policy, then the ceiling, then lifecycle.
+"""Which capabilities a run can see: registry and permissions, then policy, then the ceiling, then lifecycle.
 
-Denies on missing: a capability without a policy decision of its own at the point `compile` is not surfaced. Every
-registered capability is reported with the reason, surfaced or not.
-Source: How It Works, step 2; shared/design/contracts.md, "Compile", "Approval modes".
+Denies on missing: a capability without its own policy decision at the point `compile` is not surfaced. Every registered
+capability is reported with a reason, surfaced or not.
+Source: How It Works, step 2; docs/design/contracts.md, "Compile", "Approval modes".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SURFACED: Final = "surfaced"
 _RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_MODES)}
 
 
-def reason(capability: SurfaceCapability, decision: PolicyDecision | None, ceiling: ApprovalMode) -> str:
-    """`surfaced`, or the first thing that withholds the capability.
+def surface_reason(capability: SurfaceCapability, decision: PolicyDecision | None, ceiling: ApprovalMode) -> str:
+    """Return `surfaced`, or the first reason that withholds the capability.
 
-    The ceiling is held against the declared mode, the highest that the capability can reach.
+    The ceiling is compared with the declared approval mode, the highest mode that the capability can use.
     """
     if not capability.granted or capability.withheld is not None:
         return capability.withheld or "no_permission"
@@ -47,7 +47,7 @@ def _allows(decision: PolicyDecision | None, capability_id: str) -> bool:
 def tool_manifest(
     surfaced: Iterable[SurfaceCapability], constraints: Mapping[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """`ToolManifestEntry`s in their wire form, one per adapter; both levels keep the order of `surfaced`."""
+    """Build the `ToolManifestEntry`s in their wire form, one per adapter, in the order of `surfaced`."""
     entries: dict[str, dict[str, Any]] = {}
     for capability in surfaced:
         adapter_id, _, name = capability.capability_id.rpartition(".")
@@ -71,11 +71,11 @@ def tool_manifest(
 
 
 def united_constraints(capability: SurfaceCapability, decision: PolicyDecision) -> dict[str, Any]:
-    """The permission's bounds and the policy's on each argument, united: all of them hold."""
-    said = decision.arg_constraints
+    """Return all constraints on each argument, from the permission and from policy. A value must satisfy every one."""
+    from_policy = decision.arg_constraints
     return {
-        name: _unique((*capability.constraints.get(name, ()), *said.get(name, ())))
-        for name in sorted({*capability.constraints, *said})
+        name: _unique((*capability.constraints.get(name, ()), *from_policy.get(name, ())))
+        for name in sorted({*capability.constraints, *from_policy})
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from contextos.context.compiler import compile_context
+from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
@@ -197,19 +198,19 @@ async def _attempt(
         if p.decision_id in admitted.scope.specs
     ]
     compiled = compile_context(  # 8
-        pack=admitted.loaded.pack,
-        pack_ref=admitted.scope.pack_ref,
-        intent=admitted.loaded.intents[request.input.intent],
-        template=template,
-        request=request,
-        run=admitted.scope.run,
-        memory=admitted.memory,
-        evidence=(*admitted.items, *admitted.chosen),
-        required_evidence={name for spec in specs for name in spec.required_evidence},
-        surface=admitted.surface,
-        decisions=decisions,
-        estimator=world.estimator,
-        bundles=[leveled.bundle for leveled in admitted.loaded.bundles],
+        CompileInput(
+            task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
+            pack=PackInputs(
+                admitted.loaded.pack, admitted.scope.pack_ref, [leveled.bundle for leveled in admitted.loaded.bundles]
+            ),
+            knowledge=KnowledgeInputs(
+                evidence=(*admitted.items, *admitted.chosen),
+                memory=admitted.memory,
+                required_evidence={name for spec in specs for name in spec.required_evidence},
+            ),
+            surface=SurfaceInputs(admitted.surface, decisions),
+            estimator=world.estimator,
+        )
     )
     if not isinstance(compiled, Failure):
         compiled = within_token_budget(admitted.scope, compiled, world)

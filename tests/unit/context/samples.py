@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contextos.context.estimator import BytesDiv4
+from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem
@@ -152,15 +153,19 @@ def run(*, tokens: dict[str, int] | None = None, total: int | None = None, **cha
 
 
 def fact(number: int = 0, *, name: str | None = None, value: Any = None, **changes: Any) -> EvidenceItem:
-    said = {"subject": f"order:ord_{number}", "predicate": "status", "value": "delivered" if value is None else value}
-    item: dict[str, Any] = said | {
+    statement = {
+        "subject": f"order:ord_{number}",
+        "predicate": "status",
+        "value": "delivered" if value is None else value,
+    }
+    item: dict[str, Any] = statement | {
         "evidence_ref": f"kg:order:ord_{number}#snapshot_7",
         "name": name,
         "origin": "graph",
         "integrity": "untrusted",
         "classification": "INTERNAL",
         "observed_at_us": 1_777_000_000_000_000 + number,
-        "digest": content_address(said),
+        "digest": content_address(statement),
         "hop": 1,
     }
     return EvidenceItem.model_validate(item | changes)
@@ -201,7 +206,7 @@ def decision(capability_id: str | None = "adp_orders.lookup", **changes: Any) ->
 
 
 def refund(**changes: Any) -> dict[str, Any]:
-    """The arguments of one compile: three capabilities, five facts, one memory."""
+    """The inputs of one compile by name: three capabilities, five facts, one memory. `as_input` groups them."""
     refund_decision = decision(
         "adp_payments.issue_refund",
         bundle_ids=["POLICY_RETURNS_V4"],
@@ -234,6 +239,21 @@ def refund(**changes: Any) -> dict[str, Any]:
         "estimator": BytesDiv4(),
     }
     return given | changes
+
+
+def as_input(given: dict[str, Any]) -> CompileInput:
+    """The compiler's input from what `refund` or `large` returned."""
+    return CompileInput(
+        task=TaskInputs(given["request"], given["run"], given["intent"], given["template"]),
+        pack=PackInputs(given["pack"], given["pack_ref"], given.get("bundles", ())),
+        knowledge=KnowledgeInputs(given["evidence"], given["memory"], given["required_evidence"]),
+        surface=SurfaceInputs(given["surface"], given["decisions"]),
+        estimator=given["estimator"],
+    )
+
+
+def compile_input(**changes: Any) -> CompileInput:
+    return as_input(refund(**changes))
 
 
 def large(capabilities: int = 100, facts: int = 1000, tokens: dict[str, int] | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contextos.context.blocks import evidence_priority, fact_block, identified, undeceiving
+from contextos.context.blocks import escape_misleading, evidence_priority, fact_block, identified
 from contextos.context.emission import address, is_plain
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.errors import MalformedJson
@@ -30,7 +30,7 @@ def content(value: Any) -> str:
 def test_the_content_of_a_fact_is_its_canonical_form(value: Any) -> None:
     ref = "kg:order:ord_1#snapshot_7"
     said = {"subject": "order:ord_1", "predicate": "status", "value": value, "evidence_ref": ref}
-    assert content(value) == undeceiving(canonical(said).decode())
+    assert content(value) == escape_misleading(canonical(said).decode())
 
 
 @given(JSON)

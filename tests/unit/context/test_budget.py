@@ -21,7 +21,7 @@ FACT_TOKENS = math.ceil(
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def ids(context: CompiledContext, bucket: str) -> list[str]:
@@ -103,7 +103,7 @@ def test_a_total_below_the_buckets_shrinks_them_all() -> None:
 @pytest.mark.requirement("C-REQUIRED")
 @pytest.mark.parametrize("bucket", ["policy", "evidence", "business"])
 def test_required_blocks_that_do_not_fit_end_the_compile(bucket: str) -> None:
-    failure = compile_context(**samples.refund(run=samples.run(tokens={bucket: 3})))
+    failure = compile_context(samples.compile_input(run=samples.run(tokens={bucket: 3})))
     assert isinstance(failure, Failure)
     assert failure.code == "budget_exhausted"
     assert f"`{bucket}`" in failure.detail
@@ -113,7 +113,7 @@ def test_required_blocks_that_do_not_fit_end_the_compile(bucket: str) -> None:
 def test_non_negotiables_are_required_beside_the_frame() -> None:
     fits = compiled().budget_report.tokens_used_by_bucket["business"]
     assert "non_negotiable_2" in ids(compiled(run=samples.run(tokens={"business": fits})), "business")
-    failure = compile_context(**samples.refund(run=samples.run(tokens={"business": fits - 1})))
+    failure = compile_context(samples.compile_input(run=samples.run(tokens={"business": fits - 1})))
     assert isinstance(failure, Failure)
     assert failure.code == "budget_exhausted"
 
@@ -139,7 +139,7 @@ def test_required_evidence_is_kept_before_any_nearer_fact() -> None:
 def test_every_answer_to_a_required_name_is_required() -> None:
     two = [samples.fact(1, name="order_lookup"), samples.fact(2, name="order_lookup")]
     run = samples.run(tokens={"evidence": FACT_TOKENS + 20})
-    failure = compile_context(**samples.refund(evidence=two, required_evidence=["order_lookup"], run=run))
+    failure = compile_context(samples.compile_input(evidence=two, required_evidence=["order_lookup"], run=run))
     assert isinstance(failure, Failure)
     assert failure.code == "budget_exhausted"
 
@@ -160,13 +160,13 @@ def test_a_block_longer_than_the_contract_allows_is_dropped_however_large_the_bu
     assert ids(context, "evidence") == []
     assert len(context.budget_report.dropped_block_ids["evidence"]) == 1
     named = samples.fact(1, name="order_lookup", value="x" * MAX_TEXT_CHARS)
-    failure = compile_context(**samples.refund(evidence=[named], run=run))
+    failure = compile_context(samples.compile_input(evidence=[named], run=run))
     assert isinstance(failure, Failure)
     assert "`ev_order_lookup` is longer" in failure.detail
 
 
 def test_more_facts_than_the_contract_holds_are_refused() -> None:
     one = samples.fact(1)
-    failure = compile_context(**samples.refund(evidence=[one] * 8_001))
+    failure = compile_context(samples.compile_input(evidence=[one] * 8_001))
     assert isinstance(failure, Failure)
     assert failure.code == "budget_exhausted"

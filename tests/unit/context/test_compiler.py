@@ -20,11 +20,11 @@ ATTACHMENT = samples.ATTACHMENT
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def refused(**changes: Any) -> Failure:
-    result = compile_context(**samples.refund(**changes))
+    result = compile_context(samples.compile_input(**changes))
     assert isinstance(result, Failure)
     return result
 
@@ -77,7 +77,7 @@ def test_the_hash_is_canonical_whatever_numbers_and_names_constraints_bring(limi
     ids=["refund", "empty", "tight", "attached and ephemeral", "many"],
 )
 def test_what_is_emitted_is_the_wire_form_of_a_sealed_context(changes: dict[str, Any]) -> None:
-    wire = compile_context(**samples.refund(**changes))
+    wire = compile_context(samples.compile_input(**changes))
     assert isinstance(wire, dict)
     assert canonical(CompiledContext.sealed_from(wire).to_json()) == canonical(wire)
 

@@ -16,7 +16,7 @@ LOOKUP, REFUND = "adp_orders.lookup", "adp_payments.issue_refund"
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def bundle(bundle_id: str, rule_id: str, priority: int = 0) -> PolicyBundle:
@@ -92,7 +92,7 @@ def test_a_bundle_that_is_handed_in_twice_counts_once() -> None:
 @pytest.mark.requirement("C-POLICY-MANIFEST")
 def test_a_matched_rule_of_no_bundle_in_force_ends_the_compile() -> None:
     decision = samples.decision(matched_rule_ids=["R_FROM_NOWHERE"])
-    failure = compile_context(**samples.refund(decisions={LOOKUP: decision}))
+    failure = compile_context(samples.compile_input(decisions={LOOKUP: decision}))
     assert isinstance(failure, Failure)
     assert failure.code == "policy_eval_error"
     assert failure.rule_ids == ("R_FROM_NOWHERE",)

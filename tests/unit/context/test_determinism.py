@@ -37,12 +37,12 @@ from tests.unit.context import samples
 for _ in range({COMPILES}):
     attachments = [samples.ATTACHMENT | {{"artifact_id": f"art_{{number}}"}} for number in range(4)]
     given = samples.refund(request=samples.request(attachments=attachments))
-    print(content_address(compile_context(**given)))
+    print(content_address(compile_context(samples.as_input(given))))
 """
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def hashes(environment: dict[str, str]) -> list[str]:
@@ -87,7 +87,9 @@ def test_the_order_of_what_has_no_order_never_matters(seed: int, evidence_tokens
         decisions={one: samples.decision(one) for one in ids},
         run=samples.run(tokens={"evidence": evidence_tokens}),
     )
-    assert compile_context(**shuffled(dict(base), random.Random(seed))) == compile_context(**base)
+    assert compile_context(samples.as_input(shuffled(dict(base), random.Random(seed)))) == compile_context(
+        samples.as_input(base)
+    )
 
 
 def test_the_same_fact_twice_is_one_block() -> None:
@@ -100,7 +102,7 @@ def test_inputs_that_were_in_the_journal_compile_to_the_same_bytes() -> None:
     value = {"é": 1.0, "a": [2.0, {"z": None, "b": 3}]}
     fresh = samples.refund(evidence=[samples.fact(1, value=value)], required_evidence=[])
     stored = [EvidenceItem.model_validate(loads(canonical(item.to_json()))) for item in fresh["evidence"]]
-    before, after = compile_context(**fresh), compile_context(**(fresh | {"evidence": stored}))
+    before, after = (compile_context(samples.as_input(given)) for given in (fresh, fresh | {"evidence": stored}))
     assert isinstance(before, dict)
     assert isinstance(after, dict)
     assert canonical(before) == canonical(after)
@@ -110,7 +112,7 @@ def test_inputs_that_were_in_the_journal_compile_to_the_same_bytes() -> None:
 def test_compiling_changes_no_input() -> None:
     given = samples.refund()
     before = copy.deepcopy(given)
-    compile_context(**given)
+    compile_context(samples.as_input(given))
     assert {name: value for name, value in given.items() if name != "estimator"} == {
         name: value for name, value in before.items() if name != "estimator"
     }

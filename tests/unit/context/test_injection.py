@@ -43,7 +43,7 @@ JSON = st.recursive(
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def blocks(context: CompiledContext) -> dict[str, ContextBlock]:

@@ -17,7 +17,7 @@ LOOKUP, REFUND = "adp_orders.lookup", "adp_payments.issue_refund"
 
 
 def compiled(**changes: Any) -> CompiledContext:
-    return CompiledContext.model_validate(compile_context(**samples.refund(**changes)))
+    return CompiledContext.model_validate(compile_context(samples.compile_input(**changes)))
 
 
 def report(context: CompiledContext) -> dict[str, str]:

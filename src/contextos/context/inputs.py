@@ -1,0 +1,76 @@
+"""The inputs of one compile, grouped by where they come from.
+
+All of them are values that other planes computed before. The compiler sorts what has no order of its own, so callers
+need not sort anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from contextos.contracts.envelopes.compiled import SurfaceCapability
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import Intent, TaskTemplate
+from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest, RunContext
+from contextos.contracts.ports.outside import Estimator
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInputs:
+    """The request, the run that serves it, and the intent and task template that were selected for it."""
+
+    request: InvokeRequest
+    run: RunContext
+    intent: Intent
+    template: TaskTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class PackInputs:
+    """The pinned pack and its ref. `bundles` are the policies in force in addition to the pack's own."""
+
+    pack: ContextPack
+    pack_ref: str
+    bundles: Sequence[PolicyBundle] = ()
+
+    @property
+    def bundles_in_force(self) -> tuple[PolicyBundle, ...]:
+        """Every bundle once, sorted by id. Where an id occurs twice, the pack's own bundle counts."""
+        by_id = {bundle.bundle_id: bundle for bundle in (*self.bundles, *self.pack.policy_layer.policy_bundles)}
+        return tuple(by_id[bundle_id] for bundle_id in sorted(by_id))
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeInputs:
+    """Retrieved evidence, recalled memory, and the names of the evidence that this run must have."""
+
+    evidence: Sequence[EvidenceItem]
+    memory: Sequence[EvidenceItem]
+    required_evidence: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceInputs:
+    """Every registered capability, and the policy decisions made at the point `compile`, by capability id."""
+
+    capabilities: Sequence[SurfaceCapability]
+    decisions: Mapping[str, PolicyDecision]
+
+    @property
+    def decisions_in_order(self) -> tuple[PolicyDecision, ...]:
+        """The policy decisions, sorted by capability id."""
+        return tuple(self.decisions[capability_id] for capability_id in sorted(self.decisions))
+
+
+@dataclass(frozen=True, slots=True)
+class CompileInput:
+    """Everything that one compile reads."""
+
+    task: TaskInputs
+    pack: PackInputs
+    knowledge: KnowledgeInputs
+    surface: SurfaceInputs
+    estimator: Estimator

@@ -156,7 +156,7 @@ def surface(
             for argument, bound in permission.arg_constraints.items():
                 constraints[argument] = (*constraints.get(argument, ()), bound)
         shown.append(
-            SurfaceCapability.unasked(
+            SurfaceCapability.construct_trusted(
                 {
                     "capability_id": name,
                     "kind": definition.kind,

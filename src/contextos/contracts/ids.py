@@ -71,13 +71,13 @@ class Form:
         }
 
 
-def sealing(schema: Any) -> Any:
+def sealed_schema(schema: Any) -> Any:
     """A core schema of pydantic in which every id is held to its sealed form; the given one stays as it is."""
     if isinstance(schema, list):
-        return [sealing(item) for item in schema]
+        return [sealed_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    held = {name: sealing(item) for name, item in schema.items()}
+    held = {name: sealed_schema(item) for name, item in schema.items()}
     metadata = schema.get("metadata")
     if isinstance(metadata, dict) and _SEALED in metadata:
         held["pattern"] = metadata[_SEALED]

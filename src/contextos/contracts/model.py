@@ -1,12 +1,12 @@
-"""The shape every contract has: frozen, closed, strict, bounded; read loosely from the wire, sealed by the runtime.
+"""`Model`, the base of every contract: frozen, closed, strict and bounded.
 
-One class serves both forms. As read from the wire, ids are checked by prefix, digests may be the
-placeholder `sha256:...`, and fields that the seeds' examples omit may be absent. `sealed()` validates the
-same value again under the full rules; the runtime writes sealed values only.
+A contract has two strengths and one class. The wire form is the loose one: an id is checked by its prefix, a digest can
+be the placeholder `sha256:...`, and a field that the specification's examples omit can be absent. The sealed form is
+the strict one: `sealed()` validates the same value again under the full rules. The runtime writes sealed values only.
 
 Every text, list, object and number has a bound. The open objects of the specification (`metadata`, `args`, `output`,
-`input.context`) hold any JSON within the caps of `contracts.codec`.
-Source: shared/design/contracts.md, "Wire and hashing".
+`input.context`) hold any JSON within the limits of `contracts.encoding.codec`.
+Source: docs/design/contracts.md, "Wire and hashing".
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, SchemaValidator, core_schema
 
-from contextos.contracts.ids import sealing
+from contextos.contracts.ids import sealed_schema
+from contextos.contracts.pydantic_internals import (
+    build_validator,
+    construct_instance,
+    core_schema_of,
+    serialize_set_fields,
+)
 
 MAX_NAME_CHARS: Final = 512
 MAX_TEXT_CHARS: Final = 262_144
@@ -40,9 +46,9 @@ ItemT = TypeVar("ItemT")
 
 
 class ListOnly:
-    """Lists and tuples. A set or a generator would also make a tuple, but not the same one twice.
+    """Accepts lists and tuples only. A set or a generator could become another tuple the next time.
 
-    `at_least` is counted last, so that a faulty item is not also reported as a list that is too short.
+    The minimum `at_least` is checked after the items, so that a faulty item is not also reported as a short list.
     """
 
     def __init__(self, at_least: int = 0) -> None:
@@ -58,7 +64,7 @@ class ListOnly:
         return core_schema.json_or_python_schema(items, core_schema.chain_schema([checked, items]))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        assert schema["type"] == "json-or-python", "pydantic hands back the schema made above"
+        assert schema["type"] == "json-or-python", "pydantic passes the schema that was made above"
         items = schema["json_schema"]
         if items["type"] == "chain":
             return handler(items["steps"][0]) | {"minItems": self.at_least}
@@ -78,28 +84,28 @@ Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 """A text that people or models read."""
 
 Map = Annotated[dict[Name, ItemT], Field(max_length=MAX_KEYS)]
-"""An object of names. It is a dict, which freezing cannot reach: nobody writes into a value that was handed over."""
+"""An object with names as keys. A frozen model cannot freeze a dict, so a model's owner must never write into it."""
 
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-"""A natural number that every JSON reader keeps exact."""
+"""An integer from 0 to 2^53-1, which every JSON reader keeps exact."""
 
 Whole = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
-"""An integer that every JSON reader keeps exact."""
+"""An integer from -(2^53-1) to 2^53-1, which every JSON reader keeps exact."""
 
 Amount = Annotated[float, Field(ge=0, le=MAX_COUNT)] | Annotated[int, Field(ge=0, le=MAX_COUNT)]
-"""A number that is not negative, kept as given: 25 stays 25 and 25.0 stays 25.0; their canonical form is one."""
+"""A number from 0. Its type is kept: 25 stays 25 and 25.0 stays 25.0; both have the same canonical form."""
 
 Number = Annotated[float, Field(ge=-MAX_COUNT, le=MAX_COUNT)] | Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
-"""A number, kept as given."""
+"""A number of either sign; its type is kept."""
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-"""An integer above 0."""
+"""An integer from 1."""
 
 Share = Annotated[float, Field(ge=0, le=1)] | Annotated[int, Field(ge=0, le=1)]
-"""A number within 0 and 1."""
+"""A number from 0 to 1."""
 
 OpenObject = dict[str, Any]
-"""An object that the specification leaves open: any JSON within the caps of `contracts.codec`."""
+"""An object that the specification leaves open: any JSON within the limits of `contracts.encoding.codec`."""
 
 
 def _four_decimals(value: float | int) -> float | int:
@@ -112,21 +118,19 @@ Cents = Annotated[
     Annotated[float, Field(ge=0, le=MAX_CENTS)] | Annotated[int, Field(ge=0, le=MAX_CENTS)],
     AfterValidator(_four_decimals),
 ]
-"""US cents with at most 4 decimals; counted inside as integers of 1/10,000 cent."""
+"""US cents with at most 4 decimals."""
 
 UNITS_PER_CENT: Final = 10_000
-"""Costs are summed and compared as integers of 1/10,000 cent, so that they are exact."""
+"""Costs are summed and compared as integers of 1/10,000 cent, so that sums are exact."""
 
-
-_put: Final = object.__setattr__
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Model(BaseModel):
-    """Base of every contract. Unknown fields are refused; nothing is coerced.
+    """Base of every contract. Refuses unknown fields and converts no value to another type.
 
-    `required_when_sealed` names the fields that may be absent on the wire but not in what the runtime writes.
-    A default of `{}` is copied for each instance.
+    `required_when_sealed` names the fields that can be absent in the wire form but not in the sealed form.
+    Pydantic copies a default of `{}` for each instance.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -134,20 +138,20 @@ class Model(BaseModel):
     required_when_sealed: ClassVar[tuple[str, ...]] = ()
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """(field, why) for each rule between fields that this value breaks; only `sealed()` asks."""
+        """Yield (field, reason) for each rule between fields that this value breaks; only sealing checks them."""
         return iter(())
 
     def sealed(self) -> Self:
-        """The same value, held to everything the runtime promises of what it writes.
+        """Return the same value, validated under the full rules.
 
         Raises:
-            pydantic.ValidationError: it does not hold; every fault is listed.
+            pydantic.ValidationError: the value breaks a rule; the error lists every fault.
         """
         faults = list(_faults(self, ()))
         try:
             value = type(self).validate_sealed(self.to_json())
         except ValidationError as error:
-            faults += map(_again, error.errors(include_url=False))
+            faults += map(_reraised, error.errors(include_url=False))
         else:
             if not faults:
                 return value
@@ -155,10 +159,10 @@ class Model(BaseModel):
 
     @classmethod
     def sealed_from(cls, body: dict[str, Any]) -> Self:
-        """What `sealed()` gives, straight from its wire form.
+        """Return the sealed value of a wire form: what `sealed()` returns, without the loose validation before it.
 
         Raises:
-            pydantic.ValidationError: it does not hold.
+            pydantic.ValidationError: `body` breaks a rule.
         """
         value = cls.validate_sealed(body)
         if faults := list(_faults(value, ())):
@@ -167,38 +171,32 @@ class Model(BaseModel):
 
     @classmethod
     def validate_sealed(cls, body: dict[str, Any]) -> Self:
-        """`model_validate` with every id in its sealed form; rules between fields are not asked.
+        """Validate every field with ids in their sealed form; rules between fields are not checked.
 
         Raises:
-            pydantic.ValidationError: it does not hold.
+            pydantic.ValidationError: `body` breaks a rule.
         """
         made: Self = _sealed_validator(cls).validate_python(body)
         return made
 
     @classmethod
-    def unasked(cls, fields: dict[str, Any], *, unset: str | None = None) -> Self:
-        """An instance of these very fields, by name and complete but for `unset`, which is None; nothing is validated.
+    def construct_trusted(cls, fields: dict[str, Any], *, unset: str | None = None) -> Self:
+        """Return an instance of fields that were validated before; nothing is validated here.
 
-        For what is made of values that were validated before. What `model_construct` does, at a fifth of its cost. The
-        set of set fields is shared, which frozen models allow: pydantic copies it where it would write into it.
+        `fields` has every field by its attribute name, but for `unset`, which becomes None and counts as not set.
+        The dict is kept and not copied.
         """
-        made = cls.__new__(cls)
-        _put(made, "__dict__", {**fields, unset: None} if unset else fields)
-        _put(made, "__pydantic_fields_set__", _given(cls, unset))
-        _put(made, "__pydantic_extra__", None)
-        _put(made, "__pydantic_private__", None)
-        return made
+        complete = {**fields, unset: None} if unset else fields
+        return construct_instance(cls, complete, _fields_set(cls, unset))
 
     def to_json(self) -> dict[str, Any]:
-        """The wire form: JSON-able; exactly the fields that were given."""
-        wire: dict[str, Any] = self.__pydantic_serializer__.to_python(
-            self, mode="json", exclude_unset=True, by_alias=True
-        )
-        return wire
+        """Return the wire form as JSON-able values: exactly the fields that were set, by their wire names."""
+        return serialize_set_fields(self)
 
 
 @cache
-def _given(model: type[Model], unset: str | None) -> set[str]:
+def _fields_set(model: type[Model], unset: str | None) -> set[str]:
+    """One set for all instances: frozen models never write into it, and pydantic's `model_copy` copies it first."""
     return set(model.model_fields) - {unset}
 
 
@@ -209,12 +207,11 @@ def _wire_names(model: type[Model]) -> dict[str, str]:
 
 @cache
 def _sealed_validator(model: type[Model]) -> SchemaValidator:
-    # The last argument: a class that validates already is built anew, or its loose validator would be taken.
-    return SchemaValidator(sealing(model.__pydantic_core_schema__), None, False)
+    return build_validator(sealed_schema(core_schema_of(model)))
 
 
 def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetails]:
-    """What is absent, or breaks a rule between fields, anywhere below `value`."""
+    """Yield each missing field and each broken rule between fields, anywhere in `value`."""
     kind = type(value)
     if kind is tuple or kind is dict:
         for at, child in enumerate(value) if kind is tuple else value.items():
@@ -225,16 +222,16 @@ def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[InitErrorDetail
         for name in value.required_when_sealed:
             if getattr(value, name) is None:
                 yield InitErrorDetails(type="missing", loc=(*path, wire[name]), input=None)
-        for name, why in value.sealing_faults():
-            broken = PydanticCustomError("sealing", "{why}", {"why": why})
+        for name, reason in value.sealing_faults():
+            broken = PydanticCustomError("sealing", "{reason}", {"reason": reason})
             yield InitErrorDetails(type=broken, loc=(*path, wire[name]), input=getattr(value, name))
         for name, child in value.__dict__.items():
             if type(child) not in _LEAVES:
                 yield from _faults(child, (*path, wire[name]))
 
 
-def _again(item: Any) -> InitErrorDetails:
-    """An error as reported, in the form that pydantic takes back."""
-    context = {"said": item["msg"]} | item.get("ctx", {})
-    said = PydanticCustomError(item["type"], "{said}", context)
-    return InitErrorDetails(type=said, loc=item["loc"], input=item["input"])
+def _reraised(item: Any) -> InitErrorDetails:
+    """Convert an error as pydantic reports it into the form from which pydantic raises it."""
+    context = item.get("ctx", {}) | {"message": item["msg"]}
+    error = PydanticCustomError(item["type"], "{message}", context)
+    return InitErrorDetails(type=error, loc=item["loc"], input=item["input"])

@@ -83,7 +83,7 @@ def build_run_context(
     hints, meta = request.runtime, pack.pack_meta
     modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
     delegation = request.user.delegation
-    agent = AgentIdentity.unasked(
+    agent = AgentIdentity.construct_trusted(
         {
             "agent_id": known.agent.agent_id,
             "agent_urn": known.agent.agent_urn,
@@ -95,7 +95,7 @@ def build_run_context(
         },
         unset="token_ref",
     )
-    return RunContext.unasked(
+    return RunContext.construct_trusted(
         {
             "run_id": run_id,
             "trace_id": request.trace.trace_id,

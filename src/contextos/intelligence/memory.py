@@ -220,11 +220,11 @@ def _proposal(
 ) -> MemoryProposal:
     template = bound.template
     consent = "passed" if consent_given else "missing" if layer.consent_required else "not_required"
-    return MemoryProposal.unasked(
+    return MemoryProposal.construct_trusted(
         {
             "proposal_id": derive("mwp_", run_id, "memory_proposal", ordinal),
             "run_id": run_id,
-            "candidate": MemoryCandidate.unasked(
+            "candidate": MemoryCandidate.construct_trusted(
                 {
                     "entity_ceid": bound.entity_ceid,
                     "predicate": template.predicate,
@@ -250,7 +250,9 @@ def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> Con
     same = [item for item in recalled if (item.subject, item.predicate) == about]
     digest = fact_digest(*about, bound.value)
     verdict = "no_conflict" if not same else "duplicate" if all(i.digest == digest for i in same) else "conflict"
-    return ContradictionCheck.unasked({"existing": tuple(item.evidence_ref for item in same), "verdict": verdict})
+    return ContradictionCheck.construct_trusted(
+        {"existing": tuple(item.evidence_ref for item in same), "verdict": verdict}
+    )
 
 
 async def _settled(store: Store, proposal: MemoryProposal) -> bool:

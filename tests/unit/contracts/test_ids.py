@@ -241,7 +241,7 @@ def test_what_is_sealed_is_also_loose_and_no_id_holds_space_or_control(name: str
 def test_validation_asks_the_form_and_says_what_to_write(name: str) -> None:
     adapter = TypeAdapter(TYPES[name])
     (form,) = TYPES[name].__metadata__
-    sealed = SchemaValidator(ids.sealing(adapter.core_schema))
+    sealed = SchemaValidator(ids.sealed_schema(adapter.core_schema))
     assert adapter.validate_python(form.example) == sealed.validate_python(form.example) == form.example
     for wrong in ("~", 7, None, b"x", form.example + " "):
         with pytest.raises(ValidationError):

@@ -276,7 +276,7 @@ def test_sealing_sees_through_a_value_that_was_never_validated() -> None:
 
 def test_braces_in_a_message_are_text() -> None:
     with pytest.raises(ValidationError) as caught:
-        run.InvokeRequest.model_validate(completed("invoke_agent") | {"context_pack_refs": ["{why}"]}).sealed()
+        run.InvokeRequest.model_validate(completed("invoke_agent") | {"context_pack_refs": ["{reason}"]}).sealed()
     assert [item["loc"] for item in caught.value.errors()] == [("context_pack_refs", 0)]
 
 

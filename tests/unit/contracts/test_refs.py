@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from contextos.contracts import refs
-from contextos.contracts.ids import sealing
+from contextos.contracts.ids import sealed_schema
 from contextos.contracts.refs import Ref, parse_ref
 from contextos.errors import InvalidEnvelope
 
@@ -87,7 +87,7 @@ def test_anything_else_is_refused_and_not_repeated(text: str) -> None:
 
 def test_the_type_has_the_strengths_of_the_parser() -> None:
     adapter: TypeAdapter[str] = TypeAdapter(refs.EvidenceRef)
-    sealed = SchemaValidator(sealing(adapter.core_schema))
+    sealed = SchemaValidator(sealed_schema(adapter.core_schema))
     for text in SEALABLE:
         assert sealed.validate_python(text) == text
     for text in LOOSE_ONLY:

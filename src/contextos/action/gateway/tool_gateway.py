@@ -75,7 +75,7 @@ class Gateway:
         definition = governed.capability.definition
         refs = [fact.evidence_ref for fact in governed.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
-        return ToolCallEnvelope.unasked(
+        return ToolCallEnvelope.construct_trusted(
             {
                 "envelope_version": "contextos.tool_call.v1",
                 "tool_call_id": governed.tool_call_id,

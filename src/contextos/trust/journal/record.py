@@ -134,7 +134,7 @@ def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket
     Of a run that was never compiled, `compiled_context_hash` is the address of null.
     """
     assert record.replay is not None and record.lineage is not None, "sealed records have both"
-    return ReplayPacket.unasked(
+    return ReplayPacket.construct_trusted(
         {
             "replay_packet_id": record.replay.replay_id,
             "trace_id": record.trace_id,
@@ -147,7 +147,7 @@ def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket
             "compiled_context_hash": record.replay.compiled_context_hash or content_address(None),
             "tool_transcript_chain_hash": record.replay.tool_transcript_chain_hash,
             "side_effect_policy": "transcript_only",
-            "expected": ReplayExpectation.unasked(
+            "expected": ReplayExpectation.construct_trusted(
                 {"status": record.status, "decision_record_hash": record.record_hash}
             ),
         }

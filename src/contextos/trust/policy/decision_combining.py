@@ -130,7 +130,7 @@ def resolve_decision(
     constraints: dict[str, list[ArgConstraint]] = {}
     for (name, _), constraint in united.says.items():
         constraints.setdefault(name, []).append(constraint)
-    return PolicyDecision.unasked(
+    return PolicyDecision.construct_trusted(
         {
             "policy_decision_id": decision_id,
             "point": point,

@@ -1,0 +1,53 @@
+"""The docs import nothing but what is stable: the public names and the modules that `contextos` lists as stable."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import contextos
+from contextos.action.gateway.tool_gateway import GUARDS
+from tests.docs.pages import ROOT, blocks, written
+
+STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
+PAGES = [*written(), *sorted((ROOT / "examples").glob("*/README.md"))]
+
+
+def is_stable(module: str) -> bool:
+    listed = STABLE.findall(inspect.getdoc(contextos) or "")
+    return any(module == name or (every and module.startswith(f"{name}.")) for name, every in listed)
+
+
+def unstable(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "contextos":
+            if node.module == "contextos":
+                yield from (alias.name for alias in node.names if alias.name not in contextos.__all__)
+            elif not is_stable(node.module or ""):
+                yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("contextos."))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_imports_only_what_is_stable(page) -> None:
+    sources = [block.text for block in blocks(page.read_text("utf-8")) if block.language == "python"]
+    assert [name for source in sources for name in unstable(source)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from contextos.store.sqlite.stores import SqliteStores", "from contextos import _HOMES", "import contextos.app"],
+)
+def test_an_import_of_what_may_change_is_found(line: str) -> None:
+    assert list(unstable(line))
+
+
+def test_the_security_page_lists_every_guard_in_order() -> None:
+    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    rows = page.split("| guard | lets a call pass if |\n|---|---|\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    assert [row.split("`")[1] for row in rows] == [guard.__name__ for guard in GUARDS]

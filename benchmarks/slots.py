@@ -21,13 +21,8 @@ import asyncpg
 
 from benchmarks.bars import folder as data_folder
 from benchmarks.bars import is_quick, judge, ratio, skip
-from contextos.contracts.envelopes.slots import (
-    AgentContextSlot,
-    ExtensionManifest,
-    SelectionAct,
-    SelectionOrigin,
-    SlotActor,
-)
+from contextos.contracts.envelopes.artifacts import ExtensionManifest
+from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SelectionOrigin, SlotActor
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import selection_id
 from contextos.store.postgres.stores import PostgresStores

@@ -7,17 +7,15 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from contextos.contracts.envelopes.slots import (
-    AgentContextSlot,
+from contextos.contracts.envelopes.artifacts import (
     Artifact,
     Assertion,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
     Revision,
-    SelectionOrigin,
-    SlotActor,
 )
+from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionOrigin, SlotActor
 from contextos.contracts.ports.storage import Artifacts, Curation
 
 ICP, B2B, VOICE = "@acme/icp", "@acme/b2b-icp", "@acme/voice"

@@ -31,7 +31,7 @@ ICP = "@cinatra-ai/marketing-icp-artifact"
 
 async def fill(shelf: Shelf) -> None:
     """Three candidates of different scope: Ann's own, her team's, her organisation's."""
-    from contextos.contracts.envelopes.slots import ExtensionManifest
+    from contextos.contracts.envelopes.artifacts import ExtensionManifest
 
     await shelf.register(ExtensionManifest(extension=ICP, satisfies=()))
     await complete(shelf, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")

@@ -14,16 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.envelopes.slots import (
-    AgentContextSlot,
-    ArtifactRef,
-    Assertion,
-    ExtensionManifest,
-    Outranked,
-    Revision,
-    SelectionAct,
-    SlotActor,
-)
+from contextos.contracts.envelopes.artifacts import ArtifactRef, Assertion, ExtensionManifest, Outranked, Revision
+from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SlotActor
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import selection_id

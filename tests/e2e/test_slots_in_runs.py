@@ -12,17 +12,15 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.audit.replay import replay
-from contextos.contracts.envelopes.identity import Principals
-from contextos.contracts.envelopes.slots import (
+from contextos.contracts.envelopes.artifacts import (
     MAX_CONTENT_CHARS,
     Artifact,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
-    PickRefused,
-    Selected,
-    SelectionAct,
 )
+from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.envelopes.slots import PickRefused, Selected, SelectionAct
 from contextos.contracts.journal import Batch
 from contextos.errors import ApprovalRefused, InvalidArtifact, NotFound, Unavailable
 from contextos.operations import operator

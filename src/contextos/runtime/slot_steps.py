@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.artifacts import PARTY, PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import SlotStep
@@ -20,11 +21,9 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.slots import (
     CAPABILITY_PREFIX,
     MAX_TEMPLATE_BYTES,
-    PARTY,
     SCOPES,
     AgentContextSlot,
     PickRefused,
-    PinnedContent,
     Selected,
     SelectionAct,
     SelectionOrigin,

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.slots import Party, SlotActor
+from contextos.contracts.envelopes.artifacts import Party
+from contextos.contracts.envelopes.slots import SlotActor
 from contextos.contracts.model import Model
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from contextos.contracts.envelopes.artifacts import ExtensionManifest, PinnedContent
 from contextos.contracts.envelopes.slots import (
     MAX_CANDIDATES,
     AgentContextSlot,
     Candidate,
     CandidateQuery,
-    ExtensionManifest,
     ManifestLine,
-    PinnedContent,
     SlotActor,
     SlotResolution,
 )

@@ -14,15 +14,13 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.artifacts import ARTIFACT, ArtifactRef, PinnedContent
 from contextos.contracts.envelopes.slots import (
-    ARTIFACT,
     MAX_SLOT_BYTES,
     MAX_SLOT_REFS,
     AgentContextSlot,
-    ArtifactRef,
     PickFault,
     PickRefused,
-    PinnedContent,
     Selected,
     SelectedRef,
     SelectionAct,

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from contextos.contracts.envelopes.artifacts import ArtifactRef, PinnedContent
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
-    ArtifactRef,
     Candidate,
     CandidateQuery,
     PickRefused,
-    PinnedContent,
     Selected,
     SelectionAct,
     SelectionOrigin,

@@ -21,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from contextos.cli import run_command_line
-from contextos.contracts.envelopes.slots import ExtensionManifest
+from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.errors import InvalidSettings
 from contextos.server.mcp_slots import slots_server
 from contextos.server.serving import listen, require_token

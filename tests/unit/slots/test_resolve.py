@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, ExtensionManifest, SlotResolution
+from contextos.contracts.envelopes.artifacts import ExtensionManifest
+from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SlotResolution
 from contextos.errors import InvalidInput
 from contextos.slots.resolve import expanded, resolve_context_slot
 from tests.slots import B2B, ICP, VOICE, Shelf, actor, add, classify, complete, install, revise, run, slot

@@ -45,7 +45,7 @@ def register_extension_command(
 ) -> int:
     """Install an artifact extension, or change what it satisfies."""
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.slots import ExtensionManifest
+    from contextos.contracts.envelopes.artifacts import ExtensionManifest
 
     manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
     _curate(workspace, tenant, lambda shelf, _: shelf.register(manifest))
@@ -70,7 +70,7 @@ def add_artifact_command(
 ) -> int:
     """Add an artifact; give it content with `add-revision` and meaning with `classify`."""
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.slots import Artifact
+    from contextos.contracts.envelopes.artifacts import Artifact
 
     level, _, owner_id = owner.partition(":")
     told = {
@@ -99,7 +99,7 @@ def add_revision_command(
 ) -> int:
     """Append content to an artifact as its next revision."""
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.slots import NewRevision
+    from contextos.contracts.envelopes.artifacts import NewRevision
     from contextos.errors import InvalidInput, Problem
 
     try:
@@ -130,7 +130,7 @@ def classify_command(
 ) -> int:
     """Assert that an artifact is of an extension; a weaker assertion gives way and a stronger one stands."""
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.slots import NewAssertion, Outranked
+    from contextos.contracts.envelopes.artifacts import NewAssertion, Outranked
 
     told = {
         "artifact_id": artifact,

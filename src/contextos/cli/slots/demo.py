@@ -89,7 +89,7 @@ async def _play(session: CommandContext, say: Callable[..., None]) -> dict[str, 
 
 
 async def _fill(stage: _Stage) -> None:
-    from contextos.contracts.envelopes.slots import Artifact, ExtensionManifest
+    from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest
 
     stage.say(Heading("What there is"), "", f"{B2B} satisfies {ICP}, so it may stand in for it.")
     for extension, satisfies in ((ICP, ()), (STRATEGY, ()), (B2B, (ICP,))):
@@ -177,7 +177,7 @@ async def _years_later(stage: _Stage) -> bool:
 
 
 async def _revise(stage: _Stage, name: str, content: str) -> None:
-    from contextos.contracts.envelopes.slots import NewRevision
+    from contextos.contracts.envelopes.artifacts import NewRevision
 
     await stage.artifacts.revise(
         NewRevision(
@@ -192,7 +192,7 @@ async def _revise(stage: _Stage, name: str, content: str) -> None:
 
 
 async def _classify(stage: _Stage, name: str, extension: str) -> None:
-    from contextos.contracts.envelopes.slots import NewAssertion
+    from contextos.contracts.envelopes.artifacts import NewAssertion
 
     await stage.artifacts.classify(
         NewAssertion(

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Strict
 
+from contextos.contracts.envelopes.artifacts import Party
 from contextos.contracts.envelopes.policy import ApprovalMode
-from contextos.contracts.envelopes.slots import Party
 from contextos.contracts.ids import AgentUrn, Digest, RunId, SessionId, SpiffeId, TenantId
 from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Seq
 

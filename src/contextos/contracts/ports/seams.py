@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.policy import CapabilityView, Point, PolicyDecision
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     PickRefused,
-    PinnedContent,
     Selected,
     SelectionAct,
     SelectionOrigin,

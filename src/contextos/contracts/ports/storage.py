@@ -6,20 +6,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.envelopes.slots import (
+from contextos.contracts.envelopes.artifacts import (
     Artifact,
     ArtifactRef,
     Assertion,
-    Candidate,
-    CandidateQuery,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
     Outranked,
     PinnedContent,
     Revision,
-    SelectionAct,
 )
+from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead
 
 

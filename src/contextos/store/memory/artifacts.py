@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from contextos.contracts.envelopes.slots import (
-    SCOPES,
+from contextos.contracts.envelopes.artifacts import (
     Artifact,
     ArtifactRef,
     Assertion,
-    Candidate,
-    CandidateQuery,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
     Outranked,
     PinnedContent,
     Revision,
-    SelectionAct,
     SourceScope,
 )
+from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
 from contextos.store.shared.artifact_rules import (
     assertion_of,
     audience,

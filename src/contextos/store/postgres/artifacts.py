@@ -11,20 +11,18 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.envelopes.slots import (
+from contextos.contracts.envelopes.artifacts import (
     Artifact,
     ArtifactRef,
     Assertion,
-    Candidate,
-    CandidateQuery,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
     Outranked,
     PinnedContent,
     Revision,
-    SelectionAct,
 )
+from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
 from contextos.errors import Conflict
 from contextos.store.postgres.connections import Connection, Connections, named_tenant
 from contextos.store.shared import artifact_rows as rows

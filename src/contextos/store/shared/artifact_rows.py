@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from contextos.contracts.envelopes.slots import (
-    SCOPES,
-    Artifact,
-    ArtifactRef,
-    Assertion,
-    Candidate,
-    Revision,
-    SelectionAct,
-    SelectionOrigin,
-)
+from contextos.contracts.envelopes.artifacts import Artifact, ArtifactRef, Assertion, Revision
+from contextos.contracts.envelopes.slots import SCOPES, Candidate, SelectionAct, SelectionOrigin
 from contextos.contracts.model import Model
 from contextos.errors import Integrity
 from contextos.store.shared.artifact_rules import ARTIFACT_TYPE

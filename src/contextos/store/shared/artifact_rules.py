@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.slots import (
+from contextos.contracts.envelopes.artifacts import (
     PRECEDENCE,
-    SCOPES,
     Artifact,
     ArtifactRef,
     Assertion,
-    CandidateQuery,
     NewAssertion,
     NewRevision,
     Revision,
-    SelectionAct,
     SourceScope,
 )
+from contextos.contracts.envelopes.slots import SCOPES, CandidateQuery, SelectionAct
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound, Problem, RepeatedAct
 
 ARTIFACT_TYPE: Final = "artifact"

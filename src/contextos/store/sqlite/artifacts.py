@@ -13,21 +13,18 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.envelopes.slots import (
-    SCOPES,
+from contextos.contracts.envelopes.artifacts import (
     Artifact,
     ArtifactRef,
     Assertion,
-    Candidate,
-    CandidateQuery,
     ExtensionManifest,
     NewAssertion,
     NewRevision,
     Outranked,
     PinnedContent,
     Revision,
-    SelectionAct,
 )
+from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
 from contextos.errors import InvalidInput, Problem
 from contextos.store.shared import artifact_rows as rows
 from contextos.store.shared.artifact_rules import (

@@ -1,0 +1,164 @@
+"""Artifacts: what the store keeps of them, and the reference that pins one.
+
+An artifact has revisions (its content) and semantic assertions (which extension it is, and who asserts that).
+`ArtifactRef` travels between agents and keeps the specification's camelCase names on the wire; the other models are
+only stored. Times are Unix time in microseconds.
+Source: docs/design/contracts.md, "Context slots"; the specification's context slots, "Resolver semantics".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from contextos.contracts.ids import Digest, Form
+from contextos.contracts.model import MAX_NAME_CHARS, Count, Model, Positive, Seq, Share
+
+SourceScope = Literal["project", "user", "team", "organization", "workspace"]
+OwnerLevel = Literal["user", "team", "organization", "workspace"]
+AssertedBy = Literal["user", "authoring_skill", "agent", "matcher"]
+Eligibility = Literal["eligible", "draft", "archived"]
+
+PRECEDENCE: Final[dict[AssertedBy, int]] = {"user": 3, "authoring_skill": 2, "agent": 1, "matcher": 0}
+"""Rank of an asserter: of two assertions of the same extension for one artifact, the higher rank wins."""
+
+MAX_CONTENT_CHARS: Final = 1_048_576
+
+EXTENSION: Final = Form(
+    "package name of an extension",
+    "@cinatra-ai/marketing-icp-artifact",
+    "(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*",
+    max_chars=214,
+)
+ARTIFACT: Final = Form("artifact id", "art_icp_enterprise", "[A-Za-z0-9_.:-]{1,128}")
+REVISION: Final = Form("revision id", "rev_0f1e2d3c4b5a6978", "rev_[0-9a-f]{16}")
+ASSERTION: Final = Form("assertion id", "asr_0f1e2d3c4b5a6978", "asr_[0-9a-f]{16}")
+PARTY: Final = Form("id of a user, team, organisation or project", "org_acme", "[A-Za-z0-9_.@|-]{1,128}")
+VISIBILITY: Final = Form(
+    "visibility", "team:sales", "owner|org|workspace|admin|(?:team|project):[A-Za-z0-9_.@|-]{1,128}"
+)
+
+Extension = Annotated[str, EXTENSION]
+ArtifactId = Annotated[str, ARTIFACT]
+RevisionId = Annotated[str, REVISION]
+AssertionId = Annotated[str, ASSERTION]
+Party = Annotated[str, PARTY]
+Visibility = Annotated[str, VISIBILITY]
+Title = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS, pattern=r"^[^\x00]*$")]
+"""The name of an artifact for people. It is untrusted text: escape it before it is displayed."""
+Mime = Annotated[str, Field(max_length=200, pattern=r"^[ -~]+$")]
+Content = Annotated[str, Field(max_length=MAX_CONTENT_CHARS, pattern=r"^[^\x00]*$")]
+
+
+class ExtensionManifest(Model):
+    """An installed artifact extension. A slot that accepts an extension in `satisfies` accepts this one too.
+
+    `satisfies` is not followed further than one hop.
+    """
+
+    extension: Extension
+    satisfies: Seq[Extension] = ()
+
+
+class Artifact(Model):
+    """An artifact without its content. Its owner always sees it; `visibility` says who else does.
+
+    `owner_id` is the id of a user, team, organisation or workspace, as `owner_level` says.
+    """
+
+    artifact_id: ArtifactId
+    org_id: Party
+    title: Title
+    owner_level: OwnerLevel
+    owner_id: Party
+    visibility: Visibility
+    created_by: Party
+    created_at_us: Count
+
+
+class NewRevision(Model):
+    """Content to append to an artifact as its next revision."""
+
+    artifact_id: ArtifactId
+    org_id: Party
+    mime: Mime
+    content: Content
+    created_by: Party
+    created_at_us: Count
+
+
+class Revision(Model):
+    """One content of an artifact. It is appended and never changed. `revision` counts from 1."""
+
+    revision_id: RevisionId
+    revision: Positive
+    artifact_id: ArtifactId
+    org_id: Party
+    mime: Mime
+    content: Content
+    digest: Digest
+    created_by: Party
+    created_at_us: Count
+
+
+class NewAssertion(Model):
+    """A new assertion that an artifact is of an extension. An assertion by a matcher is a draft and never eligible."""
+
+    artifact_id: ArtifactId
+    org_id: Party
+    extension: Extension
+    asserted_by: AssertedBy
+    principal_id: Party
+    confidence: Share = 1
+    asserted_at_us: Count
+
+
+class Assertion(Model):
+    """A semantic assertion as stored. Only its eligibility can change, and only from eligible to archived."""
+
+    assertion_id: AssertionId
+    artifact_id: ArtifactId
+    org_id: Party
+    extension: Extension
+    asserted_by: AssertedBy
+    principal_id: Party
+    confidence: Share
+    eligibility: Eligibility
+    asserted_at_us: Count
+    archived_at_us: Count | None = None
+
+
+class Outranked(Model):
+    """The result where an assertion was not stored: `by`, of a higher rank and the same extension, is active."""
+
+    by: Assertion
+
+
+class ArtifactRef(Model):
+    """A pin of three ids (artifact, revision, assertion), with the extension and the artifact's scope and owner."""
+
+    artifact_id: ArtifactId = Field(alias="artifactId")
+    representation_revision_id: RevisionId = Field(alias="representationRevisionId")
+    semantic_assertion_id: AssertionId = Field(alias="semanticAssertionId")
+    extension: Extension
+    source_scope: SourceScope = Field(alias="sourceScope")
+    owner_id: Party = Field(alias="ownerId")
+
+    @property
+    def triple(self) -> tuple[str, str, str]:
+        """Return the identity of the pin: artifact id, revision id, assertion id."""
+        return self.artifact_id, self.representation_revision_id, self.semantic_assertion_id
+
+
+class PinnedContent(Model):
+    """A pinned ref with its content at the time of the selection; later changes of the artifact do not affect it."""
+
+    ref: ArtifactRef
+    revision: Revision
+    title: Title
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the content in UTF-8."""
+        return len(self.revision.content.encode())

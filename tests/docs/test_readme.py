@@ -85,7 +85,8 @@ def test_every_link_between_pages_and_files_leads_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
     docs = ROOT / "docs"
-    there = {str(path.relative_to(docs)) for folder in (docs, docs / "reference") for path in folder.glob("*.md")}
+    folders = (docs, docs / "reference", docs / "design")
+    there = {str(path.relative_to(docs)) for folder in folders for path in folder.glob("*.md")}
     assert listed == there | {"adr/README.md"}
 
 

@@ -389,15 +389,15 @@ def spoiled(change: Change) -> Change:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda template: template["context_slots"].append(template["context_slots"][0]), "stands twice"),
+        (lambda template: template["context_slots"].append(template["context_slots"][0]), "is declared twice"),
         (lambda template: template["context_slots"][0]["slot"].update(minItems=3, maxItems=2), "is above `maxItems`"),
         (
             lambda template: template["context_slots"][0].update(project={"from": "evidence", "pointer": "/a/value"}),
-            "is bound to the request",
+            "not to the request",
         ),
         (
             lambda template: template["context_slots"][0].update(project={"from": "request", "pointer": "/nowhere"}),
-            "no place in a request",
+            "no field of a request",
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""What the catalog has in its documents, read back: held against digest and signature, and cached by digest.
+"""Reads the catalog's documents, checks them against digest and signature, and caches them by digest.
 
-Only what can never change is cached: a ref's digest, an artifact and an adapter definition by digest. The list of
+Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. The list of
 active policies is read every time.
-Source: shared/design/contracts.md, "Packs, pins, budgets"; standards.md, A9.
+Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.md, A9.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ ValueT = TypeVar("ValueT")
 
 
 class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
-    """A cache of at most `MAX_CACHED` values; the oldest leaves first."""
+    """A cache of at most `MAX_CACHED` values, oldest first out."""
 
     def keep(self, key: Any, value: ValueT) -> ValueT:
+        """Store `value` under `key` and return it."""
         self[key] = value
         if len(self) > MAX_CACHED:
             self.popitem(last=False)
@@ -48,7 +49,10 @@ class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
 
 @dataclass(frozen=True, slots=True)
 class ActivePolicies:
-    """The document `active/policies`: its version, the policies in force, what is withdrawn. `digest` is the list's."""
+    """The document `active/policies`: its version, the policies in force, and the withdrawn refs.
+
+    `digest` is the content address of the list of policies.
+    """
 
     version: int = 0
     policies: tuple[tuple[Level, str], ...] = ()
@@ -57,7 +61,7 @@ class ActivePolicies:
 
 
 class ArtifactRepository:
-    """The documents of one tenant's catalog. An envelope without any signature counts only with `allow_unsigned`."""
+    """The documents of one tenant's catalog. An envelope without a signature is accepted only with `allow_unsigned`."""
 
     def __init__(self, store: Store, open_envelope: OpenEnvelope, *, allow_unsigned: bool) -> None:
         self._store, self._verify, self._allow_unsigned = store, open_envelope, allow_unsigned
@@ -68,34 +72,40 @@ class ArtifactRepository:
         self._active = ActivePolicies()
 
     def opened(self, envelope: dict[str, Any]) -> StoredArtifact:
-        """The artifact in an envelope whose signature holds. Raises as `artifacts.read` does, or `SignatureInvalid`."""
+        """Return the artifact in a DSSE envelope.
+
+        Raises:
+            SignatureInvalid: this is no DSSE envelope, or its signature is missing or not valid.
+            InvalidArtifact, MalformedJson, InvalidEnvelope: as `read_artifact`.
+        """
         if not isinstance(envelope, dict) or not isinstance(envelope.get("payloadType"), str):
-            raise SignatureInvalid("this is no DSSE envelope; seal the artifact first")
+            raise SignatureInvalid("the artifact is not in a DSSE envelope; seal it first")
         if self._allow_unsigned and envelope.get("signatures") == []:
             return read_artifact(envelope["payloadType"], _unsigned(envelope.get("payload")))
         return read_artifact(*self._verify(envelope))
 
     async def active(self) -> ActivePolicies:
-        """The policies in force now; none while the document is absent."""
+        """Return the policies in force now; none if the document does not exist yet."""
         documents = await self._store.scan(ACTIVE, key=POLICIES)
         if not documents:
             return ActivePolicies()
-        document, known = documents[0], self._active
-        if document.version != known.version:
-            said = loads(document.body)
-            policies = tuple((level, ref) for level, ref in said["policies"])
-            digest = content_address(said["policies"])
-            # Returned as read: another thread may meanwhile have kept an older list.
-            known = self._active = ActivePolicies(document.version, policies, frozenset(said["withdrawn"]), digest)
-        return known
+        document, active = documents[0], self._active
+        if document.version != active.version:
+            content = loads(document.body)
+            policies = tuple((level, ref) for level, ref in content["policies"])
+            digest = content_address(content["policies"])
+            # Return the local value: another thread can have stored an older list in `self._active` meanwhile.
+            withdrawn = frozenset(content["withdrawn"])
+            active = self._active = ActivePolicies(document.version, policies, withdrawn, digest)
+        return active
 
     async def digest_of(self, ref: str) -> str | None:
-        """The content address that a ref maps to; None for one that is not published here."""
+        """Return the content address of a ref, or None if the ref is not published in this tenant."""
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[0]
 
     async def publisher_of(self, ref: str) -> str | None:
-        """Who published a ref, and so may not approve what rests on it; None for one that is not published here."""
+        """Return who published a ref, or None. A publisher is not allowed to approve what depends on the artifact."""
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[1]
 
@@ -104,66 +114,71 @@ class ArtifactRepository:
             documents = await self._store.scan(PINS, key=ref)
             if not documents:
                 return None
-            said = loads(documents[0].body)
-            self._refs.keep(ref, (said["digest"], said["by"]))
+            pin = loads(documents[0].body)
+            self._refs.keep(ref, (pin["digest"], pin["by"]))
         return self._refs[ref]
 
     async def published(self, ref: str) -> StoredArtifact | None:
-        """The artifact of a ref. Raises `Integrity` where it is not what was published."""
+        """Return the artifact of a ref, or None. Raises `Integrity` if it is not the artifact that was published."""
         digest = await self.digest_of(ref)
         return None if digest is None else await self.artifact(ref, digest)
 
     async def artifact(self, ref: str, digest: str) -> StoredArtifact:
-        """The artifact with this digest. Raises `Integrity`: it is missing, or is another, or its signature fails."""
+        """Return the artifact with this digest.
+
+        Raises:
+            Integrity: it is missing, cannot be read, or is a different artifact.
+            SignatureInvalid: its signature is missing or not valid.
+        """
         if digest not in self._stored:
             envelope = await self._document(ref, digest)
             try:
                 stored = self.opened(envelope)
             except InvalidInput as error:
-                raise Integrity(f"`{ref}` is stored as `{digest}` and cannot be read: {error}") from None
+                raise Integrity(f"`{ref}` with the digest `{digest}` cannot be read: {error}") from None
             if stored.digest != digest:
-                raise Integrity(f"what is stored as `{digest}` has the digest `{stored.digest}`; restore it")
+                raise Integrity(f"the artifact stored as `{digest}` has the digest `{stored.digest}`; restore it")
             self._stored.keep(digest, stored)
         stored = self._stored[digest]
         if stored.ref != ref:
-            raise Integrity(f"`{digest}` is `{stored.ref}` and was pinned as `{ref}`; restore the catalog")
+            raise Integrity(f"`{digest}` is `{stored.ref}`, and it was pinned as `{ref}`; restore the catalog")
         return stored
 
     async def definition(self, name: str, digest: str) -> AdapterDefinition:
-        """The adapter definition with this digest. Raises `Integrity`."""
+        """Return the adapter definition with this digest. Raises `Integrity` if it is missing or different."""
         if digest not in self._definitions:
             value = await self._document(name, digest)
             if content_address(value) != digest:
-                raise Integrity(f"what is stored as `{digest}` is not `{name}`; restore it")
+                raise Integrity(f"the document stored as `{digest}` is not `{name}`; restore it")
             try:
                 self._definitions.keep(digest, AdapterDefinition.model_validate(value))
             except ValidationError:
-                raise Integrity(f"`{name}` is stored as `{digest}` and is no adapter definition; restore it") from None
+                raise Integrity(f"`{name}` with the digest `{digest}` is no adapter definition; restore it") from None
         return self._definitions[digest]
 
     def address(self, definition: AdapterDefinition) -> str:
-        """The content address of a definition; reckoned once per object, as none is ever written into."""
-        known = self._addresses.get(id(definition))
-        if known is None or known[0] is not definition:
-            known = self._addresses.keep(id(definition), (definition, content_address(definition.to_json())))
-        return known[1]
+        """Return the content address of a definition. It is computed once per object: definitions never change."""
+        cached = self._addresses.get(id(definition))
+        if cached is None or cached[0] is not definition:
+            cached = self._addresses.keep(id(definition), (definition, content_address(definition.to_json())))
+        return cached[1]
 
-    async def keep(self, definitions: Sequence[AdapterDefinition]) -> None:
-        """Store those that are new, in one commit, so that a replay finds them."""
-        fresh = {self.address(definition): definition for definition in definitions}
-        fresh = {digest: definition for digest, definition in fresh.items() if digest not in self._definitions}
-        there = {digest for digest in fresh if await self._store.scan(ARTIFACTS, key=digest)}
+    async def store_definitions(self, definitions: Sequence[AdapterDefinition]) -> None:
+        """Store the definitions that are not stored yet, in one commit, so that a replay finds them."""
+        by_digest = {self.address(definition): definition for definition in definitions}
+        missing = {digest: definition for digest, definition in by_digest.items() if digest not in self._definitions}
+        stored = {digest for digest in missing if await self._store.scan(ARTIFACTS, key=digest)}
         writes = tuple(
             Write(ARTIFACTS, digest, 0, canonical(definition.to_json()))
-            for digest, definition in fresh.items()
-            if digest not in there
+            for digest, definition in missing.items()
+            if digest not in stored
         )
         if writes:
             try:
                 await self._store.commit(Batch(run=CONTROL, writes=writes))
-            except Conflict:  # another process stored one of them just now, so it is there
-                return await self.keep(definitions)
-        for digest, definition in fresh.items():
+            except Conflict:  # another process has just stored one of them
+                return await self.store_definitions(definitions)
+        for digest, definition in missing.items():
             self._definitions.keep(digest, definition)
 
     async def _document(self, name: str, digest: str) -> Any:
@@ -180,4 +195,4 @@ def _unsigned(payload: Any) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError):
-        raise SignatureInvalid("the payload is not Base64; encode the bytes as RFC 4648 says") from None
+        raise SignatureInvalid("the payload is not Base64; encode the bytes according to RFC 4648") from None

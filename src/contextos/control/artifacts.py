@@ -1,7 +1,7 @@
-"""The four kinds of governed artifact: how each is read, what it is called, and how those of one request are merged.
+"""The four kinds of governed artifact: how each is read and named, and how the artifacts of one request are merged.
 
-Two definitions of one key with different content refuse the request; an equal one is one definition.
-Source: contextos-facts.md, section 6; shared/design/contracts.md, "Packs, pins, budgets".
+If two artifacts define the same key with different content, the request is refused. Equal definitions count as one.
+Source: docs/design/contracts.md, "Packs, pins, budgets".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODELS: Final[dict[str, type[GovernedArtifact]]] = {
     SPECS_TYPE: DecisionCatalog,
     POLICY_TYPE: PolicyArtifact,
 }
-"""Payload type of the DSSE envelope to the contract of its payload."""
+"""By payload type of the DSSE envelope: the contract of the payload."""
 
 ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
     ContextPack: "context_pack",
@@ -44,7 +44,7 @@ ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """An artifact as published: its exact ref and the content address of its canonical value."""
+    """A published artifact, its exact ref, and the content address of its canonical JSON."""
 
     ref: str
     digest: str
@@ -53,7 +53,10 @@ class StoredArtifact:
 
 @dataclass(slots=True)
 class MergedArtifacts:
-    """Everything that a pack, the artifacts beside it and the policies above it define, by key; and what clashes."""
+    """Everything that a pack, its additional artifacts and the policies above it define, by key.
+
+    `clashes` lists the keys that are defined more than once with different content.
+    """
 
     pack: ContextPack
     intents: dict[str, Intent] = field(default_factory=dict)
@@ -65,26 +68,26 @@ class MergedArtifacts:
 
 
 def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
-    """An artifact from its signed bytes.
+    """Read an artifact from its signed bytes.
 
     Raises:
-        InvalidArtifact: the type is not one of ours, or id and version make no exact pin.
+        InvalidArtifact: the payload type is unknown, or id and version do not form an exact ref.
         MalformedJson, InvalidEnvelope: the payload is not JSON, or does not fit its contract.
     """
     model = MODELS.get(payload_type)
     if model is None:
         known = ", ".join(sorted(MODELS))
-        detail = f"`{payload_type[:80]}` is no kind of artifact"
+        detail = f"`{payload_type[:80]}` is not an artifact type"
         raise _invalid("/payloadType", "unknown_kind", detail, f"use one of {known}")
     artifact: GovernedArtifact = parse(model, payload)
     ref = ref_of(artifact)
     if not PIN.fits(ref):
-        raise _invalid("", "not_a_pin", f"`{ref[:200]}` is no exact ref", f"name it like `{PIN.example}`")
+        raise _invalid("", "not_a_pin", f"`{ref[:200]}` is not an exact ref", f"use the form `{PIN.example}`")
     return StoredArtifact(ref, content_address(artifact.to_json()), artifact)
 
 
 def ref_of(artifact: GovernedArtifact) -> str:
-    """`<id>@<x.y.z>`, the exact reference of an artifact."""
+    """Return the exact ref of an artifact: `<id>@<x.y.z>`."""
     if isinstance(artifact, ContextPack):
         return artifact.pin
     if isinstance(artifact, PolicyArtifact):
@@ -93,14 +96,17 @@ def ref_of(artifact: GovernedArtifact) -> str:
 
 
 def tenant_of(artifact: GovernedArtifact) -> str | None:
-    """The tenant that an artifact is for; None for a policy of the whole platform."""
+    """Return the tenant of an artifact, or None for a policy of the whole platform."""
     return artifact.pack_meta.tenant if isinstance(artifact, ContextPack) else artifact.tenant
 
 
 def merge(
-    pack: ContextPack, beside: Sequence[GovernedArtifact] = (), above: Sequence[tuple[Level, PolicyArtifact]] = ()
+    pack: ContextPack, additional: Sequence[GovernedArtifact] = (), above: Sequence[tuple[Level, PolicyArtifact]] = ()
 ) -> MergedArtifacts:
-    """The pack with what a request names beside it and the policies above it; bundles from the strongest level down."""
+    """Merge a pack with the other artifacts of a request and with the policies above it.
+
+    Bundles are ordered from the strongest level down.
+    """
     merged = MergedArtifacts(pack)
     for level, policy in above:
         _add_bundle(merged, level, policy.bundle, policy.version)
@@ -110,13 +116,13 @@ def merge(
     _add(merged, merged.gates, pack.policy_layer.approval_gates, "gate_id")
     for bundle in pack.policy_layer.policy_bundles:
         _add_bundle(merged, "pack", bundle, pack.pack_meta.pack_version)
-    for artifact in beside:
+    for artifact in additional:
         if isinstance(artifact, IntentCatalog):
             _add_intents(merged, artifact.intents, artifact.task_templates)
         elif isinstance(artifact, DecisionCatalog):
             _add(merged, merged.specs, artifact.decision_specs, "decision_key")
         else:
-            assert isinstance(artifact, PolicyArtifact), "a request names one pack"
+            assert isinstance(artifact, PolicyArtifact), "a request has exactly one pack"
             _add_bundle(merged, "pack", artifact.bundle, artifact.version)
     return merged
 
@@ -129,13 +135,13 @@ def _add_intents(merged: MergedArtifacts, intents: Sequence[Intent], templates: 
 def _add(merged: MergedArtifacts, into: dict[str, Any], entries: Iterable[Model], key: str) -> None:
     for entry in entries:
         name = getattr(entry, key)
-        there = into.setdefault(name, entry)
-        if there is not entry and content_address(there.to_json()) != content_address(entry.to_json()):
+        existing = into.setdefault(name, entry)
+        if existing is not entry and content_address(existing.to_json()) != content_address(entry.to_json()):
             merged.clashes.append(name)
 
 
 def _add_bundle(merged: MergedArtifacts, level: Level, bundle: PolicyBundle, version: str) -> None:
-    """Equal bundles count once, where they are strongest."""
+    """Add a bundle. Equal bundles count once, at their strongest level."""
     leveled = LeveledBundle(level, bundle, version, content_address(bundle.to_json()))
     if merged.bundles.setdefault(bundle.bundle_id, leveled).digest != leveled.digest:
         merged.clashes.append(bundle.bundle_id)

@@ -1,12 +1,13 @@
-"""The catalog of one tenant: publish, activate, withdraw, pin, load.
+"""The catalog of one tenant: publish, activate, withdraw, pin and load artifacts.
 
 Documents: `pins/<ref>` (digest, kind and publisher; written once, never changed), `artifacts/<digest>` (the DSSE
 envelope of an artifact, or the canonical definition of an adapter), `active/policies` (the policies in force above
-every pack, and what is withdrawn). Every operator's act is one commit with an entry of the tenant's `control` stream.
+every pack, and the withdrawn refs). Every operation of an operator is one commit with an entry in the tenant's
+`control` stream.
 
-`pin` answers what a run is bound to, `load` turns that answer into artifacts: today from memory, in a replay years
-later from the documents. What is read is held against its digest and its signature, or nothing is loaded.
-Source: shared/design/contracts.md, "Packs, pins, budgets"; contextos-facts.md, section 6.
+`pin` returns the set that a run is bound to. `load` turns that set into artifacts: from the cache, or, in a replay
+years later, from the documents. An artifact whose digest or signature does not match is never loaded.
+Source: docs/design/contracts.md, "Packs, pins, budgets".
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Definitions = Mapping[str, AdapterDefinition]
 
 @dataclass(frozen=True, slots=True)
 class LoadedArtifacts:
-    """Everything that a run is pinned to, by key. `bundles` come from the strongest level down."""
+    """Everything that a run is pinned to, by key. `bundles` are ordered from the strongest level down."""
 
     pack: ContextPack
     intents: dict[str, Intent]
@@ -59,15 +60,15 @@ class LoadedArtifacts:
 
 
 CheckPins = Callable[[LoadedArtifacts], None]
-"""Raises `InvalidArtifact` for a set that other planes could not use: rules that do not compile, say."""
+"""Raises `InvalidArtifact` for a set that another plane cannot use, for example if a rule does not compile."""
 
 
 class Catalog:
     """The control plane of one tenant.
 
-    `open_envelope` verifies a DSSE envelope and gives payload type and bytes, or raises `SignatureInvalid`. Only with
-    `allow_unsigned` does an envelope without any signature count; a signature that does not hold never does. `judge` is
-    asked before a set is pinned for the first time.
+    `open_envelope` verifies a DSSE envelope and returns (payload type, bytes), or raises `SignatureInvalid`. An
+    envelope without a signature is accepted only with `allow_unsigned`; an invalid signature never is. `check_pins` is
+    called before a set is pinned for the first time.
     """
 
     def __init__(
@@ -78,33 +79,35 @@ class Catalog:
         open_envelope: OpenEnvelope,
         runtime_version: str,
         allow_unsigned: bool = False,
-        judge: CheckPins | None = None,
+        check_pins: CheckPins | None = None,
     ) -> None:
-        self._store, self._tenant, self._runtime_version, self._judge = store, tenant_id, runtime_version, judge
-        self._shelf = ArtifactRepository(store, open_envelope, allow_unsigned=allow_unsigned)
+        self._store, self._tenant, self._runtime_version = store, tenant_id, runtime_version
+        self._check_pins = check_pins
+        self._repository = ArtifactRepository(store, open_envelope, allow_unsigned=allow_unsigned)
         self._pinned: BoundedCache[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]] = BoundedCache()
         self._loaded: BoundedCache[LoadedArtifacts] = BoundedCache()
 
     async def publish(self, envelope: dict[str, Any], *, by: str, at_us: int, salt: Salt) -> str:
-        """Publish an artifact and return its ref. The same content again changes nothing.
+        """Publish an artifact and return its ref. Publishing the same content again changes nothing.
 
         Raises:
-            SignatureInvalid: nobody who may sign packs signed it.
-            InvalidArtifact: lint refuses it, it is for another tenant, or the ref has other content already.
+            SignatureInvalid: no key that is allowed to sign packs signed it.
+            InvalidArtifact: lint refuses it, it is for another tenant, or the ref already has different content.
             MalformedJson, InvalidEnvelope: the payload does not fit its contract.
-            Conflict: somebody published at the same moment; publish again.
+            Conflict: another process published at the same time; publish again.
         """
-        stored = self._shelf.opened(envelope)
+        stored = self._repository.opened(envelope)
         if tenant_of(stored.artifact) not in (None, self._tenant):
-            raise _invalid("/tenant", "other_tenant", f"`{stored.ref}` is for another tenant", "publish it there")
+            detail = f"`{stored.ref}` is for another tenant"
+            raise _invalid("/tenant", "other_tenant", detail, "publish it in that tenant")
         problems = lint_pack(stored.artifact, None) if isinstance(stored.artifact, ContextPack) else ()
         if problems:
             raise InvalidArtifact(*problems)
-        there = await self._shelf.digest_of(stored.ref)
-        if there == stored.digest:
+        published_digest = await self._repository.digest_of(stored.ref)
+        if published_digest == stored.digest:
             return stored.ref
-        if there is not None:
-            detail = f"`{stored.ref}` has other content; (id, version) maps to one content digest for ever"
+        if published_digest is not None:
+            detail = f"`{stored.ref}` is published with different content already, and a version never changes"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
         pin = {"digest": stored.digest, "kind": ARTIFACT_KINDS[type(stored.artifact)], "by": by}
         writes = (Write(PINS, stored.ref, 0, canonical(pin)), Write(ARTIFACTS, stored.digest, 0, canonical(envelope)))
@@ -114,22 +117,23 @@ class Catalog:
     async def activate_policies(
         self, level_refs: Sequence[tuple[Level, str]], *, by: str, at_us: int, salt: Salt
     ) -> None:
-        """Set the policies in force above every pack. What is left out is no longer in force; the same list again
-        changes nothing.
+        """Set the policies in force above every pack.
+
+        A policy that is not in the list is no longer in force. Setting the same list again changes nothing.
 
         Raises:
-            NotFound: a ref is not published here, or withdrawn.
-            InvalidArtifact: a ref is no policy bundle, stands twice, or a tenant's own is to count as the platform's.
-            Conflict: somebody changed the list at the same moment; look and set it again.
+            NotFound: a ref is not published in this tenant, or is withdrawn.
+            InvalidArtifact: a ref is no policy bundle, is listed twice, or is a tenant's policy at level `platform`.
+            Conflict: another process changed the list at the same time; read it and set it again.
         """
-        active = await self._shelf.active()
+        active = await self._repository.active()
         for level, ref in level_refs:
-            stored = await self._shelf.published(ref)
+            stored = await self._repository.published(ref)
             if stored is None or ref in active.withdrawn:
-                raise NotFound(f"there is no `{ref[:200]}` to activate; publish it first")
+                raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
             _refuse_level(level, stored)
         if len({ref for _, ref in level_refs}) != len(level_refs):
-            raise _invalid("/policies", "duplicate", "a policy is named twice", "name it once, at its strongest level")
+            raise _invalid("/policies", "duplicate", "a policy is listed twice", "list it once, at its strongest level")
         policies = sorted(([level, ref] for level, ref in level_refs), key=lambda entry: entry[0] != "platform")
         if policies == [[level, ref] for level, ref in active.policies]:
             return
@@ -137,68 +141,72 @@ class Catalog:
         await self._change("policies.activated", active, body, {"policies": policies}, by, at_us, salt)
 
     async def withdraw(self, ref: str, *, by: str, reason: str, at_us: int, salt: Salt) -> None:
-        """From now on `ref` pins nothing new and voids what waits on it; runs that used it still replay.
+        """Withdraw `ref`: new runs can no longer pin it, and approvals that depend on it become void.
+
+        Runs that used it still replay.
 
         Raises:
             NotFound: nothing is published under `ref`.
-            InvalidArtifact: it is an active policy; activate the others first, so that nothing loosens unseen.
-            Conflict: somebody changed the list at the same moment; withdraw again.
+            InvalidArtifact: it is an active policy. Activate the other policies first, so that no rule ends unnoticed.
+            Conflict: another process changed the list at the same time; withdraw again.
         """
-        active = await self._shelf.active()
-        if await self._shelf.digest_of(ref) is None:
-            raise NotFound(f"there is no `{ref[:200]}`; nothing was withdrawn")
+        active = await self._repository.active()
+        if await self._repository.digest_of(ref) is None:
+            raise NotFound(f"`{ref[:200]}` is not published; nothing was withdrawn")
         if any(ref == name for _, name in active.policies):
-            raise _invalid("/policies", "still_active", f"`{ref}` is active", "activate the other policies first")
+            remedy = "activate the other policies without it first"
+            raise _invalid("/policies", "still_active", f"`{ref}` is an active policy", remedy)
         policies = [[level, name] for level, name in active.policies]
         body = {"policies": policies, "withdrawn": sorted(active.withdrawn | {ref})}
         await self._change("artifact.withdrawn", active, body, {"ref": ref, "reason": reason}, by, at_us, salt)
 
     async def pin(self, refs: Sequence[str], definitions: Definitions) -> dict[str, Any]:
-        """What a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
+        """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
 
-        The answer: `pack_ref`; `pins`, name to digest, of every ref, every active policy, `adapter:<id>` of the
-        adapters that the pack registers, and `active_policies`; `policies`, each `{level, ref, digest}`; `publishers`,
-        sorted: who published any of the refs and active policies.
+        The set has four keys. `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter
+        that the pack registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`.
+        `publishers`: the sorted publishers of the refs and active policies.
         """
-        active = await self._shelf.active()
+        active = await self._repository.active()
         key = (tuple(refs), active)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
-            found = await self._resolve(refs, active, definitions)
-            if isinstance(found, PinsRefused):
-                return _failure(found)
-            used = tuple(definitions[adapter_id] for adapter_id in found.adapters)
-            await self._shelf.keep(used)
-            misfit = await self._misfit(self._answer(found, active, definitions))
-            if misfit:
-                return _failure(misfit)
-            pinned, _ = self._pinned.keep(key, (found, used))
-        return self._answer(pinned, active, definitions)
+            resolved = await self._resolve(refs, active, definitions)
+            if isinstance(resolved, PinsRefused):
+                return _failure(resolved)
+            used = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
+            await self._repository.store_definitions(used)
+            refused = await self._refused(self._pin_set(resolved, active, definitions))
+            if refused:
+                return _failure(refused)
+            pinned, _ = self._pinned.keep(key, (resolved, used))
+        return self._pin_set(pinned, active, definitions)
 
-    async def load(self, answer: Mapping[str, Any]) -> LoadedArtifacts:
-        """The artifacts of a recorded answer of `pin`, by digest.
+    async def load(self, pin_set: Mapping[str, Any]) -> LoadedArtifacts:
+        """Load the artifacts of a set that `pin` returned, by digest.
 
         Raises:
-            Integrity: something is missing, or is not what its digest and signature say.
+            Integrity: an artifact is missing, or is not the one with that digest.
+            SignatureInvalid: the signature of an artifact is missing or not valid.
         """
-        pack_ref, pins = answer["pack_ref"], answer["pins"]
-        levels = {policy["ref"]: policy["level"] for policy in answer["policies"]}
+        pack_ref, pins = pin_set["pack_ref"], pin_set["pins"]
+        levels = {policy["ref"]: policy["level"] for policy in pin_set["policies"]}
         key = (pack_ref, tuple(pins.items()), tuple(levels.items()))
         if key in self._loaded:
             return self._loaded[key]
         adapters = {name: digest for name, digest in pins.items() if name.startswith(ADAPTER)}
         refs = {name: digest for name, digest in pins.items() if name not in adapters and name != ACTIVE_POLICIES}
-        artifacts = {ref: (await self._shelf.artifact(ref, digest)).artifact for ref, digest in refs.items()}
+        artifacts = {ref: (await self._repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         pack = artifacts.get(pack_ref)
         above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
         if not isinstance(pack, ContextPack):
-            raise Integrity(f"the pins hold no pack `{pack_ref}`; this answer was not made by `pin`")
+            raise Integrity(f"the pack `{pack_ref}` is not among the pins; pass a set that `pin` returned")
         policies = [(level, artifact) for level, artifact in above if isinstance(artifact, PolicyArtifact)]
         if len(policies) != len(above):
-            raise Integrity("a policy in force is not among the pins; this answer was not made by `pin`")
-        beside = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
-        merged = merge(pack, beside, policies)
-        definitions = [await self._shelf.definition(name, digest) for name, digest in adapters.items()]
+            raise Integrity("a policy in force is not among the pins; pass a set that `pin` returned")
+        additional = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
+        merged = merge(pack, additional, policies)
+        definitions = [await self._repository.definition(name, digest) for name, digest in adapters.items()]
         return self._loaded.keep(
             key,
             LoadedArtifacts(
@@ -213,37 +221,37 @@ class Catalog:
         )
 
     async def pins_now(self, names: Sequence[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
-        """The digest of each pinned name as it is now; None for what is withdrawn, gone or was never there.
+        """Return (version of the active policies, digest by name as of now).
 
-        Before them the version of the policies in force that it holds under.
+        The digest is None for a name that is withdrawn or not known.
         """
-        active = await self._shelf.active()
-        now: dict[str, str | None] = {}
+        active = await self._repository.active()
+        digests: dict[str, str | None] = {}
         for name in names:
             if name == ACTIVE_POLICIES:
-                now[name] = active.digest
+                digests[name] = active.digest
             elif name.startswith(ADAPTER):
                 definition = definitions.get(name.removeprefix(ADAPTER))
-                now[name] = None if definition is None else self._shelf.address(definition)
+                digests[name] = None if definition is None else self._repository.address(definition)
             else:
-                now[name] = None if name in active.withdrawn else await self._shelf.digest_of(name)
-        return active.version, now
+                digests[name] = None if name in active.withdrawn else await self._repository.digest_of(name)
+        return active.version, digests
 
-    def _answer(self, pinned: ResolvedPins, active: ActivePolicies, definitions: Definitions) -> dict[str, Any]:
-        addresses = {ADAPTER + name: self._shelf.address(definitions[name]) for name in pinned.adapters}
-        return pinned.answer({**addresses, ACTIVE_POLICIES: active.digest})
+    def _pin_set(self, pinned: ResolvedPins, active: ActivePolicies, definitions: Definitions) -> dict[str, Any]:
+        addresses = {ADAPTER + name: self._repository.address(definitions[name]) for name in pinned.adapters}
+        return pinned.pin_set({**addresses, ACTIVE_POLICIES: active.digest})
 
-    async def _misfit(self, answer: dict[str, Any]) -> PinsRefused | None:
-        """What another plane has against a set; found now, so that no run meets it half way."""
-        if self._judge is not None:
+    async def _refused(self, pin_set: dict[str, Any]) -> PinsRefused | None:
+        """Why another plane cannot use a set, or None. It is checked before a run starts, not halfway through."""
+        if self._check_pins is not None:
             try:
-                self._judge(await self.load(answer))
+                self._check_pins(await self.load(pin_set))
             except InvalidArtifact as error:
-                return PinsRefused("unknown_ref", f"`{answer['pack_ref']}` cannot be used: {error}")
+                return PinsRefused("unknown_ref", f"`{pin_set['pack_ref']}` cannot be used: {error}")
         return None
 
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
-        return live is known or (live is not None and self._shelf.address(live) == self._shelf.address(known))
+        return live is known or (live is not None and self._repository.address(live) == self._repository.address(known))
 
     async def _resolve(
         self, refs: Sequence[str], active: ActivePolicies, definitions: Definitions
@@ -253,17 +261,18 @@ class Catalog:
             return unpinned
         found: dict[str, StoredArtifact] = {}
         for ref in (*refs, *(name for _, name in active.policies)):
-            stored = await self._shelf.published(ref)
+            stored = await self._repository.published(ref)
             if stored is None or ref in active.withdrawn:
-                return PinsRefused("unknown_ref", f"there is no `{ref[:200]}` in force in this tenant; publish it")
+                detail = f"`{ref[:200]}` is not published in this tenant or is withdrawn; publish it"
+                return PinsRefused("unknown_ref", detail)
             found[ref] = stored
         above = [(level, found[ref]) for level, ref in active.policies]
-        named = {ref for _, ref in active.policies}
-        asked = [found[ref] for ref in dict.fromkeys(refs) if ref not in named]
-        pinned = resolve_pins(asked, above, definitions, self._runtime_version)
+        active_refs = {ref for _, ref in active.policies}
+        requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in active_refs]
+        pinned = resolve_pins(requested, above, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
             return pinned
-        publishers = {await self._shelf.publisher_of(ref) for ref in found}
+        publishers = {await self._repository.publisher_of(ref) for ref in found}
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
     async def _change(
@@ -271,18 +280,18 @@ class Catalog:
         kind: str,
         active: ActivePolicies,
         body: dict[str, Any],
-        said: dict[str, Any],
+        details: dict[str, Any],
         by: str,
         at_us: int,
         salt: Salt,
     ) -> None:
         write = Write(ACTIVE, POLICIES, active.version, canonical(body))
-        await self._commit(kind, said, (write,), by, at_us, salt)
+        await self._commit(kind, details, (write,), by, at_us, salt)
 
     async def _commit(
-        self, kind: str, said: dict[str, Any], writes: tuple[Write, ...], by: str, at_us: int, salt: Salt
+        self, kind: str, details: dict[str, Any], writes: tuple[Write, ...], by: str, at_us: int, salt: Salt
     ) -> None:
-        draft = Draft(kind, said.get("ref", ""), at_us, by, canonical({**said, "by": by}), salt(SALT_BYTES))
+        draft = Draft(kind, details.get("ref", ""), at_us, by, canonical({**details, "by": by}), salt(SALT_BYTES))
         await self._store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),), writes=writes))
 
 
@@ -292,10 +301,12 @@ def _failure(refused: PinsRefused) -> dict[str, Any]:
 
 def _refuse_level(level: Level, stored: StoredArtifact) -> None:
     if level not in ("platform", "tenant") or not isinstance(stored.artifact, PolicyArtifact):
-        detail = f"`{stored.ref}` is no policy that can be in force as `{level}`"
-        raise _invalid("/policies", "not_a_policy", detail, "name a published policy bundle, as platform or tenant")
+        detail = f"`{stored.ref}` is not a policy bundle that can be active at level `{level}`"
+        remedy = "name a published policy bundle, with level `platform` or `tenant`"
+        raise _invalid("/policies", "not_a_policy", detail, remedy)
     if level == "platform" and stored.artifact.tenant is not None:
-        raise _invalid("/policies", "not_platform", f"`{stored.ref}` is a tenant's own", "activate it as `tenant`")
+        detail = f"`{stored.ref}` belongs to a tenant"
+        raise _invalid("/policies", "not_platform", detail, "activate it at level `tenant`")
 
 
 def _invalid(pointer: str, code: str, detail: str, remedy: str) -> InvalidArtifact:

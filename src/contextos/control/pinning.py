@@ -1,6 +1,7 @@
-"""Which exact set of artifacts a run gets, or the typed reason why it gets none. Pure; `catalog` reads and stores.
+"""Resolves a request's refs to the exact set of artifacts of a run, or to a typed refusal.
 
-Source: shared/design/contracts.md, "Packs, pins, budgets"; contextos-facts.md, section 6.
+Everything here is pure; `catalog` does the I/O.
+Source: docs/design/contracts.md, "Packs, pins, budgets".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[.+a-z
 
 @dataclass(frozen=True, slots=True)
 class PinsRefused:
-    """Why a request's refs pin nothing."""
+    """Why a request's refs cannot be pinned."""
 
     code: Literal["unpinned_ref", "unknown_ref"]
     detail: str
@@ -31,8 +32,10 @@ class PinsRefused:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPins:
-    """The artifacts of a run: the pack's ref, the digest of each ref, policies by level, the pack's adapters, and who
-    published any of them."""
+    """The artifacts of one run.
+
+    `pins` holds the digest of each ref, `policies` pairs of level and ref, `adapters` the ids of the pack's adapters.
+    """
 
     pack_ref: str
     pins: Mapping[str, str]
@@ -40,22 +43,22 @@ class ResolvedPins:
     adapters: tuple[str, ...]
     publishers: tuple[str, ...] = ()
 
-    def answer(self, more: Mapping[str, str]) -> dict[str, Any]:
-        """What `run.pinned` records, a new object each time; `more` are pins that are no refs."""
+    def pin_set(self, additional: Mapping[str, str]) -> dict[str, Any]:
+        """Return the body of `run.pinned`, a new object each time. `additional` are pins that are not refs."""
         policies = [{"level": level, "ref": ref, "digest": self.pins[ref]} for level, ref in self.policies]
         return {
             "pack_ref": self.pack_ref,
-            "pins": {**self.pins, **more},
+            "pins": {**self.pins, **additional},
             "policies": policies,
             "publishers": list(self.publishers),
         }
 
 
 def check_ref_form(refs: Sequence[str]) -> PinsRefused | None:
-    """Before anything is looked up: every ref is an exact pin."""
+    """Refuse a ref that is not an exact pin. Called before anything is looked up."""
     for ref in refs:
         if not PIN.fits(ref):
-            return PinsRefused("unpinned_ref", f"`{ref[:200]}` is no exact ref; name it like `{PIN.example}`")
+            return PinsRefused("unpinned_ref", f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`")
     return None
 
 
@@ -65,29 +68,30 @@ def resolve_pins(
     definitions: Mapping[str, AdapterDefinition],
     runtime_version: str,
 ) -> ResolvedPins | PinsRefused:
-    """The set that a request's artifacts make with the active policies; refuses one that is not whole.
+    """Resolve a request's artifacts and the active policies to one complete set.
 
-    Refuses: not exactly one pack, two definitions of one key, a need that is unmet, an adapter that is not registered,
-    and whatever lint finds once everything is known.
+    Refuses: no pack or several packs, two different definitions of one key, an unmet requirement of the pack, an
+    adapter that is not registered, and any problem that lint finds in the complete set.
     """
     packs = [stored for stored in found if isinstance(stored.artifact, ContextPack)]
     if len(packs) != 1:
-        return PinsRefused("unknown_ref", f"a request names exactly one context pack, this one {len(packs)}; name one")
+        return PinsRefused("unknown_ref", f"the request names {len(packs)} context packs; name exactly one")
     pack = packs[0].artifact
     assert isinstance(pack, ContextPack)
-    beside = [stored for stored in found if stored is not packs[0]]
+    additional = [stored for stored in found if stored is not packs[0]]
     policies = [(level, stored.artifact) for level, stored in above if isinstance(stored.artifact, PolicyArtifact)]
-    merged = merge(pack, [stored.artifact for stored in beside], policies)
+    merged = merge(pack, [stored.artifact for stored in additional], policies)
     if merged.clashes:
-        return PinsRefused("unknown_ref", f"`{merged.clashes[0]}` is defined twice and not alike; name one of the two")
-    if lack := _unmet(pack, runtime_version):
-        return PinsRefused("unknown_ref", f"`{packs[0].ref}` needs {lack}")
+        return PinsRefused("unknown_ref", f"`{merged.clashes[0]}` has two different definitions; name only one of them")
+    if unmet := _unmet(pack, runtime_version):
+        return PinsRefused("unknown_ref", f"`{packs[0].ref}` requires {unmet}")
     adapters = tuple(dict.fromkeys(entry.adapter_id for entry in pack.tooling_layer.adapter_registry))
     if absent := [name for name in adapters if name not in definitions]:
-        return PinsRefused("unknown_ref", f"`{packs[0].ref}` needs the adapter `{absent[0]}`; list it in the settings")
+        detail = f"`{packs[0].ref}` requires the adapter `{absent[0]}`; add it to the settings"
+        return PinsRefused("unknown_ref", detail)
     if problems := lint_merged(merged, definitions):
-        return PinsRefused("unknown_ref", f"`{packs[0].ref}` does not fit: {problems[0]}")
-    own = [("pack", stored.ref) for stored in beside if isinstance(stored.artifact, PolicyArtifact)]
+        return PinsRefused("unknown_ref", f"lint refuses `{packs[0].ref}`: {problems[0]}")
+    own = [("pack", stored.ref) for stored in additional if isinstance(stored.artifact, PolicyArtifact)]
     levels: list[tuple[Level, str]] = [*((level, stored.ref) for level, stored in above)]
     listed = {ref for _, ref in levels}
     levels += [("pack", ref) for _, ref in own if ref not in listed]
@@ -96,12 +100,12 @@ def resolve_pins(
 
 
 def _unmet(pack: ContextPack, runtime_version: str) -> str | None:
-    """The first need of the pack that is not met; a need that nobody knows is unmet."""
+    """The first requirement of the pack that is not met, or None. An unknown requirement is not met."""
     known = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
     for name, bound in sorted(pack.contract_meta.compatibility.requires.items()):
         least, have = _BOUND.fullmatch(bound), _VERSION.fullmatch(known.get(name, ""))
         if least is None or have is None:
-            return f"`{name[:80]} {bound[:80]}`, which cannot be told; write `runtime` or `ontology` with `>=x.y.z`"
+            return f"`{name[:80]} {bound[:80]}`, which cannot be checked; write `runtime` or `ontology` with `>=x.y.z`"
         if tuple(map(int, have.groups())) < tuple(map(int, least.groups())):
-            return f"`{name} {bound}` and this is {have[0]}; use another version of either"
+            return f"`{name} {bound}`, and the version is {have[0]}; use another version of either"
     return None

@@ -148,7 +148,7 @@ class Deployment:
             runtime_version=self.runtime_version,
             open_envelope=self._open,
             allow_unsigned=self.allow_unsigned,
-            judge=self._judge,
+            check_pins=self._judge,
         )
         self._lately.note(tenant_id)
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)

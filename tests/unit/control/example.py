@@ -153,7 +153,7 @@ def salt(count: int) -> bytes:
     return b"\1" * count
 
 
-class Shelves:
+class TenantCatalog:
     """A tenant's store with a catalog over it; `again()` is another process over the same store."""
 
     def __init__(self, **more: Any) -> None:

@@ -27,7 +27,7 @@ from tests.unit.control.example import (
     RING,
     STRANGER,
     TENANT,
-    Shelves,
+    TenantCatalog,
     adapters,
     changed,
     open_envelope,
@@ -42,46 +42,46 @@ from tests.unit.control.example import (
 
 
 @pytest.fixture
-def shelves() -> Shelves:
-    return Shelves()
+def control() -> TenantCatalog:
+    return TenantCatalog()
 
 
 @pytest.mark.requirement("P-ACTS")
-def test_what_is_published_stands_under_its_ref_and_its_digest(shelves: Shelves) -> None:
+def test_what_is_published_stands_under_its_ref_and_its_digest(control: TenantCatalog) -> None:
     envelope = pack_envelope()
-    assert shelves.publish(envelope) == REF
+    assert control.publish(envelope) == REF
     address = content_address(pack_json())
-    assert shelves.document("pins", REF) == {"digest": address, "kind": "context_pack", "by": "ops"}
-    assert shelves.document("artifacts", address) == envelope
+    assert control.document("pins", REF) == {"digest": address, "kind": "context_pack", "by": "ops"}
+    assert control.document("artifacts", address) == envelope
     said = {"ref": REF, "digest": address, "kind": "context_pack", "by": "ops"}
-    assert shelves.control() == [("artifact.published", said)]
+    assert control.control() == [("artifact.published", said)]
 
 
-def test_the_same_content_again_changes_nothing_however_it_is_written(shelves: Shelves) -> None:
-    shelves.publish(pack_envelope())
+def test_the_same_content_again_changes_nothing_however_it_is_written(control: TenantCatalog) -> None:
+    control.publish(pack_envelope())
     spaced = seal(PACK_TYPE, json.dumps(pack_json(), indent=3, sort_keys=True).encode(), RING, "pack")
-    assert shelves.publish(pack_envelope()) == shelves.publish(spaced) == REF
-    assert len(shelves.control()) == 1
+    assert control.publish(pack_envelope()) == control.publish(spaced) == REF
+    assert len(control.control()) == 1
 
 
 @pytest.mark.requirement("P-IMMUTABLE")
 @pytest.mark.parametrize("fresh", [False, True])
-def test_other_content_under_one_ref_is_refused_for_ever(shelves: Shelves, fresh: bool) -> None:
-    shelves.publish(pack_envelope())
+def test_other_content_under_one_ref_is_refused_for_ever(control: TenantCatalog, fresh: bool) -> None:
+    control.publish(pack_envelope())
     other = pack_envelope({"/business_context/summary": "Other refunds."})
-    with pytest.raises(InvalidArtifact, match="one content digest for ever"):
-        run((shelves.again() if fresh else shelves.catalog).publish(other, by="ops", at_us=7, salt=salt))
-    assert shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.2.1"})) == "ctxpack.support@5.2.1"
+    with pytest.raises(InvalidArtifact, match="a version never changes"):
+        run((control.again() if fresh else control.catalog).publish(other, by="ops", at_us=7, salt=salt))
+    assert control.publish(pack_envelope({"/pack_meta/pack_version": "5.2.1"})) == "ctxpack.support@5.2.1"
 
 
 @pytest.mark.requirement("P-SIGNED")
-def test_a_signature_by_a_stranger_counts_for_nothing(shelves: Shelves) -> None:
+def test_a_signature_by_a_stranger_counts_for_nothing(control: TenantCatalog) -> None:
     with pytest.raises(SignatureInvalid):
-        shelves.publish(pack_envelope(ring=STRANGER))
+        control.publish(pack_envelope(ring=STRANGER))
     envelope = pack_envelope()
     with pytest.raises(SignatureInvalid):
-        shelves.publish(envelope | {"payload": pack_envelope({"/business_context/summary": "x"})["payload"]})
-    assert shelves.control() == []
+        control.publish(envelope | {"payload": pack_envelope({"/business_context/summary": "x"})["payload"]})
+    assert control.control() == []
 
 
 def unsigned(envelope: dict[str, Any]) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def unsigned(envelope: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.requirement("P-SIGNED")
 def test_an_unsigned_artifact_counts_only_under_the_unsafe_setting() -> None:
     with pytest.raises(SignatureInvalid):
-        Shelves().publish(unsigned(pack_envelope()))
-    loose = Shelves(allow_unsigned=True)
+        TenantCatalog().publish(unsigned(pack_envelope()))
+    loose = TenantCatalog(allow_unsigned=True)
     assert loose.publish(unsigned(pack_envelope())) == REF
     assert run(loose.catalog.load(loose.pin())).pack.pin == REF
     with pytest.raises(SignatureInvalid):
@@ -102,56 +102,56 @@ def test_an_unsigned_artifact_counts_only_under_the_unsafe_setting() -> None:
 @pytest.mark.parametrize("payload", [None, 7, "not base64!"])
 def test_an_unsigned_payload_that_is_not_base64_is_refused(payload: Any) -> None:
     with pytest.raises(SignatureInvalid, match="not Base64"):
-        Shelves(allow_unsigned=True).publish(unsigned(pack_envelope()) | {"payload": payload})
+        TenantCatalog(allow_unsigned=True).publish(unsigned(pack_envelope()) | {"payload": payload})
 
 
 def test_an_unknown_kind_of_artifact_is_refused() -> None:
-    loose = Shelves(allow_unsigned=True)
-    with pytest.raises(InvalidArtifact, match="no kind of artifact"):
+    loose = TenantCatalog(allow_unsigned=True)
+    with pytest.raises(InvalidArtifact, match="not an artifact type"):
         loose.publish(unsigned(pack_envelope()) | {"payloadType": "application/json"})
-    with pytest.raises(SignatureInvalid, match="no DSSE envelope"):
+    with pytest.raises(SignatureInvalid, match="not in a DSSE envelope"):
         loose.publish(unsigned(pack_envelope()) | {"payloadType": None})
 
 
-def test_what_does_not_fit_its_contract_is_refused(shelves: Shelves) -> None:
+def test_what_does_not_fit_its_contract_is_refused(control: TenantCatalog) -> None:
     with pytest.raises(InvalidEnvelope):
-        shelves.publish(pack_envelope({"/extra": 1}))
+        control.publish(pack_envelope({"/extra": 1}))
     with pytest.raises(MalformedJson):
-        shelves.publish(seal(PACK_TYPE, b'{"a":1,"a":2}', RING, "pack"))
+        control.publish(seal(PACK_TYPE, b'{"a":1,"a":2}', RING, "pack"))
     with pytest.raises(InvalidEnvelope):
-        shelves.publish(sealed(POLICY_TYPE, pack_json()))
+        control.publish(sealed(POLICY_TYPE, pack_json()))
 
 
 @pytest.mark.requirement("P-LINT")
-def test_a_pack_that_lint_refuses_is_not_published(shelves: Shelves) -> None:
+def test_a_pack_that_lint_refuses_is_not_published(control: TenantCatalog) -> None:
     with pytest.raises(InvalidArtifact, match="one person") as raised:
-        shelves.publish(pack_envelope({"/policy_layer/approval_gates/0/quorum": 2}))
+        control.publish(pack_envelope({"/policy_layer/approval_gates/0/quorum": 2}))
     assert raised.value.problems[0].pointer == "/policy_layer/approval_gates/0/quorum"
-    assert shelves.control() == []
+    assert control.control() == []
 
 
 @pytest.mark.requirement("P-TENANT")
-def test_an_artifact_of_another_tenant_is_refused(shelves: Shelves) -> None:
+def test_an_artifact_of_another_tenant_is_refused(control: TenantCatalog) -> None:
     with pytest.raises(InvalidArtifact, match="another tenant"):
-        shelves.publish(pack_envelope({"/pack_meta/tenant": "tenant_other"}))
+        control.publish(pack_envelope({"/pack_meta/tenant": "tenant_other"}))
     with pytest.raises(InvalidArtifact, match="another tenant"):
-        shelves.publish(policy_envelope(tenant="tenant_other"))
+        control.publish(policy_envelope(tenant="tenant_other"))
 
 
 @pytest.mark.requirement("P-EXACT")
-def test_a_version_that_is_no_exact_pin_is_refused(shelves: Shelves) -> None:
-    with pytest.raises(InvalidArtifact, match="no exact ref"):
-        shelves.publish(pack_envelope({"/pack_meta/pack_version": "5.2.99999999999"}))
+def test_a_version_that_is_no_exact_pin_is_refused(control: TenantCatalog) -> None:
+    with pytest.raises(InvalidArtifact, match="not an exact ref"):
+        control.publish(pack_envelope({"/pack_meta/pack_version": "5.2.99999999999"}))
 
 
 @pytest.mark.requirement("P-IMMUTABLE")
-def test_two_publishers_at_one_moment_publish_once(shelves: Shelves) -> None:
-    one, other = shelves.again(), shelves.again()
+def test_two_publishers_at_one_moment_publish_once(control: TenantCatalog) -> None:
+    one, other = control.again(), control.again()
     assert run(other.publish(pack_envelope(), by="b", at_us=7, salt=salt)) == REF
-    one._shelf.digest_of = _absent  # type: ignore[method-assign]
+    one._repository.digest_of = _absent  # type: ignore[method-assign]
     with pytest.raises(Conflict):
         run(one.publish(pack_envelope({"/business_context/summary": "x"}), by="a", at_us=7, salt=salt))
-    assert shelves.document("pins", REF)["digest"] == content_address(pack_json())
+    assert control.document("pins", REF)["digest"] == content_address(pack_json())
 
 
 async def _absent(ref: str) -> None:
@@ -159,31 +159,31 @@ async def _absent(ref: str) -> None:
 
 
 @pytest.mark.requirement("P-ACTS")
-def test_policies_are_put_in_force_in_the_order_of_their_levels(shelves: Shelves) -> None:
-    shelves.publish(policy_envelope(bundle_id="POLICY_PLATFORM", rule_id="R_PLATFORM"))
-    shelves.publish(policy_envelope(tenant=TENANT))
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"), ("platform", "POLICY_PLATFORM@1.0.0"))
+def test_policies_are_put_in_force_in_the_order_of_their_levels(control: TenantCatalog) -> None:
+    control.publish(policy_envelope(bundle_id="POLICY_PLATFORM", rule_id="R_PLATFORM"))
+    control.publish(policy_envelope(tenant=TENANT))
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"), ("platform", "POLICY_PLATFORM@1.0.0"))
     policies = [["platform", "POLICY_PLATFORM@1.0.0"], ["tenant", "POLICY_HOUSE@1.0.0"]]
-    assert shelves.document("active", "policies") == {"policies": policies, "withdrawn": []}
-    assert shelves.control()[-1] == ("policies.activated", {"policies": policies, "by": "ops"})
+    assert control.document("active", "policies") == {"policies": policies, "withdrawn": []}
+    assert control.control()[-1] == ("policies.activated", {"policies": policies, "by": "ops"})
 
 
-def test_the_same_list_again_leaves_no_entry(shelves: Shelves) -> None:
-    shelves.activate()
-    shelves.publish(policy_envelope())
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
-    entries = shelves.control()
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
-    assert shelves.control() == entries
+def test_the_same_list_again_leaves_no_entry(control: TenantCatalog) -> None:
+    control.activate()
+    control.publish(policy_envelope())
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+    entries = control.control()
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+    assert control.control() == entries
     assert [kind for kind, _ in entries] == ["artifact.published", "policies.activated"]
 
 
-def test_policies_can_be_set_again_and_again(shelves: Shelves) -> None:
-    shelves.publish(policy_envelope())
+def test_policies_can_be_set_again_and_again(control: TenantCatalog) -> None:
+    control.publish(policy_envelope())
     for _ in range(3):
-        shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
-        shelves.activate()
-    assert shelves.document("active", "policies") == {"policies": [], "withdrawn": []}
+        control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+        control.activate()
+    assert control.document("active", "policies") == {"policies": [], "withdrawn": []}
 
 
 @pytest.mark.parametrize(
@@ -197,66 +197,66 @@ def test_policies_can_be_set_again_and_again(shelves: Shelves) -> None:
     ],
 )
 def test_what_is_no_policy_of_its_level_is_not_put_in_force(
-    shelves: Shelves, level_refs: Any, error: type[Exception]
+    control: TenantCatalog, level_refs: Any, error: type[Exception]
 ) -> None:
-    shelves.publish(pack_envelope())
-    shelves.publish(policy_envelope(tenant=TENANT))
+    control.publish(pack_envelope())
+    control.publish(policy_envelope(tenant=TENANT))
     with pytest.raises(error):
-        shelves.activate(*level_refs)
-    assert run(shelves.store.scan("active", key="policies")) == []
+        control.activate(*level_refs)
+    assert run(control.store.scan("active", key="policies")) == []
 
 
-def test_a_change_of_the_list_in_between_is_a_conflict(shelves: Shelves) -> None:
-    shelves.publish(policy_envelope())
-    late = shelves.again()
-    stale = run(late._shelf.active())
+def test_a_change_of_the_list_in_between_is_a_conflict(control: TenantCatalog) -> None:
+    control.publish(policy_envelope())
+    late = control.again()
+    stale = run(late._repository.active())
 
     async def seen() -> Any:
         return stale
 
-    late._shelf.active = seen  # type: ignore[method-assign]
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+    late._repository.active = seen  # type: ignore[method-assign]
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
     with pytest.raises(Conflict):
         run(late.activate_policies([("platform", "POLICY_HOUSE@1.0.0")], by="b", at_us=9, salt=salt))
 
 
 @pytest.mark.requirement("P-ACTS")
-def test_withdrawing_is_an_act_on_the_record(shelves: Shelves) -> None:
-    shelves.publish(pack_envelope())
-    shelves.withdraw(REF)
-    assert shelves.document("active", "policies") == {"policies": [], "withdrawn": [REF]}
-    assert shelves.control()[-1] == ("artifact.withdrawn", {"ref": REF, "reason": "wrong", "by": "ops"})
+def test_withdrawing_is_an_act_on_the_record(control: TenantCatalog) -> None:
+    control.publish(pack_envelope())
+    control.withdraw(REF)
+    assert control.document("active", "policies") == {"policies": [], "withdrawn": [REF]}
+    assert control.control()[-1] == ("artifact.withdrawn", {"ref": REF, "reason": "wrong", "by": "ops"})
 
 
-def test_what_is_in_force_or_not_there_cannot_be_withdrawn(shelves: Shelves) -> None:
-    shelves.publish(policy_envelope())
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
-    with pytest.raises(InvalidArtifact, match="is active"):
-        shelves.withdraw("POLICY_HOUSE@1.0.0")
+def test_what_is_in_force_or_not_there_cannot_be_withdrawn(control: TenantCatalog) -> None:
+    control.publish(policy_envelope())
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+    with pytest.raises(InvalidArtifact, match="is an active policy"):
+        control.withdraw("POLICY_HOUSE@1.0.0")
     with pytest.raises(NotFound):
-        shelves.withdraw("POLICY_NONE@1.0.0")
+        control.withdraw("POLICY_NONE@1.0.0")
 
 
-def test_what_is_withdrawn_cannot_be_put_in_force(shelves: Shelves) -> None:
-    shelves.publish(policy_envelope())
-    shelves.withdraw("POLICY_HOUSE@1.0.0")
+def test_what_is_withdrawn_cannot_be_put_in_force(control: TenantCatalog) -> None:
+    control.publish(policy_envelope())
+    control.withdraw("POLICY_HOUSE@1.0.0")
     with pytest.raises(NotFound):
-        shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+        control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
 
 
-def answered(shelves: Shelves) -> dict[str, Any]:
-    shelves.publish(pack_envelope())
-    shelves.publish(policy_envelope())
-    shelves.activate(("tenant", "POLICY_HOUSE@1.0.0"))
-    return shelves.pin()
+def answered(control: TenantCatalog) -> dict[str, Any]:
+    control.publish(pack_envelope())
+    control.publish(policy_envelope())
+    control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
+    return control.pin()
 
 
 @pytest.mark.requirement("P-WITHDRAWN")
-def test_another_process_loads_the_same_years_later(shelves: Shelves) -> None:
-    answer = answered(shelves)
-    shelves.activate()
-    shelves.withdraw(REF)
-    loaded = run(shelves.again().load(json.loads(json.dumps(answer))))
+def test_another_process_loads_the_same_years_later(control: TenantCatalog) -> None:
+    answer = answered(control)
+    control.activate()
+    control.withdraw(REF)
+    loaded = run(control.again().load(json.loads(json.dumps(answer))))
     assert loaded.pack.to_json() == pack_json()
     assert loaded.intents.keys() == {"support.refund"}
     assert loaded.templates.keys() == {"task_refund_with_eligibility"}
@@ -271,78 +271,78 @@ def test_another_process_loads_the_same_years_later(shelves: Shelves) -> None:
     assert own.digest == content_address(pack_json()["policy_layer"]["policy_bundles"][0])
 
 
-def test_a_payload_that_is_unsound_now_is_an_integrity_fault(shelves: Shelves) -> None:
-    answer = answered(shelves)
-    shelves.overwrite("artifacts", answer["pins"][REF], canonical(pack_envelope({"/extra": 1})))
+def test_a_payload_that_is_unsound_now_is_an_integrity_fault(control: TenantCatalog) -> None:
+    answer = answered(control)
+    control.overwrite("artifacts", answer["pins"][REF], canonical(pack_envelope({"/extra": 1})))
     with pytest.raises(Integrity, match="cannot be read"):
-        run(shelves.again().load(answer))
+        run(control.again().load(answer))
 
 
-def test_a_second_load_is_the_first_one(shelves: Shelves) -> None:
-    answer = answered(shelves)
-    assert run(shelves.catalog.load(answer)) is run(shelves.catalog.load(answer))
+def test_a_second_load_is_the_first_one(control: TenantCatalog) -> None:
+    answer = answered(control)
+    assert run(control.catalog.load(answer)) is run(control.catalog.load(answer))
 
 
 NAMES = [REF, "POLICY_HOUSE@1.0.0", "adapter:adp_orders"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named(shelves: Shelves, name: str) -> None:
-    answer = answered(shelves)
-    shelves.lose("artifacts", answer["pins"][name])
+def test_what_is_missing_is_named(control: TenantCatalog, name: str) -> None:
+    answer = answered(control)
+    control.lose("artifacts", answer["pins"][name])
     with pytest.raises(Integrity, match=f"`{name}`.*missing"):
-        run(shelves.again().load(answer))
+        run(control.again().load(answer))
 
 
 @pytest.mark.requirement("P-LOADED")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"a":1}', b'{"payloadType":"x","signatures":[]}'])
-def test_what_is_stored_otherwise_is_not_loaded(shelves: Shelves, name: str, body: bytes) -> None:
-    answer = answered(shelves)
-    shelves.overwrite("artifacts", answer["pins"][name], body)
+def test_what_is_stored_otherwise_is_not_loaded(control: TenantCatalog, name: str, body: bytes) -> None:
+    answer = answered(control)
+    control.overwrite("artifacts", answer["pins"][name], body)
     with pytest.raises(Integrity):
-        run(shelves.again().load(answer))
+        run(control.again().load(answer))
 
 
 @pytest.mark.requirement("P-LOADED")
-def test_a_pack_that_was_exchanged_is_not_loaded_though_it_is_signed(shelves: Shelves) -> None:
-    answer = answered(shelves)
+def test_a_pack_that_was_exchanged_is_not_loaded_though_it_is_signed(control: TenantCatalog) -> None:
+    answer = answered(control)
     other = pack_envelope({"/business_context/summary": "Pay everybody."})
-    shelves.overwrite("artifacts", answer["pins"][REF], canonical(other))
+    control.overwrite("artifacts", answer["pins"][REF], canonical(other))
     with pytest.raises(Integrity, match="has the digest"):
-        run(shelves.again().load(answer))
+        run(control.again().load(answer))
 
 
 @pytest.mark.requirement("P-LOADED", "P-SIGNED")
-def test_an_artifact_whose_signer_is_no_longer_trusted_is_not_loaded(shelves: Shelves) -> None:
-    answer = answered(shelves)
+def test_an_artifact_whose_signer_is_no_longer_trusted_is_not_loaded(control: TenantCatalog) -> None:
+    answer = answered(control)
 
     def distrusting(envelope: dict[str, Any]) -> tuple[str, bytes]:
         raise SignatureInvalid("the key was revoked")
 
     with pytest.raises(SignatureInvalid):
-        run(shelves.again(distrusting).load(answer))
+        run(control.again(distrusting).load(answer))
 
 
 @pytest.mark.requirement("P-LOADED")
-def test_a_definition_that_was_exchanged_is_not_loaded(shelves: Shelves) -> None:
-    answer = answered(shelves)
+def test_a_definition_that_was_exchanged_is_not_loaded(control: TenantCatalog) -> None:
+    answer = answered(control)
     other = adapters("2")["adp_orders"].to_json()
-    shelves.overwrite("artifacts", answer["pins"]["adapter:adp_orders"], canonical(other))
+    control.overwrite("artifacts", answer["pins"]["adapter:adp_orders"], canonical(other))
     with pytest.raises(Integrity, match="adapter:adp_orders"):
-        run(shelves.again().load(answer))
+        run(control.again().load(answer))
 
 
-def test_what_has_the_digest_and_is_no_definition_is_not_loaded(shelves: Shelves) -> None:
-    answer = answered(shelves)
+def test_what_has_the_digest_and_is_no_definition_is_not_loaded(control: TenantCatalog) -> None:
+    answer = answered(control)
     body = canonical({"adapter_id": "adp_orders"})
-    shelves.overwrite("artifacts", answer["pins"]["adapter:adp_orders"], body)
+    control.overwrite("artifacts", answer["pins"]["adapter:adp_orders"], body)
     forged = changed(answer, {"/pins/adapter:adp_orders": digest(body)})
-    shelves.stores._tenants[TENANT].documents["artifacts", digest(body)] = shelves.stores._tenants[TENANT].documents[
+    control.stores._tenants[TENANT].documents["artifacts", digest(body)] = control.stores._tenants[TENANT].documents[
         "artifacts", answer["pins"]["adapter:adp_orders"]
     ]
     with pytest.raises(Integrity, match="no adapter definition"):
-        run(shelves.again().load(forged))
+        run(control.again().load(forged))
 
 
 @pytest.mark.parametrize(
@@ -354,29 +354,29 @@ def test_what_has_the_digest_and_is_no_definition_is_not_loaded(shelves: Shelves
         {"/policies/0/ref": REF},
     ],
 )
-def test_an_answer_that_pin_did_not_make_is_refused(shelves: Shelves, changes: dict[str, Any]) -> None:
-    answer = answered(shelves)
-    with pytest.raises(Integrity, match="not made by `pin`"):
-        run(shelves.catalog.load(changed(answer, changes)))
+def test_an_answer_that_pin_did_not_make_is_refused(control: TenantCatalog, changes: dict[str, Any]) -> None:
+    answer = answered(control)
+    with pytest.raises(Integrity, match="pass a set that `pin` returned"):
+        run(control.catalog.load(changed(answer, changes)))
 
 
-def test_a_digest_pinned_under_another_name_is_refused(shelves: Shelves) -> None:
-    answer = answered(shelves)
+def test_a_digest_pinned_under_another_name_is_refused(control: TenantCatalog) -> None:
+    answer = answered(control)
     forged = changed(answer, {f"/pins/{REF}": answer["pins"]["POLICY_HOUSE@1.0.0"]})
     with pytest.raises(Integrity, match="pinned as"):
-        run(shelves.catalog.load(forged))
+        run(control.catalog.load(forged))
 
 
 def test_the_catalog_works_on_the_store_that_is_shipped(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "contextos.db")
-    shelves = Shelves()
-    shelves.store = stores.tenant(TENANT)
-    shelves.catalog = shelves.again()
+    control = TenantCatalog()
+    control.store = stores.tenant(TENANT)
+    control.catalog = control.again()
     try:
-        answer = answered(shelves)
-        assert run(shelves.again().load(answer)).pack.pin == REF
-        assert run(shelves.catalog.pins_now(list(answer["pins"]), shelves.definitions))[1] == answer["pins"]
-        assert [kind for kind, _ in shelves.control()] == [
+        answer = answered(control)
+        assert run(control.again().load(answer)).pack.pin == REF
+        assert run(control.catalog.pins_now(list(answer["pins"]), control.definitions))[1] == answer["pins"]
+        assert [kind for kind, _ in control.control()] == [
             "artifact.published",
             "artifact.published",
             "policies.activated",

@@ -1,1 +1,1 @@
-"""Lint of governed artifacts: every edge of a pack's binding graph that does not hold, each with a remedy."""
+"""Lint of packs: checks every edge of the binding graph and reports each problem with its pointer and its remedy."""

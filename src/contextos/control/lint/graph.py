@@ -1,14 +1,14 @@
-"""The nodes of a pack's binding graph: what an edge may lead to, and what of it is not known yet.
+"""The nodes of a pack's binding graph: everything that an edge of the pack can refer to.
 
-A set that is None is not known where the question is asked: at publish, what adapters declare and what a catalog beside
-the pack brings. Nothing is judged against it then, and all of it when a run is pinned.
+A set that is None is not known yet. When a pack is published, the declarations of adapters and the content of separate
+catalogs are unknown, so edges to them are not checked. When a run is pinned, everything is known and checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from contextos.contracts.envelopes.plan import DecisionSpec
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -17,13 +17,16 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefi
 from contextos.control.artifacts import MergedArtifacts
 
 PointerPath: TypeAlias = tuple[str | int, ...]
+REQUEST_PLACE: Final = "field of a request"
+"""The kind of a pointer target, as findings name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindingTargets:
-    """What exists, by kind.
+    """The existing targets, by kind.
 
-    `slots` are named as policy names them; `given` is evidence that somebody gives, `evidence` also what specs require.
+    `slots` holds names as policy uses them. `available_evidence` holds the evidence that is retrieved or produced;
+    `evidence` also holds the evidence that DecisionSpecs require.
     """
 
     intents: frozenset[str] | None
@@ -35,33 +38,33 @@ class BindingTargets:
     adapters: frozenset[str]
     declared: Mapping[str, CapabilityDefinition] | None
     produces: frozenset[str] | None
-    given: frozenset[str]
+    available_evidence: frozenset[str]
     evidence: frozenset[str]
 
     def lacks_intent(self, name: str) -> bool:
-        """Whether it is certain that there is no such intent."""
+        """Whether this intent certainly does not exist."""
         return self.intents is not None and name not in self.intents
 
     def lacks_spec(self, name: str) -> bool:
-        """Whether it is certain that there is no such DecisionSpec."""
+        """Whether this DecisionSpec certainly does not exist."""
         return self.specs_known and name not in self.specs
 
     def lacks_capability(self, name: str) -> bool:
-        """Whether it is certain that a rule on it meets nothing: it is neither registered nor a slot that is filled."""
+        """Whether a rule on `name` certainly applies to nothing: it is neither a registered capability nor a slot."""
         if self.is_slot(name):
             return self.slots is not None and name not in self.slots
         return name not in self.registered
 
     def is_slot(self, name: str) -> bool:
-        """Whether policy means the selection for a slot by this name, and no capability of an adapter."""
+        """Whether policy uses this name for the selection of a slot, not for a capability of an adapter."""
         return name.startswith(CAPABILITY_PREFIX) and name not in self.registered
 
     def capability(self, name: str) -> CapabilityDefinition | None:
-        """A capability as its adapter declares it; None where that is not known."""
+        """Return a capability as its adapter declares it, or None if that is not known."""
         return self.declared.get(name) if self.declared is not None else None
 
     def properties(self, name: str) -> Mapping[str, Any] | None:
-        """The properties of a capability's input schema; None where they are not known."""
+        """Return the properties of a capability's input schema, or None if they are not known."""
         capability = self.capability(name)
         found = capability.input_schema.get("properties", {}) if capability is not None else None
         return found if isinstance(found, dict) else None
@@ -70,7 +73,10 @@ class BindingTargets:
 def binding_targets(
     merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition] | None, *, complete: bool
 ) -> BindingTargets:
-    """`complete`: nothing else will be merged, so that a set that is empty is known to be empty."""
+    """Collect the targets of a pack's edges.
+
+    `complete` says that nothing else will be merged, so an empty set is known to be empty.
+    """
     pack = merged.pack
     registered = {f"{e.adapter_id}.{name}" for e in pack.tooling_layer.adapter_registry for name in e.capabilities}
     declared = None
@@ -83,7 +89,7 @@ def binding_targets(
     produces = None
     if declared is not None:
         produces = frozenset(evidence for name in registered & declared.keys() for evidence in declared[name].produces)
-    given = frozenset(path.name for path in pack.intelligence_refs.retrieval.evidence) | (produces or frozenset())
+    available = frozenset(path.name for path in pack.intelligence_refs.retrieval.evidence) | (produces or frozenset())
     slots = {
         CAPABILITY_PREFIX + step.slot.slot_id
         for template in merged.templates.values()
@@ -100,16 +106,16 @@ def binding_targets(
         adapters=frozenset(definitions or ()),
         declared=declared,
         produces=produces,
-        given=given,
-        evidence=given | required,
+        available_evidence=available,
+        evidence=available | required,
     )
 
 
-def request_has(where: str) -> bool:
-    """Whether a pointer can lead anywhere in an `InvokeRequest`; below the open objects it may name anything."""
-    tokens = where.split("/")
+def request_has(request_pointer: str) -> bool:
+    """Whether a pointer can resolve in an `InvokeRequest`. Below an open object, every pointer can."""
+    tokens = request_pointer.split("/")
     model: Any = InvokeRequest
-    if tokens[0] or len(tokens) < 2 or any(_bad(token) for token in tokens):
+    if tokens[0] or len(tokens) < 2 or any(_is_malformed(token) for token in tokens):
         return False
     for token in tokens[1:]:
         fields = getattr(model, "model_fields", None)
@@ -121,11 +127,11 @@ def request_has(where: str) -> bool:
     return True
 
 
-def _bad(token: str) -> bool:
+def _is_malformed(token: str) -> bool:
     return "~" in token.replace("~0", "").replace("~1", "")
 
 
 def _model_of(annotation: Any) -> Any:
-    """The model inside `Model | None`; anything else is open."""
+    """The model inside `Model | None`, or None for an open object."""
     options = [one for one in getattr(annotation, "__args__", (annotation,)) if hasattr(one, "model_fields")]
     return options[0] if options else None

@@ -1,9 +1,10 @@
-"""Lint of the binding graph: every edge that a pack has to satisfy, each fault with its pointer and its mend.
+"""Lint of a pack's binding graph: checks every edge, and reports each problem with its pointer and its remedy.
 
-A pack is linted when it is published, as far as it can be judged alone, and again with everything it is used with when
-a run is pinned: intents and specs may come from a catalog beside it, schemas and modes only from its adapters. What
-rules mean (facts, modes, asserted values, guardrails) is judged where policies are compiled.
-Source: contextos-facts.md, section 6, "Binding graph"; section 9; shared/design/contracts.md, "Policy", "Compile".
+A pack is linted twice. At publish it is checked alone, without the parts that are not known yet: intents and specs can
+come from a separate catalog, schemas and modes from adapters. When a run is pinned, it is checked with everything that
+it is used with. The meaning of rules (facts, modes, asserted values, guardrails) is checked when policies are
+compiled.
+Source: docs/design/contracts.md, "Policy", "Compile".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextos.contracts.envelopes.policy import ArgConstraint, Then
 from contextos.contracts.envelopes.run import BUCKETS
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import MergedArtifacts, merge
-from contextos.control.lint.graph import BindingTargets, PointerPath, binding_targets, request_has
+from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, binding_targets, request_has
 from contextos.control.lint.templates import lint_templates
 from contextos.errors import Problem
 
@@ -31,17 +32,17 @@ MAX_PATTERN_BYTES: Final = 1 << 20
 
 
 def lint_pack(pack: ContextPack, definitions: Mapping[str, AdapterDefinition] | None) -> tuple[Problem, ...]:
-    """What is wrong with a pack by itself; empty if nothing is.
+    """Return the problems of a pack by itself; empty if there are none.
 
-    Without `definitions` what depends on adapters is left for later. A pack that brings no intents, or no specs, takes
-    them from a catalog, and edges to them are left for later too.
+    Without `definitions`, edges to adapters are not checked. If the pack has no intents, or no specs, they come from a
+    separate catalog, and edges to them are not checked either.
     """
     merged = merge(pack)
     return _lint(merged, binding_targets(merged, definitions, complete=False))
 
 
 def lint_merged(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> tuple[Problem, ...]:
-    """What is wrong with a pack and everything that it is used with; nothing is left for later."""
+    """Return the problems of a pack together with everything that it is used with. Every edge is checked."""
     return _lint(merged, binding_targets(merged, definitions, complete=True))
 
 
@@ -67,7 +68,7 @@ def _lint(merged: MergedArtifacts, edges: BindingTargets) -> tuple[Problem, ...]
 
 def _clashes(merged: MergedArtifacts) -> Iterator[Problem]:
     for name in merged.clashes:
-        yield Problem("", "defined_twice", f"`{name}` is defined twice and not alike", "keep one of the two")
+        yield Problem("", "defined_twice", f"`{name}` has two different definitions", "keep one of them")
 
 
 def _intents(merged: MergedArtifacts) -> Iterator[Problem]:
@@ -76,9 +77,9 @@ def _intents(merged: MergedArtifacts) -> Iterator[Problem]:
             at: PointerPath = ("decision_layer", "intents", place, "eligible_task_templates", index)
             template = merged.templates.get(name)
             if template is None:
-                yield _unknown(at, "task template", name, "define it, or name another")
+                yield _unknown(at, "task template", name, "define it, or name an existing one")
             elif template.intent != intent.intent_id:
-                detail = f"task template `{name}` is for the intent `{template.intent}`"
+                detail = f"task template `{name}` belongs to the intent `{template.intent}`"
                 yield Problem(pointer(at), "other_intent", detail, "name a template of this intent")
 
 
@@ -90,38 +91,39 @@ def _retrieval(pack: ContextPack) -> Iterator[Problem]:
         if seed.type is not None and seed.type not in refs.identity_layer.ceid_namespaces:
             yield _unknown((*here, "type"), "CEID namespace", seed.type, "add it to `identity_layer.ceid_namespaces`")
         if seed.binding.source not in ("request", "pack"):
-            detail = f"a seed cannot come from `{seed.binding.source}`, which does not exist yet"
-            yield Problem(pointer((*here, "binding", "from")), "too_early", detail, "bind it to the request")
+            detail = f"a seed cannot be bound to `{seed.binding.source}`, which does not exist before retrieval"
+            yield Problem(
+                pointer((*here, "binding", "from")), "too_early", detail, "bind it to the request or the pack"
+            )
         elif seed.binding.source == "request" and not request_has(seed.binding.pointer):
-            where = seed.binding.pointer
-            yield _unknown((*here, "binding", "pointer"), "place in a request", where, "mend the pointer")
+            yield _unknown((*here, "binding", "pointer"), REQUEST_PLACE, seed.binding.pointer, "correct the pointer")
     for index, path in enumerate(layer.evidence):
         here = (*at, "evidence", index)
         for step, predicate in enumerate(path.path):
             if predicate not in refs.ontology.relationship_types:
-                mend = "add it to `ontology.relationship_types`"
-                yield _unknown((*here, "path", step), "relationship type", predicate, mend)
+                remedy = "add it to `ontology.relationship_types`"
+                yield _unknown((*here, "path", step), "relationship type", predicate, remedy)
         if path.seed >= len(layer.seeds):
-            yield _unknown((*here, "seed"), "seed", str(path.seed), "count the seeds from 0")
+            yield _unknown((*here, "seed"), "seed", str(path.seed), "use the index of a seed, counted from 0")
         if len(path.path) > layer.hops:
-            detail = f"the path has {len(path.path)} edges and retrieval goes {layer.hops} hops"
-            yield Problem(pointer((*here, "path")), "beyond_hops", detail, "raise `hops` or shorten the path")
+            detail = f"the path has {len(path.path)} edges, and retrieval follows {layer.hops} hops"
+            yield Problem(pointer((*here, "path")), "beyond_hops", detail, "increase `hops` or shorten the path")
 
 
 def _evidence(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
-    """Evidence names: no name hides below another, and what a spec requires somebody gives."""
+    """No evidence name is a prefix of another one, and all required evidence is retrieved or produced."""
     names = sorted(edges.evidence)
     at: PointerPath = ("intelligence_refs", "retrieval", "evidence")
     for name in names:
         if below := [other for other in names if other.startswith(name + ".")]:
-            detail = f"evidence `{below[0]}` hides below `{name}`, so no rule can read both"
+            detail = f"evidence `{below[0]}` is nested in evidence `{name}`, so no rule can read both"
             yield Problem(pointer(at), "name_hidden", detail, "rename one of them")
     for place, spec in enumerate(pack.decision_layer.decision_specs):
         for index, name in enumerate(spec.required_evidence if edges.produces is not None else ()):
-            if name not in edges.given:
-                mend = "produce it by a capability, or retrieve it by an evidence path"
+            if name not in edges.available_evidence:
+                remedy = "produce it by a capability, or retrieve it by an evidence path"
                 here: PointerPath = ("decision_layer", "decision_specs", place, "required_evidence", index)
-                yield _unknown(here, "evidence", name, mend)
+                yield _unknown(here, "evidence", name, remedy)
 
 
 def _budget(pack: ContextPack) -> Iterator[Problem]:
@@ -130,7 +132,7 @@ def _budget(pack: ContextPack) -> Iterator[Problem]:
         return
     total = sum(getattr(budget.bucket_tokens, bucket) for bucket in BUCKETS)
     if total > budget.total_tokens:
-        detail = f"the buckets hold {total} tokens and the run has {budget.total_tokens}"
+        detail = f"the buckets add up to {total} tokens, and the run has {budget.total_tokens}"
         yield Problem("/pack_meta/run_budget/bucket_tokens", "over_budget", detail, "lower a bucket")
 
 
@@ -138,23 +140,25 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
     for index, gate in enumerate(pack.policy_layer.approval_gates):
         if gate.quorum > 1:
             at: PointerPath = ("policy_layer", "approval_gates", index, "quorum")
-            yield Problem(pointer(at), "quorum", "in this version one person answers a gate", "set `quorum` to 1")
+            yield Problem(
+                pointer(at), "quorum", "a gate is answered by one person in this version", "set `quorum` to 1"
+            )
 
 
 def _specs(pack: ContextPack) -> Iterator[Problem]:
-    """Refuses what a spec may ask for and this version does not do: a gate that does not run is a false statement."""
+    """Refuse fields of a spec that this version does not enforce: a check that never runs is a false statement."""
     for index, spec in enumerate(pack.decision_layer.decision_specs):
-        asks = {
+        unenforced = {
             "challenge_required": spec.challenge_required,
             "eligibility_rules": spec.eligibility_rules,
             "inputs_schema_ref": spec.inputs_schema_ref,
             "outputs_schema_ref": spec.outputs_schema_ref,
         }
-        for name, asked in asks.items():
-            if asked:
+        for name, value in unenforced.items():
+            if value:
                 at: PointerPath = ("decision_layer", "decision_specs", index, name)
-                said = f"this version does not enforce `{name}`"
-                yield Problem(pointer(at), "not_enforced", said, "say it as a policy rule")
+                detail = f"`{name}` is not enforced in this version"
+                yield Problem(pointer(at), "not_enforced", detail, "write it as a policy rule")
 
 
 def _redaction(pack: ContextPack) -> Iterator[Problem]:
@@ -168,26 +172,29 @@ def _registry(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
     layer = pack.tooling_layer
     twice = [name for name, count in Counter(entry.adapter_id for entry in layer.adapter_registry).items() if count > 1]
     for name in twice:
-        yield Problem("/tooling_layer/adapter_registry", "duplicate", f"`{name}` stands twice", "merge its entries")
+        yield Problem("/tooling_layer/adapter_registry", "duplicate", f"`{name}` is listed twice", "merge its entries")
     twice = [name for name, count in Counter(p.permission_id for p in layer.permissions).items() if count > 1]
     for name in twice:
-        yield Problem("/tooling_layer/permissions", "duplicate", f"`{name}` stands twice", "give each an id of its own")
+        detail = f"permission `{name}` is defined twice"
+        yield Problem("/tooling_layer/permissions", "duplicate", detail, "give each permission its own id")
     for index, name in enumerate(layer.prohibitions):
         if edges.is_slot(name):
             at: PointerPath = ("tooling_layer", "prohibitions", index)
-            said = f"a prohibition does not reach the slot `{name}`"
-            yield Problem(pointer(at), "not_enforced", said, "deny it by a policy rule")
+            detail = f"`{name}` is a slot, and prohibitions do not apply to slots"
+            yield Problem(pointer(at), "not_enforced", detail, "deny it by a policy rule")
     if edges.declared is None:
         return
     for place, entry in enumerate(layer.adapter_registry):
         for index, name in enumerate(entry.capabilities):
             if f"{entry.adapter_id}.{name}" not in edges.declared:
                 at = ("tooling_layer", "adapter_registry", place, "capabilities", index)
-                yield _unknown(at, "capability", f"{entry.adapter_id}.{name}", "name one that the adapter declares")
+                yield _unknown(
+                    at, "capability", f"{entry.adapter_id}.{name}", "name a capability that the adapter declares"
+                )
     for index, name in enumerate(layer.prohibitions):
         if name not in edges.declared and name.rpartition(".")[0] in edges.adapters:
-            mend = "name what the adapter declares, or what is meant is not prohibited"
-            yield _unknown(("tooling_layer", "prohibitions", index), "capability", name, mend)
+            remedy = "name a capability that the adapter declares; otherwise nothing is prohibited"
+            yield _unknown(("tooling_layer", "prohibitions", index), "capability", name, remedy)
 
 
 def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
@@ -214,19 +221,23 @@ def _agreements(
     permission: Permission, known: Collection[str] | None, at: PointerPath, capability: str
 ) -> Iterator[Problem]:
     yield from _arguments(permission.agrees_with, known, (*at, "agrees_with"), capability)
-    for argument, where in permission.agrees_with.items():
-        if not request_has(where):
-            yield _unknown((*at, "agrees_with", argument), "place in a request", where, "mend the pointer")
+    for argument, place in permission.agrees_with.items():
+        if not request_has(place):
+            yield _unknown((*at, "agrees_with", argument), REQUEST_PLACE, place, "correct the pointer")
 
 
 def _constraint(constraint: ArgConstraint, at: PointerPath) -> Iterator[Problem]:
     if constraint.enum is not None and not constraint.enum:
-        yield Problem(pointer((*at, "enum")), "empty_enum", "an empty `enum` refuses every value", "list the values")
+        yield Problem(
+            pointer((*at, "enum")), "empty_enum", "an empty `enum` refuses every value", "list the allowed values"
+        )
     if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-        yield Problem(pointer(at), "empty_range", "`min` is above `max`", "swap them")
+        yield Problem(pointer(at), "empty_range", "`min` is greater than `max`", "swap them")
     if constraint.pattern is not None and not _is_re2(constraint.pattern):
-        mend = "use RE2 syntax without look-around"
-        yield Problem(pointer((*at, "pattern")), "pattern_refused", "the pattern is not RE2, or too large", mend)
+        remedy = "use RE2 syntax without look-around"
+        yield Problem(
+            pointer((*at, "pattern")), "pattern_refused", "the pattern is not valid RE2, or is too large", remedy
+        )
 
 
 def _is_re2(pattern: str) -> bool:
@@ -248,37 +259,37 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
                 yield _unknown((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
             named = applies.capability
             if named is not None and edges.lacks_capability(named):
-                mend = "add it to `adapter_registry`, or declare the slot in a task template"
-                yield _unknown((*at, "applies_to", "capability"), "registered capability", named, mend)
+                remedy = "add it to `adapter_registry`, or declare the slot in a task template"
+                yield _unknown((*at, "applies_to", "capability"), "registered capability", named, remedy)
             if named is not None and edges.is_slot(named):
                 yield from _slot_rule(then, (*at, "then"))
             if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
-                mend = "name a `decision_key`"
-                yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, mend)
+                remedy = "name a `decision_key`"
+                yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, remedy)
             if then.requires_approval_gate is not None and then.requires_approval_gate not in edges.gates:
-                mend = "define it in `approval_gates`"
-                yield _unknown((*at, "then", "requires_approval_gate"), "gate", then.requires_approval_gate, mend)
+                remedy = "define it in `approval_gates`"
+                yield _unknown((*at, "then", "requires_approval_gate"), "gate", then.requires_approval_gate, remedy)
             yield from _needs(then.requires, edges, (*at, "then", "requires"))
             for number, name in enumerate(then.prohibits):
                 if name not in edges.registered:
-                    mend = "name one of `adapter_registry`"
-                    yield _unknown((*at, "then", "prohibits", number), "registered capability", name, mend)
+                    remedy = "name one of `adapter_registry`"
+                    yield _unknown((*at, "then", "prohibits", number), "registered capability", name, remedy)
             name = applies.capability or ""
             yield from _arguments(then.arg_constraints, edges.properties(name), (*at, "then", "arg_constraints"), name)
 
 
 def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:
-    """A slot is filled or not, before there is evidence, an argument or anybody to ask for an approval."""
+    """A rule on a slot can only allow or deny: evidence, arguments and approvals do not exist yet at that time."""
     for name in ("requires", "requires_approval_gate", "arg_constraints"):
         if getattr(then, name):
-            said = f"`{name}` is not looked at where a slot is filled"
-            yield Problem(pointer((*at, name)), "not_enforced", said, "allow or deny the slot")
+            detail = f"`{name}` is not checked when a slot is filled"
+            yield Problem(pointer((*at, name)), "not_enforced", detail, "allow or deny the slot")
 
 
 def _needs(names: Sequence[str], edges: BindingTargets, at: PointerPath) -> Iterator[Problem]:
     for index, name in enumerate(names if edges.produces is not None else ()):
         if name not in edges.evidence:
-            yield _unknown((*at, index), "evidence", name, "require it of a DecisionSpec, produce it or retrieve it")
+            yield _unknown((*at, index), "evidence", name, "require it in a DecisionSpec, produce it or retrieve it")
 
 
 def _targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
@@ -288,5 +299,5 @@ def _targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
             yield _unknown(at, "intent", target.intent, "name an intent of the catalog")
 
 
-def _unknown(at: PointerPath, what: str, name: str, remedy: str) -> Problem:
-    return Problem(pointer(at), "unknown_edge", f"there is no {what} `{name[:200]}`", remedy)
+def _unknown(at: PointerPath, kind: str, name: str, remedy: str) -> Problem:
+    return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)

@@ -1,7 +1,7 @@
-"""Lint of task templates: steps, bindings and checkpoints, so that a plan made of one can be verified at all.
+"""Lint of task templates: their steps, bindings and checkpoints.
 
-What the Critic would refuse in every run is refused here once.
-Source: How It Works, steps 3 and 4; contextos-facts.md, sections 6, 11 and 12.
+A plan that the Critic would refuse in every run is refused here once, when the template is published or pinned.
+Source: How It Works, steps 3 and 4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_point
 from contextos.contracts.envelopes.plan import Binding, PlanStep, Subject, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.control.artifacts import MergedArtifacts
-from contextos.control.lint.graph import BindingTargets, PointerPath, request_has
+from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, request_has
 from contextos.errors import Problem
 
 SOURCES: Final = ("request", "pack", "evidence", "step")
@@ -21,21 +21,21 @@ EVIDENCE_PARTS: Final = ("value", "subject", "evidence_ref")
 
 
 def lint_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """What is wrong with each template, with pointers into the pack, or into the catalog that brings it."""
+    """Yield the problems of each template, with pointers into the pack or into the catalog that contains it."""
     own = list(merged.pack.decision_layer.task_templates)
     for template in merged.templates.values():
         place: PointerPath = ("task_templates", template.template_id)
         if any(template is one for one in own):
             place = ("decision_layer", "task_templates", next(i for i, one in enumerate(own) if one is template))
-        yield from _Template(merged, edges, template, place).problems()
+        yield from _TemplateLint(merged, edges, template, place).problems()
 
 
-class _Template:
-    """One template and what is known while its steps are walked."""
+class _TemplateLint:
+    """The checks of one template. `before` holds, for each step, the steps that are done before it."""
 
     def __init__(self, merged: MergedArtifacts, edges: BindingTargets, template: TaskTemplate, at: PointerPath) -> None:
         self.merged, self.edges, self.template, self.at = merged, edges, template, at
-        self.before = _before(template)
+        self.before = _steps_before(template)
 
     def problems(self) -> Iterator[Problem]:
         if self.edges.lacks_intent(self.template.intent):
@@ -52,29 +52,32 @@ class _Template:
         yield from self._results(seen)
 
     def _slots(self) -> Iterator[Problem]:
-        """A slot is resolved before anything is known of the run but its request."""
+        """When a slot is resolved, only the request of the run is known."""
         seen: set[str] = set()
         for index, step in enumerate(self.template.context_slots):
             here: PointerPath = (*self.at, "context_slots", index)
-            for name, why in step.slot.sealing_faults():
-                yield Problem(pointer((*here, "slot", name)), "contradiction", why, "mend the slot")
+            for name, detail in step.slot.sealing_faults():
+                yield Problem(pointer((*here, "slot", name)), "contradiction", detail, "correct the slot")
             if step.slot.slot_id in seen:
-                detail = f"slot `{step.slot.slot_id}` stands twice"
+                detail = f"slot `{step.slot.slot_id}` is declared twice"
                 yield Problem(pointer((*here, "slot", "slotId")), "duplicate", detail, "give it another id")
             seen.add(step.slot.slot_id)
             if step.project is not None and step.project.source != "request":
-                detail = "the project of a slot is bound to the request"
-                yield Problem(pointer((*here, "project", "from")), "not_request", detail, "write `request`")
+                detail = f"the project of a slot is bound to `{step.project.source}` and not to the request"
+                yield Problem(pointer((*here, "project", "from")), "not_request", detail, "bind it to `request`")
             elif step.project is not None and not request_has(step.project.pointer):
-                yield _unknown((*here, "project", "pointer"), "place in a request", step.project.pointer, "mend it")
+                at: PointerPath = (*here, "project", "pointer")
+                yield _unknown(at, REQUEST_PLACE, step.project.pointer, "correct the pointer")
 
     def _order(self, step: PlanStep, seen: set[str], here: PointerPath) -> Iterator[Problem]:
         if step.id in seen:
-            yield Problem(pointer((*here, "id")), "duplicate", f"step `{step.id}` stands twice", "give it another id")
+            yield Problem(
+                pointer((*here, "id")), "duplicate", f"step `{step.id}` is listed twice", "give it another id"
+            )
         for index, name in enumerate(step.depends_on):
             if name not in seen:
-                detail = f"step `{step.id}` depends on `{name}`, which is no earlier step"
-                yield Problem(pointer((*here, "depends_on", index)), "not_earlier", detail, "order the steps")
+                detail = f"step `{step.id}` depends on `{name}`, which is not an earlier step"
+                yield Problem(pointer((*here, "depends_on", index)), "not_earlier", detail, "reorder the steps")
         for index, gate in enumerate(step.requires):
             if gate not in self.edges.gates:
                 yield _unknown((*here, "requires", index), "gate", gate, "define it in `approval_gates`")
@@ -84,77 +87,79 @@ class _Template:
             yield _unknown((*here, "tool"), "registered capability", step.tool, "add it to `adapter_registry`")
         if step.tool in self.merged.pack.tooling_layer.prohibitions:
             detail = f"`{step.tool}` is prohibited, so the step can never run"
-            yield Problem(pointer((*here, "tool")), "prohibited", detail, "drop the step or the prohibition")
+            yield Problem(pointer((*here, "tool")), "prohibited", detail, "remove the step or the prohibition")
         declared = self.edges.capability(step.tool)
         if declared is None:
             yield from self._bound(step, step.approval_mode, here)
             return
         if step.approval_mode != declared.approval_mode:
-            detail = f"`{step.tool}` declares `{declared.approval_mode}`, the step says `{step.approval_mode}`"
+            detail = f"`{step.tool}` declares `{declared.approval_mode}`, and the step states `{step.approval_mode}`"
             yield Problem(pointer((*here, "approval_mode")), "mode_mismatch", detail, "state the declared mode")
         yield from self._bound(step, declared.approval_mode, here)
 
     def _bound(self, step: PlanStep, mode: Any, here: PointerPath) -> Iterator[Problem]:
-        """Above `read_only` a checkpoint comes before, and its spec may execute at that mode."""
+        """A step above `read_only` comes after a checkpoint whose spec is allowed to execute at that mode."""
         rank = APPROVAL_MODES.index(mode)
         before = self.before.get(step.id, ())
         keys = [point.decision_id for point in self.template.decision_checkpoints if point.after_step in before]
         if rank and not keys:
-            mend = "put a decision checkpoint after a step that it depends on"
-            yield Problem(pointer(here), "not_bound", f"`{step.tool}` is bound to no DecisionSpec", mend)
+            remedy = "put a decision checkpoint after a step that it depends on"
+            yield Problem(pointer(here), "not_bound", f"`{step.tool}` is not bound to a DecisionSpec", remedy)
         for key in keys:
             spec = self.edges.specs.get(key)
             if spec is None:
                 continue
             if rank > APPROVAL_MODES.index(spec.approval_mode):
-                detail = f"`{key}` allows at most `{spec.approval_mode}` and `{step.tool}` reaches `{mode}`"
-                yield Problem(pointer(here), "mode_above_spec", detail, "raise the spec's mode or move the step")
+                detail = f"`{step.tool}` uses mode `{mode}`, and `{key}` allows at most `{spec.approval_mode}`"
+                yield Problem(pointer(here), "mode_above_spec", detail, "raise the mode of the spec or move the step")
             if rank and spec.decision_right != "execute":
-                detail = f"`{key}` may only {spec.decision_right}, and `{step.tool}` acts"
-                yield Problem(pointer(here), "no_right", detail, "bind it to a spec that may execute")
+                detail = f"`{step.tool}` has effects, and `{key}` is only allowed to {spec.decision_right}"
+                yield Problem(pointer(here), "no_right", detail, "bind it to a spec that is allowed to execute")
 
     def _params(self, step: PlanStep, here: PointerPath) -> Iterator[Problem]:
-        declared, known = self.edges.capability(step.tool), self.edges.properties(step.tool)
+        declared, properties = self.edges.capability(step.tool), self.edges.properties(step.tool)
         for name, value in step.params.items():
             at: PointerPath = (*here, "params", name)
-            if known is not None and name not in known:
+            if properties is not None and name not in properties:
                 yield _unknown(at, f"argument of `{step.tool}`", name, "name a property of its input schema")
             yield from self._value(value, at, frozenset(self.before.get(step.id, ())))
         for name in declared.input_schema.get("required", ()) if declared is not None else ():
             if name not in step.params:
                 detail = f"`{step.tool}` requires the argument `{name}`"
-                yield Problem(pointer((*here, "params")), "argument_missing", detail, "give it a value or a binding")
+                yield Problem(pointer((*here, "params")), "argument_missing", detail, "add a value or a binding")
 
     def _value(self, value: Any, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
-        """A literal, or a binding. What only looks like one would silently become a literal, so it is refused."""
+        """Check a literal or a binding. A malformed binding is refused: it would silently become a literal."""
         if not isinstance(value, Mapping) or "from" not in value or not value.keys() <= {"from", "pointer"}:
             return
-        where, source = value.get("pointer"), value["from"]
+        place, source = value.get("pointer"), value["from"]
         if source not in SOURCES:
-            yield _unknown((*at, "from"), "source of bindings", str(source), f"use one of {', '.join(SOURCES)}")
-        elif not isinstance(where, str) or not where.startswith("/") or not _well_formed(where):
-            yield Problem(pointer((*at, "pointer")), "not_a_pointer", "this is no JSON Pointer", "write it like `/a/b`")
+            yield _unknown((*at, "from"), "binding source", str(source), f"use one of {', '.join(SOURCES)}")
+        elif not isinstance(place, str) or not place.startswith("/") or not _well_formed(place):
+            yield Problem(
+                pointer((*at, "pointer")), "not_a_pointer", "`pointer` is not a JSON Pointer", "write it like `/a/b`"
+            )
         else:
-            yield from self._binding(str(source), where, (*at, "pointer"), steps)
+            yield from self._binding(str(source), place, (*at, "pointer"), steps)
 
-    def _binding(self, source: str, where: str, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
-        first, *rest = [token.replace("~1", "/").replace("~0", "~") for token in where.split("/")[1:]]
-        if source == "request" and not request_has(where):
-            yield _unknown(at, "place in a request", where, "mend the pointer")
-        elif source == "pack" and resolve_pointer(self.merged.pack.to_json(), where) is MISSING:
-            yield _unknown(at, "place in the pack", where, "mend the pointer")
+    def _binding(self, source: str, place: str, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
+        first, *rest = [token.replace("~1", "/").replace("~0", "~") for token in place.split("/")[1:]]
+        if source == "request" and not request_has(place):
+            yield _unknown(at, REQUEST_PLACE, place, "correct the pointer")
+        elif source == "pack" and resolve_pointer(self.merged.pack.to_json(), place) is MISSING:
+            yield _unknown(at, "field of the pack", place, "correct the pointer")
         elif source == "evidence":
-            if self.edges.produces is not None and first not in self.edges.given:
+            if self.edges.produces is not None and first not in self.edges.available_evidence:
                 yield _unknown(at, "evidence", first, "produce it by a capability, or retrieve it by an evidence path")
             if not rest or rest[0] not in EVIDENCE_PARTS:
-                mend = f"add one of {' '.join(EVIDENCE_PARTS)}"
-                yield Problem(pointer(at), "evidence_part", f"`{where}` names no part of evidence", mend)
+                remedy = f"add one of {', '.join(EVIDENCE_PARTS)}"
+                yield Problem(pointer(at), "evidence_part", f"`{place}` names no part of the evidence", remedy)
         elif source == "step":
             yield from self._from_step(first, rest, at, steps)
 
     def _from_step(self, name: str, rest: list[str], at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
         if name not in steps:
-            yield Problem(pointer(at), "not_earlier", f"`{name}` is no step that is done by then", "depend on it first")
+            yield Problem(pointer(at), "not_earlier", f"step `{name}` is not done before this step", "depend on it")
             return
         tool = next(step.tool for step in self.template.steps if step.id == name)
         declared = self.edges.capability(tool)
@@ -172,7 +177,7 @@ class _Template:
                 yield _unknown((*here, "decision_id"), "DecisionSpec", point.decision_id, "name a `decision_key`")
 
     def _results(self, steps: set[str]) -> Iterator[Problem]:
-        """Subjects, outputs and memory are bound when all steps are done."""
+        """Check subjects, outputs and memory, which are bound when all steps are done."""
         done = frozenset(steps)
         for index, subject in enumerate(self.template.subjects):
             yield from self._subject(subject, (*self.at, "subjects", index), done)
@@ -185,8 +190,8 @@ class _Template:
             yield from self._subject(memory.entity, (*here, "entity"), done)
             yield from self._value(memory.value, (*here, "value"), done)
             if memory.write_class not in allowed:
-                mend = "add it to `memory_layer.write_classes`"
-                yield _unknown((*here, "write_class"), "allowed write class", memory.write_class, mend)
+                remedy = "add it to `memory_layer.write_classes`"
+                yield _unknown((*here, "write_class"), "allowed write class", memory.write_class, remedy)
 
     def _subject(self, subject: Subject, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
         known = self.merged.pack.intelligence_refs.identity_layer.ceid_namespaces
@@ -196,18 +201,18 @@ class _Template:
         yield from self._binding(binding.source, binding.pointer, (*at, "binding", "pointer"), steps)
 
 
-def _before(template: TaskTemplate) -> dict[str, set[str]]:
-    """Of each step, every step that is done before it; a dependency that is no earlier step adds nothing."""
+def _steps_before(template: TaskTemplate) -> dict[str, set[str]]:
+    """Return, for each step, all steps that are done before it. A dependency on a later step is ignored."""
     before: dict[str, set[str]] = {}
     for step in template.steps:
-        near = [name for name in step.depends_on if name in before]
-        before[step.id] = {*near, *(far for name in near for far in before[name])}
+        direct = [name for name in step.depends_on if name in before]
+        before[step.id] = {*direct, *(indirect for name in direct for indirect in before[name])}
     return before
 
 
-def _well_formed(where: str) -> bool:
-    return "~" not in where.replace("~0", "").replace("~1", "")
+def _well_formed(place: str) -> bool:
+    return "~" not in place.replace("~0", "").replace("~1", "")
 
 
-def _unknown(at: PointerPath, what: str, name: str, remedy: str) -> Problem:
-    return Problem(pointer(at), "unknown_edge", f"there is no {what} `{name[:200]}`", remedy)
+def _unknown(at: PointerPath, kind: str, name: str, remedy: str) -> Problem:
+    return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)

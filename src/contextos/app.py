@@ -28,8 +28,10 @@ from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
-from contextos.operations.deployment import Deployment, due_runs
+from contextos.operations.deployment import Deployment
+from contextos.operations.due_runs import DrivenRun, due_runs
 from contextos.operations.ports import Ports
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, AdapterSetting, Settings, check, is_sink, is_url, refused
@@ -108,6 +110,13 @@ class App:
             limits=DurableLimits(queue=bounds),
             on_failure=on_failure,
         )
+
+    async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
+        """Drive every run that is due, or whose driver is gone, once; dead letters are left alone.
+
+        A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+        """
+        return await drive_due_runs(self.deployment, self.engine, patience_s=patience_s)
 
     def close(self) -> None:
         """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""

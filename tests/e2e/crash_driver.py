@@ -17,12 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
-from contextos.cli.runs.resume import resume_due
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
@@ -30,6 +28,7 @@ from contextos.contracts.ports.storage import Store
 from contextos.engine.durable.engine import DurableEngine, DurableLimits
 from contextos.engine.durable.workflows import QueueLimits
 from contextos.engine.local import LocalEngine
+from contextos.engine.resume import drive_due_runs
 from contextos.errors import ApprovalRefused, ContextOSError
 from contextos.operations import operator
 from contextos.queries.run_view import RunView
@@ -220,8 +219,7 @@ async def resume(world: TestWorld, queue: str) -> None:
     if queue:
         limits = DurableLimits(queue=QueueLimits(polling_interval_ms=10), sweep_interval_ms=100)
         engine = DurableEngine(advance, stores, world.clock, url=queue, limits=limits)
-    session: Any = SimpleNamespace(app=SimpleNamespace(engine=engine, deployment=world.deployment))
-    for driven in await resume_due(session):
+    for driven in await drive_due_runs(world.deployment, engine):
         if driven.error is not None:
             raise driven.error
 

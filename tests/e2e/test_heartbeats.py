@@ -14,7 +14,8 @@ import pytest
 from contextos import __version__
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import Unavailable
-from contextos.operations.deployment import Deployment, due_runs
+from contextos.operations.deployment import Deployment
+from contextos.operations.due_runs import due_runs
 from tests.e2e.test_sessions import long
 from tests.world import TENANT, TestWorld, open_world, request, run
 

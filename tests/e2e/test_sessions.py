@@ -20,7 +20,8 @@ from contextos.contracts.journal import Batch
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
-from contextos.operations.deployment import Deployment, due_runs
+from contextos.operations.deployment import Deployment
+from contextos.operations.due_runs import due_runs
 from contextos.operations.operator import SettlementInput
 from contextos.runtime import loop
 from contextos.runtime.wiring import RunEnvironment, RunLimits, describe_deployment

@@ -44,7 +44,7 @@ class Heading(str):
     __slots__ = ()
 
 
-def give(document: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], *, as_json: bool) -> None:
+def print_result(document: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], *, as_json: bool) -> None:
     """Put one result on stdout: the document, or the lines for people."""
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True) + "\n")
@@ -77,7 +77,7 @@ def folded(first: str, text: str) -> Iterator[str]:
     ]
 
 
-def remark(text: str) -> None:
+def print_note(text: str) -> None:
     """A line beside the result, for people: on stderr. Nobody may read it any more, and the work goes on."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
@@ -116,9 +116,9 @@ def defect(error: BaseException, *, as_json: bool) -> int:
 
 def _failed(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> int:
     if as_json:
-        give({"error": body}, (), as_json=True)
+        print_result({"error": body}, (), as_json=True)
     else:
         for number, line in enumerate(lines):
-            remark(f"error: {line}" if number == 0 else f"       {line}")
+            print_note(f"error: {line}" if number == 0 else f"       {line}")
     code: int = body["exit_code"]
     return code

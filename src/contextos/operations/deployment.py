@@ -7,7 +7,7 @@ operators do stands in `desk`, what auditors do in `audit`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -332,22 +332,4 @@ class Deployment:
         return await is_held(store, lease, self.ports.alive, self.ports.clock.now_us())
 
 
-async def due_runs(app: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
-    """(tenant, run) of what may be driven now: what is due, and what is under the lease of a dead or silent owner.
-
-    A lease wakes its run when it runs out, so those of dead owners lie at most one lease ahead.
-    """
-    ports, now_us = app.ports, app.ports.clock.now_us()
-    due = {run async for run in ports.stores.due(now_us, limit=limit)}
-    async for tenant_id, run_id in ports.stores.due(now_us + app.lease_ttl_us, limit=limit):
-        store = ports.stores.tenant(tenant_id)
-        leases = await store.scan("leases", key=run_id)
-        if leases and await is_held(store, leases[0], ports.alive, now_us):
-            continue
-        # What nobody let go and nobody holds; a driver that beat may have moved its wake beyond its silence.
-        orphaned = bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
-        if orphaned or (tenant_id, run_id) in due:
-            yield tenant_id, run_id
-
-
-__all__ = ["Deployment", "Ports", "due_runs", "request_fingerprint", "transition"]
+__all__ = ["Deployment", "Ports", "request_fingerprint", "transition"]

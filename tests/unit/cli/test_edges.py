@@ -12,7 +12,7 @@ import pytest
 
 from contextos.cli import COMMANDS
 from contextos.cli.runs import requests
-from contextos.cli.terminal import EXIT_CODES, Heading, colourful, folded, remark
+from contextos.cli.terminal import EXIT_CODES, Heading, colourful, folded, print_note
 from contextos.contracts.encoding.display_escape import displayed_json
 
 WRONG = [
@@ -288,8 +288,8 @@ def test_a_remark_that_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.Mo
     with open(write, "w", encoding="utf-8", buffering=1) as broken:
         monkeypatch.setattr(sys, "stderr", broken)
         for said in ("the heartbeat: it is away", "once more"):
-            assert remark(said) is None, "it came back"
+            assert print_note(said) is None, "it came back"
         with pytest.raises(BrokenPipeError):
-            os.write(write, b"so a remark really met a broken pipe")
+            os.write(write, b"so a print_note really met a broken pipe")
         monkeypatch.undo()
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from contextos.cli.command_context import with_context
-from contextos.cli.runs import sessions
-from contextos.cli.runs.resume import resume_due
 from contextos.contracts.journal import INDEX, Batch
+from contextos.engine.resume import drive_due_runs
 from contextos.errors import Unavailable
 from contextos.operations.deployment import Deployment
-from contextos.queries import run_index
+from contextos.queries import run_index, sessions
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStore
 from tests.suites.store_suite import at_once, draft
@@ -89,7 +88,7 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
 
     monkeypatch.setattr(SqliteStore, "read", noted)
     monkeypatch.setattr(run_index, "PAGE", 2)
-    monkeypatch.setattr(sessions, "MAX_LOOKED", 2)
+    monkeypatch.setattr(sessions, "MAX_RUNS_READ", 2)
     found: list[Any] = []
     after, pages = 0, 0
     while after is not None:
@@ -177,6 +176,8 @@ def test_a_session_that_could_not_be_driven_is_said_to_be_held_up(
         raise Unavailable("graph", "it is away", retry_after_ms=60_000)
 
     monkeypatch.setattr(Deployment, "advance", away)
-    (left,) = with_context(shop.path, None, lambda session: resume_due(session, patience_s=0.05))
+    (left,) = with_context(
+        shop.path, None, lambda session: drive_due_runs(session.deployment, session.app.engine, patience_s=0.05)
+    )
     assert left.state == "received"
     assert isinstance(left.error, Unavailable)

@@ -16,7 +16,7 @@ import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
 from contextos.cli.demo.workspace import APPROVER, PAYMENTS_MODULE, make_workspace
-from contextos.cli.terminal import DECIDED, REFUSED, Heading, folded, give
+from contextos.cli.terminal import DECIDED, REFUSED, Heading, folded, print_result
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def demo_command(
             Problem("", "usage", f"`{payments}` is no payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
         )
     ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
-    say: Say = (lambda *_: None) if as_json else (lambda *lines: give({}, lines, as_json=False))
+    say: Say = (lambda *_: None) if as_json else (lambda *lines: print_result({}, lines, as_json=False))
     with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-") as where:
         workspace = make_workspace(Path(where), payments)
         small, large = with_context(
@@ -64,21 +64,21 @@ def demo_command(
         )
     told["workspace"] = str(keep) if keep else None
     say(*_next_commands(keep) if keep else ("", "Keep a workspace to play with: contextos demo --keep DIR"))
-    give(told, (), as_json=as_json)
+    print_result(told, (), as_json=as_json)
     return DECIDED if approved else REFUSED
 
 
-async def _until_it_waits(session: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
+async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
     """The refund that needs nobody, and the other up to its question."""
     from contextos.cli.demo.workspace import seed_graph
 
-    await seed_graph(session.app, workspace)
+    await seed_graph(context.app, workspace)
     say("1. A refund of INR 900. The rules leave it to the agent, so nobody is asked.")
-    small = await session.deployment.invoke(workspace.requests["small"])
+    small = await context.deployment.invoke(workspace.requests["small"])
     ungated = small.state == "completed" and not (small.record or {})["approvals"]
     _expect(ungated, "INR 900 is decided without a gate", small)
     say(*_short(small), "", "2. A refund of INR 4200. A finance lead has to agree.")
-    large = await session.deployment.invoke(workspace.requests["large"])
+    large = await context.deployment.invoke(workspace.requests["large"])
     _expect(large.waiting is not None, "INR 4200 waits for an approval", large)
     _expect(len(_refunds(workspace)) == 1, "nothing is paid before the approval", large)
     return small, large
@@ -98,7 +98,7 @@ def _asked(view: RunView, ask: bool, say: Say) -> bool:
 
 
 async def _from_there(
-    session: CommandContext, workspace: Workspace, small: RunView, large: RunView, approved: bool, say: Say
+    context: CommandContext, workspace: Workspace, small: RunView, large: RunView, approved: bool, say: Say
 ) -> dict[str, Any]:
     """The answer, signed with the approver's key, and everything that follows from it."""
     from contextos.cli.runs.approvals import signed_by
@@ -107,38 +107,38 @@ async def _from_there(
     from contextos.queries.timeline import tell_story
 
     await answer_approval(
-        session.deployment,
-        session.tenant_id,
+        context.deployment,
+        context.tenant_id,
         large.run_id,
         approver_id=APPROVER,
         verdict="approved" if approved else "denied",
         reason="the demo's answer",
         vouch=signed_by(workspace.path / "keys" / f"{APPROVER}.key"),
     )
-    large = await session.drive_on(large.run_id)
+    large = await context.drive_on(large.run_id)
     _expect(large.state == ("completed" if approved else "rejected"), "the answer decides the run", large)
-    again = await session.deployment.invoke(workspace.requests["large"])
+    again = await context.deployment.invoke(workspace.requests["large"])
     _expect(again.run_id == large.run_id, "the same request again is the same run", again)
     refunds = _refunds(workspace)
     amounts = [900, 4200] if approved else [900]
     _expect([one["amount_inr"] for one in refunds] == amounts, "each refund moves once in the shop's own books", large)
     say(*_short(large), "", Heading(f"The story of {large.run_id}"), "")
-    say(*story_lines(tell_story(await session.store.read(large.run_id))), "")
+    say(*story_lines(tell_story(await context.store.read(large.run_id))), "")
     told = {"approved": approved, "runs": [small.run_id, large.run_id], "states": [small.state, large.state]}
-    return {**told, "refunds": refunds, **await _audited(session, (small, large), refunds, say)}
+    return {**told, "refunds": refunds, **await _audited(context, (small, large), refunds, say)}
 
 
 async def _audited(
-    session: CommandContext, views: tuple[RunView, ...], refunds: list[dict[str, Any]], say: Say
+    context: CommandContext, views: tuple[RunView, ...], refunds: list[dict[str, Any]], say: Say
 ) -> dict[str, Any]:
     """Replay both runs and verify the ledgers. Raises `ReplayMismatch`, `ChainBroken`."""
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
 
-    replayed = [await replay(session.deployment, session.tenant_id, view.run_id) for view in views]
+    replayed = [await replay(context.deployment, context.tenant_id, view.run_id) for view in views]
     for one, view in zip(replayed, views, strict=True):
         _expect(one.record_hash == (view.record or {})["record_hash"], "the replay is equal", view)
-    verified = await verify_tenant(session.store, session.tenant_id, session.app.keys)
+    verified = await verify_tenant(context.store, context.tenant_id, context.app.keys)
     entries = sum(one.entries for one in verified)
     say(f"Replayed: {len(replayed)} of {len(views)} runs, equal to the byte.")
     say(f"Verified: {len(verified)} ledger streams, {entries} entries.")

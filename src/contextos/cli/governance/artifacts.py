@@ -16,7 +16,7 @@ from contextos.cli.command_context import (
     read_file,
     with_context,
 )
-from contextos.cli.terminal import USAGE, give
+from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidArtifact, InvalidInput, Problem
 
@@ -61,7 +61,7 @@ def lint_command(
         for path, one in found
     ]
     lines = [f"{path}: {one.code} {displayed(str(one))}" for path, one in found]
-    give(
+    print_result(
         {"files": [str(path) for path in files], "problems": documents},
         lines or [f"{path}: fine" for path in files],
         as_json=as_json,
@@ -91,7 +91,9 @@ def schemas_command(
             )
     elif out is not None:
         _write_all(out, made)
-    give({"schemas": sorted(made), "folder": str(folder) if check or out else None}, sorted(made), as_json=as_json)
+    print_result(
+        {"schemas": sorted(made), "folder": str(folder) if check or out else None}, sorted(made), as_json=as_json
+    )
     return 0
 
 
@@ -151,11 +153,11 @@ def _rules(pack: ContextPack, merged: MergedArtifacts) -> Iterator[Problem]:
 
 
 def _definitions(workspace: Path) -> Any:
-    async def act(session: CommandContext) -> Any:
-        adapters = session.deployment.ports.adapters(session.tenant_id)
+    async def operation(context: CommandContext) -> Any:
+        adapters = context.deployment.ports.adapters(context.tenant_id)
         return {name: adapter.describe() for name, adapter in adapters.items()}
 
-    return with_context(workspace, None, act)
+    return with_context(workspace, None, operation)
 
 
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from contextos.cli.command_context import (
     with_context,
     with_read_context,
 )
-from contextos.cli.terminal import give
+from contextos.cli.terminal import print_result
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def replay_command(
         for one in replayed
     ]
     lines = [f"{one.run_id} equal: {one.compared} entries, {one.status}, {one.record_hash}" for one in replayed]
-    give({"replayed": documents}, lines, as_json=as_json)
+    print_result({"replayed": documents}, lines, as_json=as_json)
     return 0
 
 
@@ -99,7 +99,7 @@ def verify_command(
     lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told, there)]
     lines += [restored_line(one) for one in past]
     document = {"witnessed": told, "restored": [restored_document(one) for one in past]}
-    give({"verified": streams} | ({} if told is None else document), lines, as_json=as_json)
+    print_result({"verified": streams} | ({} if told is None else document), lines, as_json=as_json)
     return 0
 
 
@@ -115,36 +115,36 @@ def export_command(
 ) -> int:
     """Write runs to a file that others can verify and replay."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.audit.export import export_runs
 
-        run_ids = [await session.run_id(run) for run in dict.fromkeys(runs)]
-        raw = await export_runs(session.deployment, session.tenant_id, run_ids, by=by or _user())
-        kid = session.app.keys.kids("export")[0]
-        public = session.app.keys.public_key("export", kid)
+        run_ids = [await context.run_id(run) for run in dict.fromkeys(runs)]
+        raw = await export_runs(context.deployment, context.tenant_id, run_ids, by=by or _user())
+        kid = context.app.keys.kids("export")[0]
+        public = context.app.keys.public_key("export", kid)
         assert public is not None, "the key that signs is trusted"
         return run_ids, raw, public.hex()
 
     if out.exists():
         raise _exists(out)
-    run_ids, raw, key = with_context(workspace, tenant, act)
+    run_ids, raw, key = with_context(workspace, tenant, operation)
     _write_new(out, raw)
     lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes"]
     lines += [f"next: contextos {command} {out} --trusted-key {key}" for command in ("verify", "replay")]
-    give({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
+    print_result({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
     return 0
 
 
-async def _stored(witness: str, session: CommandContext) -> Any:
+async def _stored(witness: str, context: CommandContext) -> Any:
     """The tenant's verified streams, and how far each of its own was witnessed."""
     from contextos.app import witness_at
     from contextos.audit.verify import verify_tenant
     from contextos.operations.witness import restorations, witnessed_lengths
 
-    known = witness_at(witness, Path()) if witness else session.app.witnessing and session.app.witnessing.witness
+    known = witness_at(witness, Path()) if witness else context.app.witnessing and context.app.witnessing.witness
     # What was witnessed is read first: the streams may grow meanwhile and must not shrink.
-    heads = await known.heads(session.tenant_id) if known else ()
-    verified = await verify_tenant(session.store, session.tenant_id, session.app.keys, heads)
+    heads = await known.heads(context.tenant_id) if known else ()
+    verified = await verify_tenant(context.store, context.tenant_id, context.app.keys, heads)
     return (
         [
             {
@@ -193,10 +193,10 @@ def _user() -> str:
         return f"uid:{os.getuid()}"
 
 
-async def _replayed(run: str, session: CommandContext) -> Any:
+async def _replayed(run: str, context: CommandContext) -> Any:
     from contextos.audit.replay import replay
 
-    return [await replay(session.deployment, session.tenant_id, await session.run_id(run))]
+    return [await replay(context.deployment, context.tenant_id, await context.run_id(run))]
 
 
 def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
@@ -209,11 +209,11 @@ def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> A
         with about(file):
             return read_export(raw, ring)
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         with about(file):
-            return read_export(raw, session.app.keys)
+            return read_export(raw, context.app.keys)
 
-    return with_context(workspace, tenant, act)
+    return with_context(workspace, tenant, operation)
 
 
 def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:

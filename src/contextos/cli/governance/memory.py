@@ -14,7 +14,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     with_context,
 )
-from contextos.cli.terminal import REFUSED, give
+from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.errors import InvalidInput, Problem
 
@@ -28,12 +28,12 @@ def memory_list_command(
 ) -> int:
     """List the proposals that wait for a review."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.intelligence.memory import list_candidates
 
-        return await list_candidates(session.store, after=after, limit=limit)
+        return await list_candidates(context.store, after=after, limit=limit)
 
-    waiting = with_context(workspace, tenant, act)
+    waiting = with_context(workspace, tenant, operation)
     lines = []
     for one in waiting:
         said = one.candidate
@@ -46,7 +46,7 @@ def memory_list_command(
         "proposals": [one.to_json() for one in waiting],
         "next_after": waiting[-1].proposal_id if len(waiting) == limit else None,
     }
-    give(body, lines or ["nothing waits for a review"], as_json=as_json)
+    print_result(body, lines or ["nothing waits for a review"], as_json=as_json)
     return 0
 
 
@@ -71,14 +71,14 @@ def memory_review_command(
         raise InvalidInput(Problem("", "usage", "say either --promote or --reject", "give exactly one of the two"))
     verdict: Literal["promote", "reject"] = "promote" if promote else "reject"
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.contracts.envelopes.memory import ReviewRefused
         from contextos.contracts.journal import CONTROL, Batch
         from contextos.intelligence.memory import review_proposal
 
-        ports = session.deployment.ports
+        ports = context.deployment.ports
         made = await review_proposal(
-            session.store,
+            context.store,
             proposal,
             verdict,
             reviewer=by,
@@ -89,13 +89,13 @@ def memory_review_command(
             supersede=supersede,
         )
         if not isinstance(made, ReviewRefused):
-            await session.store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),)))
+            await context.store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),)))
             return made.review.to_json()
         return made
 
-    done = with_context(workspace, tenant, act)
+    done = with_context(workspace, tenant, operation)
     if isinstance(done, dict):
-        give(done, [f"{proposal} {'promoted' if promote else 'rejected'} by {displayed(by)}"], as_json=as_json)
+        print_result(done, [f"{proposal} {'promoted' if promote else 'rejected'} by {displayed(by)}"], as_json=as_json)
         return 0
-    give({"refused": done.to_json()}, [f"refused: {done.reason}: {displayed(done.detail)}"], as_json=as_json)
+    print_result({"refused": done.to_json()}, [f"refused: {done.reason}: {displayed(done.detail)}"], as_json=as_json)
     return REFUSED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contextos.cli.command_context import JsonOption
-from contextos.cli.terminal import INTEGRITY, Heading, colourful, folded, give
+from contextos.cli.terminal import INTEGRITY, Heading, colourful, folded, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
@@ -39,7 +39,7 @@ def simulate_command(
     chosen = [seed] if seed is not None else range(first, first + seeds)
     with _progress(len(chosen)) as progress:
         report = simulate_seeds(chosen, plant=plant or None, progress=progress)
-    give(_document(report, chosen, plant), _lines(report, plant), as_json=as_json)
+    print_result(_document(report, chosen, plant), _lines(report, plant), as_json=as_json)
     return 0 if report.clean else INTEGRITY
 
 

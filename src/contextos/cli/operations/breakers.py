@@ -14,7 +14,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     with_context,
 )
-from contextos.cli.terminal import Heading, give
+from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 
@@ -27,15 +27,15 @@ def breakers_command(
 ) -> int:
     """List the tenant's circuit breakers that ever opened."""
 
-    async def act(session: CommandContext) -> tuple[int, list[tuple[str, Any]]]:
+    async def operation(context: CommandContext) -> tuple[int, list[tuple[str, Any]]]:
         import orjson
 
         from contextos.action.breaker import BREAKERS
 
-        found = await session.store.scan(BREAKERS, after=after, limit=limit)
-        return session.deployment.ports.clock.now_us(), [(one.key, orjson.loads(one.body)) for one in found]
+        found = await context.store.scan(BREAKERS, after=after, limit=limit)
+        return context.deployment.ports.clock.now_us(), [(one.key, orjson.loads(one.body)) for one in found]
 
-    now_us, found = with_context(workspace, tenant, act)
+    now_us, found = with_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'state':<9}  {'failures':>8}  {'again in s':>10}  {'process':<16}  capability")]
     for name, told in found:
         left_s = max(0, told["retry_at_us"] - now_us) / 1e6
@@ -47,5 +47,5 @@ def breakers_command(
         "breakers": [{"capability_id": name, **told} for name, told in found],
         "next_after": found[-1][0] if len(found) == limit else None,
     }
-    give(body, lines if found else ["no circuit ever opened"], as_json=as_json)
+    print_result(body, lines if found else ["no circuit ever opened"], as_json=as_json)
     return 0

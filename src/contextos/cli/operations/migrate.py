@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from contextos.cli.command_context import WORKSPACE, JsonOption, WorkspaceOption
-from contextos.cli.terminal import give
+from contextos.cli.terminal import print_result
 
 
 def migrate_command(
@@ -42,7 +42,7 @@ def migrate_command(
     if queue:
         role = migrate_queue(queue, settings.queue if settings and queue_url else "")
         told.append(f"the queue is up to date, and `{role}` may use it" if role else "the queue is up to date")
-    give(
+    print_result(
         {"store": "postgresql" if is_url(place) else place, "before": before, "after": after, "queue": bool(queue)},
         told,
         as_json=as_json,

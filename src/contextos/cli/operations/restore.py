@@ -15,7 +15,7 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.governance.audit import restored_document, restored_line
-from contextos.cli.terminal import give
+from contextos.cli.terminal import print_result
 
 
 def restored_command(
@@ -26,15 +26,15 @@ def restored_command(
 ) -> int:
     """Say that the store was restored from a backup: open approvals are void, older runs reconcile what they send."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations.restore import record_restore
 
-        return await record_restore(session.deployment, session.app.witnessing, session.tenant_id, by=by)
+        return await record_restore(context.deployment, context.app.witnessing, context.tenant_id, by=by)
 
-    epoch = with_read_context(workspace, tenant, act)
+    epoch = with_read_context(workspace, tenant, operation)
     lines = [f"{epoch.tenant_id} begins the epoch {epoch.epoch_id}: approvals that were asked before it are void"]
     lines += [restored_line(one) for one in epoch.restored]
     lines += [] if epoch.restored else ["what came after the backup is not provable: no witness knows of this tenant"]
     told = [restored_document(one) for one in epoch.restored]
-    give({"tenant_id": epoch.tenant_id, "epoch": epoch.epoch_id, "restored": told}, lines, as_json=as_json)
+    print_result({"tenant_id": epoch.tenant_id, "epoch": epoch.epoch_id, "restored": told}, lines, as_json=as_json)
     return 0

@@ -16,7 +16,7 @@ from contextos.cli.command_context import (
     with_context,
 )
 from contextos.cli.runs.requests import outcome_lines
-from contextos.cli.terminal import give, remark
+from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 
@@ -31,12 +31,12 @@ def dead_letters_command(
 ) -> int:
     """List the runs that failed for good and rest until they are retried."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations import dead_letters
 
-        return await dead_letters.list_dead_letters(session.store)
+        return await dead_letters.list_dead_letters(context.store)
 
-    listed = with_context(workspace, tenant, act)
+    listed = with_context(workspace, tenant, operation)
     documents = [
         {
             "run_id": one.run_id,
@@ -48,7 +48,7 @@ def dead_letters_command(
         for one in listed
     ]
     lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
-    give({"dead_letters": documents}, lines or ["nothing failed for good"], as_json=as_json)
+    print_result({"dead_letters": documents}, lines or ["nothing failed for good"], as_json=as_json)
     return 0
 
 
@@ -57,19 +57,19 @@ def retry_command(
 ) -> int:
     """Take a run off the dead-letter list and drive it on; it fails onto it again, or goes on."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations import dead_letters
 
-        run_id = await session.run_id(run)
-        await dead_letters.remove(session.store, run_id)
-        return await session.drive_on(run_id)
+        run_id = await context.run_id(run)
+        await dead_letters.remove(context.store, run_id)
+        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, act)
-    give(document_of(view), outcome_lines(view), as_json=as_json)
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return exit_code_of(view)
 
 
-async def _work(session: CommandContext) -> None:
+async def _work(context: CommandContext) -> None:
     import asyncio
     import gc
     import signal
@@ -77,20 +77,20 @@ async def _work(session: CommandContext) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    engine = session.app.worker(_tell)
+    engine = context.app.worker(_tell)
     await engine.start()
     # What stands now mostly stands to the end; a full collection that walked through it would stop every run meanwhile.
     gc.collect()
     gc.freeze()
     try:
-        shared = "shares the queue" if session.app.settings.queue else "has no queue to share"
-        remark(f"worker {session.app.owner.id} drives what comes due and {shared}; interrupt to stop")
+        shared = "shares the queue" if context.app.settings.queue else "has no queue to share"
+        print_note(f"worker {context.app.owner.id} drives what comes due and {shared}; interrupt to stop")
         await stop.wait()
-        remark("stopping: what is being driven is let go")
+        print_note("stopping: what is being driven is let go")
     finally:
         await engine.stop()
 
 
 def _tell(tenant_id: str, run_id: str, fault: BaseException) -> None:
     name = f"{tenant_id} {run_id}" if tenant_id else f"the {run_id}"
-    remark(f"{displayed(name)}: {displayed(str(fault) or type(fault).__name__)}")
+    print_note(f"{displayed(name)}: {displayed(str(fault) or type(fault).__name__)}")

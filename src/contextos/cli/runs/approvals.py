@@ -23,7 +23,7 @@ from contextos.cli.command_context import (
     with_context,
 )
 from contextos.cli.runs.requests import outcome_lines, question_lines
-from contextos.cli.terminal import give, remark
+from contextos.cli.terminal import print_note, print_result
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
 AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Who answers: an approver of the directory.")]
@@ -98,16 +98,16 @@ def settle_command(
         raise InvalidInput(Problem("", "usage", "what did not happen has no output", "drop --output and --mutation"))
     vouch = _vouch(key, unsafe_local, of="settlement")
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations.operator import SettlementInput, settle_effect
 
-        run_id = await session.run_id(run)
+        run_id = await context.run_id(run)
         said = SettlementInput(happened, as_id, evidence, stated, tuple(mutation or ()))
-        await settle_effect(session.deployment, session.tenant_id, run_id, said, vouch=vouch)
-        return await session.drive_on(run_id)
+        await settle_effect(context.deployment, context.tenant_id, run_id, said, vouch=vouch)
+        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, act)
-    give(document_of(view), outcome_lines(view), as_json=as_json)
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return exit_code_of(view)
 
 
@@ -121,15 +121,15 @@ def cancel_command(
 ) -> int:
     """Ask a run to stop. A dispatched effect is never interrupted."""
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations.operator import request_cancel
 
-        run_id = await session.run_id(run)
-        await request_cancel(session.deployment, session.tenant_id, run_id, by=by, reason=reason)
-        return await session.drive_on(run_id)
+        run_id = await context.run_id(run)
+        await request_cancel(context.deployment, context.tenant_id, run_id, by=by, reason=reason)
+        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, act)
-    give(document_of(view), outcome_lines(view), as_json=as_json)
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return 0 if view.state == "cancelled" else exit_code_of(view)
 
 
@@ -155,28 +155,28 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
 def _answer(
     run: str, as_id: str, verdict: str, reason: str, vouch: Any, workspace: Path, tenant: str, as_json: bool
 ) -> int:
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations.operator import answer_approval
 
-        run_id = await session.run_id(run)
-        view = await session.deployment.view(session.tenant_id, run_id)
+        run_id = await context.run_id(run)
+        view = await context.deployment.view(context.tenant_id, run_id)
         if view.waiting is None or view.waiting["for"] != "approval":
             raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no approval; it is `{view.state}`")
         if not as_json:
-            remark("\n".join([f"{view.waiting['gate_id']} asks:", *question_lines(view.waiting["shown"])]))
+            print_note("\n".join([f"{view.waiting['gate_id']} asks:", *question_lines(view.waiting["shown"])]))
         await answer_approval(
-            session.deployment,
-            session.tenant_id,
+            context.deployment,
+            context.tenant_id,
             run_id,
             approver_id=as_id,
             verdict=verdict,
             reason=reason,
             vouch=vouch,
         )
-        return await session.drive_on(run_id)
+        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, act)
-    give(document_of(view), outcome_lines(view), as_json=as_json)
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return exit_code_of(view)
 
 

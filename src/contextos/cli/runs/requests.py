@@ -18,7 +18,7 @@ from contextos.cli.command_context import (
     read_file,
     with_context,
 )
-from contextos.cli.terminal import DEFECT, REFUSED, folded, give
+from contextos.cli.terminal import DEFECT, REFUSED, folded, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
 
@@ -31,11 +31,11 @@ def invoke_command(
     """Take a request to its decision or to a person."""
     raw = read_file(file)
 
-    async def act(session: CommandContext) -> Any:
-        return await session.deployment.invoke(_of_tenant(raw, tenant))
+    async def operation(context: CommandContext) -> Any:
+        return await context.deployment.invoke(_of_tenant(raw, tenant))
 
-    view = with_context(workspace, None, act)
-    give(document_of(view), outcome_lines(view), as_json=as_json)
+    view = with_context(workspace, None, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return exit_code_of(view)
 
 
@@ -45,26 +45,28 @@ def compile_command(
     """Show what a request is compiled to. No run is made and nothing is called."""
     raw = read_file(file)
 
-    async def act(session: CommandContext) -> Any:
+    async def operation(context: CommandContext) -> Any:
         from contextos.operations.preview import preview
 
-        return await preview(session.deployment, _of_tenant(raw, tenant))
+        return await preview(context.deployment, _of_tenant(raw, tenant))
 
-    seen = with_context(workspace, None, act)
+    seen = with_context(workspace, None, operation)
     if seen.compiled is None:
         body = {"compiled": None, "failures": [failure.to_json() for failure in seen.failures]}
-        give(body, [f"refused: {one.code}: {displayed(one.detail)}" for one in seen.failures], as_json=as_json)
+        print_result(body, [f"refused: {one.code}: {displayed(one.detail)}" for one in seen.failures], as_json=as_json)
         return REFUSED
     compiled = seen.compiled.to_json()
-    give(compiled, _compiled_lines(compiled), as_json=as_json)
+    print_result(compiled, _compiled_lines(compiled), as_json=as_json)
     return 0
 
 
 def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
     """Drive every run that is due, once. Those of a killed process are due at once."""
-    from contextos.cli.runs.resume import resume_due
 
-    driven = with_context(workspace, None, resume_due)
+    async def operation(context: CommandContext) -> Any:
+        return await context.app.drive_due_runs()
+
+    driven = with_context(workspace, None, operation)
     failed = [one for one in driven if one.error is not None]
     documents = [
         {"tenant_id": one.tenant_id, "run_id": one.run_id, "state": one.state}
@@ -72,7 +74,7 @@ def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption =
         for one in driven
     ]
     lines = [f"{one.run_id}  {one.state}" + (f"  {displayed(str(one.error))}" if one.error else "") for one in driven]
-    give({"driven": documents}, lines or ["nothing was due"], as_json=as_json)
+    print_result({"driven": documents}, lines or ["nothing was due"], as_json=as_json)
     for one in failed:
         return one.error.exit_code if isinstance(one.error, ContextOSError) else DEFECT
     return 0

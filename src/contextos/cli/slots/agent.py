@@ -6,11 +6,11 @@ import json
 from importlib.resources import files
 
 from contextos.cli.command_context import JsonOption
-from contextos.cli.terminal import give
+from contextos.cli.terminal import print_result
 
 
 def slots_agent_command(as_json: JsonOption = False) -> int:
     """Print the selection agent, an Open Agent Spec flow."""
     flow = files("contextos.slots").joinpath("selection_agent.json").read_text("utf-8")
-    give(json.loads(flow), flow.splitlines(), as_json=as_json)
+    print_result(json.loads(flow), flow.splitlines(), as_json=as_json)
     return 0

@@ -20,7 +20,7 @@ from contextos.cli.command_context import (
     read_file,
     with_context,
 )
-from contextos.cli.terminal import REFUSED, give
+from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def register_extension_command(
 
     manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
     _curate(workspace, tenant, lambda shelf, _: shelf.register(manifest))
-    give(manifest.to_json(), [f"{extension} is installed"], as_json=as_json)
+    print_result(manifest.to_json(), [f"{extension} is installed"], as_json=as_json)
     return 0
 
 
@@ -83,7 +83,7 @@ def add_artifact_command(
         "created_by": by,
     }
     _curate(workspace, tenant, lambda shelf, now_us: shelf.add(parse(Artifact, told | {"created_at_us": now_us})))
-    give(told, [f"{artifact} is added"], as_json=as_json)
+    print_result(told, [f"{artifact} is added"], as_json=as_json)
     return 0
 
 
@@ -112,7 +112,7 @@ def add_revision_command(
         workspace, tenant, lambda shelf, now_us: shelf.revise(parse(NewRevision, told | {"created_at_us": now_us}))
     )
     body = {name: value for name, value in made.to_json().items() if name != "content"}
-    give(body, [f"{artifact} has revision {made.revision}: {made.revision_id}"], as_json=as_json)
+    print_result(body, [f"{artifact} has revision {made.revision}: {made.revision_id}"], as_json=as_json)
     return 0
 
 
@@ -144,9 +144,11 @@ def classify_command(
     )
     if isinstance(made, Outranked):
         line = f"refused: {displayed(made.by.principal_id)} says so as {made.by.asserted_by}, which is stronger"
-        give({"outranked": made.to_json()}, [line], as_json=as_json)
+        print_result({"outranked": made.to_json()}, [line], as_json=as_json)
         return REFUSED
-    give(made.to_json(), [f"{artifact} is {extension} ({made.eligibility}): {made.assertion_id}"], as_json=as_json)
+    print_result(
+        made.to_json(), [f"{artifact} is {extension} ({made.eligibility}): {made.assertion_id}"], as_json=as_json
+    )
     return 0
 
 
@@ -161,7 +163,7 @@ def archive_command(
     """End what is asserted of an artifact; what was pinned under it stays readable."""
     _curate(workspace, tenant, lambda shelf, now_us: shelf.archive(org, artifact, extension, now_us))
     body = {"artifact_id": artifact, "extension": extension}
-    give(body, [f"{displayed(artifact)} is {displayed(extension)} no more"], as_json=as_json)
+    print_result(body, [f"{displayed(artifact)} is {displayed(extension)} no more"], as_json=as_json)
     return 0
 
 
@@ -174,12 +176,12 @@ def tombstone_command(
 ) -> int:
     """Hide an artifact from every later selection; what was pinned stays readable."""
     _curate(workspace, tenant, lambda shelf, now_us: shelf.tombstone(org, artifact, now_us))
-    give({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
+    print_result({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
     return 0
 
 
 def _curate(workspace: Path, tenant: str, act: Callable[[Curation, int], Awaitable[Any]]) -> Any:
-    async def inside(session: CommandContext) -> Any:
-        return await act(session.app.stores.artifacts(session.tenant_id), session.deployment.ports.clock.now_us())
+    async def inside(context: CommandContext) -> Any:
+        return await act(context.app.stores.artifacts(context.tenant_id), context.deployment.ports.clock.now_us())
 
     return with_context(workspace, tenant, inside)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
 from contextos.cli.demo.workspace import EXAMPLE_AGENT, example_folder, make_workspace
-from contextos.cli.terminal import Heading, give
+from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity
 
@@ -42,7 +42,7 @@ DEMO_ARTIFACTS: Final = (
 class _Stage:
     """What every scene needs: the actor, the agent's slot and package, the store, and where to say what happens."""
 
-    session: CommandContext
+    context: CommandContext
     actor: SlotActor
     slot: AgentContextSlot
     package: str
@@ -50,11 +50,11 @@ class _Stage:
 
     @property
     def artifacts(self) -> Any:
-        return self.session.app.stores.artifacts(self.session.tenant_id)
+        return self.context.app.stores.artifacts(self.context.tenant_id)
 
     @property
     def now_us(self) -> int:
-        return self.session.deployment.ports.clock.now_us()
+        return self.context.deployment.ports.clock.now_us()
 
 
 def slots_demo_command(as_json: JsonOption = False) -> int:
@@ -62,16 +62,16 @@ def slots_demo_command(as_json: JsonOption = False) -> int:
 
     def say(*lines: str) -> None:
         if not as_json:
-            give({}, lines, as_json=False)
+            print_result({}, lines, as_json=False)
 
     with tempfile.TemporaryDirectory(prefix="contextos-slots-") as where:
         workspace = make_workspace(Path(where) / "workspace")
-        told = with_context(workspace.path, workspace.tenant_id, lambda session: _play(session, say))
-    give(told, (), as_json=as_json)
+        told = with_context(workspace.path, workspace.tenant_id, lambda context: _play(context, say))
+    print_result(told, (), as_json=as_json)
     return 0
 
 
-async def _play(session: CommandContext, say: Callable[..., None]) -> dict[str, Any]:
+async def _play(context: CommandContext, say: Callable[..., None]) -> dict[str, Any]:
     from contextos.contracts.encoding.codec import loads, parse
     from contextos.contracts.envelopes.slots import SlotActor
     from contextos.slots.lint.oas import slot_of
@@ -80,7 +80,7 @@ async def _play(session: CommandContext, say: Callable[..., None]) -> dict[str, 
     package = loads((folder / "package.json").read_bytes())["name"]
     actor = parse(SlotActor, (folder / "actor.json").read_bytes())
     slot = slot_of(loads((folder / "cinatra" / "oas.json").read_bytes()), DEMO_SLOT)
-    stage = _Stage(session, actor, slot, package, say)
+    stage = _Stage(context, actor, slot, package, say)
     await _fill(stage)
     acts = [await _by_nobody(stage, mode) for mode in ("accumulate", "override")]
     acts += [await _by_a_person(stage), await _one_by_a_person(stage), await _nothing(stage)]

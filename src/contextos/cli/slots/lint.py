@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from contextos.cli.command_context import JsonOption, read_file
-from contextos.cli.terminal import USAGE, give
+from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
@@ -51,7 +51,7 @@ def slots_lint_command(
     ]
     # The JSON document keeps the paths as they are: it escapes what is not ASCII, and a program wants to open them.
     lines = [displayed(f"{path}: {one.code} {one}") for path, one in found]
-    give(
+    print_result(
         {"files": [str(path) for path in agents], "problems": documents},
         lines or [displayed(f"{path}: fine") for path in agents],
         as_json=as_json,

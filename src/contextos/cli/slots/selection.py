@@ -23,7 +23,7 @@ from contextos.cli.command_context import (
     read_file,
     with_context,
 )
-from contextos.cli.terminal import REFUSED, WAITING, give
+from contextos.cli.terminal import REFUSED, WAITING, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def slots_resolve_command(
     """Show what a slot may take now. Nothing is written."""
     known, declared = _asked(agent, slot, actor)
 
-    async def act(session: CommandContext) -> SlotResolution:
-        return await _steps(session, broader).offer(declared, known, project or None)
+    async def operation(context: CommandContext) -> SlotResolution:
+        return await _steps(context, broader).offer(declared, known, project or None)
 
-    found = with_context(workspace, tenant, act)
-    give(found.to_json(), _offered(found), as_json=as_json)
+    found = with_context(workspace, tenant, operation)
+    print_result(found.to_json(), _offered(found), as_json=as_json)
     return 0
 
 
@@ -80,12 +80,12 @@ def slots_select_command(
     known, declared = _asked(agent, slot, actor)
     said = read_file(answer) if answer else None
 
-    async def act(session: CommandContext) -> tuple[SlotResolution | None, Any]:
+    async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.slots import SelectionOrigin
         from contextos.slots.resolve import require_organisation
 
-        of, steps = project or None, _steps(session, broader)
+        of, steps = project or None, _steps(context, broader)
         told = {
             "org_id": require_organisation(known),
             "parent_run_id": run,
@@ -100,7 +100,7 @@ def slots_select_command(
             return await steps.offer(declared, known, of), None
         return None, await steps.answer(declared, known, of, origin, said)
 
-    found, done = with_context(workspace, tenant, act)
+    found, done = with_context(workspace, tenant, operation)
     return _told(found, done, as_json)
 
 
@@ -118,19 +118,19 @@ def slots_answer_command(
     """Answer a run that waits for a pick; one that does not count is refused and the run goes on waiting."""
     said = read_file(file) if file else None
 
-    async def act(session: CommandContext) -> tuple[SlotResolution | None, Any]:
+    async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.envelopes.slots import PickRefused
         from contextos.operations.slot_answers import answer_slot, read_offer
 
-        run_id = await session.run_id(run)
+        run_id = await context.run_id(run)
         if said is None:
-            return (await read_offer(session.deployment, session.tenant_id, run_id, by=by))[1], None
-        done = await answer_slot(session.deployment, session.tenant_id, run_id, said, by=by)
+            return (await read_offer(context.deployment, context.tenant_id, run_id, by=by))[1], None
+        done = await answer_slot(context.deployment, context.tenant_id, run_id, said, by=by)
         if not isinstance(done, PickRefused):
-            await session.drive_on(run_id)
+            await context.drive_on(run_id)
         return None, done
 
-    found, done = with_context(workspace, tenant, act)
+    found, done = with_context(workspace, tenant, operation)
     return _told(found, done, as_json)
 
 
@@ -144,13 +144,13 @@ def slots_selections_command(
 ) -> int:
     """List every act of selection of a run, in order, with what it pinned."""
 
-    async def act(session: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
+    async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
         from contextos.slots.select import replay_selection
 
-        artifacts = session.app.stores.artifacts(session.tenant_id)
+        artifacts = context.app.stores.artifacts(context.tenant_id)
         return [(one, await replay_selection(one, artifacts=artifacts)) for one in await artifacts.selections(org, run)]
 
-    found = with_context(workspace, tenant, act)
+    found = with_context(workspace, tenant, operation)
     lines: list[str] = []
     for one, pinned in found:
         lines.append(f"{one.selection_id}  {one.slot_id}: {len(pinned)} by {one.selected_by} ({one.resolution_mode})")
@@ -158,7 +158,7 @@ def slots_selections_command(
             lines.append(f"  {pin.ref.source_scope:<12}  {displayed(pin.title)}  revision {pin.revision.revision}")
             lines += [f"    {displayed(line)}" for line in pin.revision.content.splitlines() if content]
     shown = [{"act": one.to_json(), "pinned": [_pin(pin, content) for pin in pinned]} for one, pinned in found]
-    give({"selections": shown}, lines or ["nothing was selected"], as_json=as_json)
+    print_result({"selections": shown}, lines or ["nothing was selected"], as_json=as_json)
     return 0
 
 
@@ -174,11 +174,11 @@ def _asked(agent: Path, slot: str, actor: Path) -> tuple[SlotActor, AgentContext
         return known, slot_of(read_document(read_file(agent)), slot)
 
 
-def _steps(session: CommandContext, broader: bool) -> ArtifactSlots:
+def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
     from contextos.slots.steps import ArtifactSlots
 
-    shelf = session.app.stores.artifacts(session.tenant_id)
-    return ArtifactSlots(shelf, shelf, session.deployment.ports.clock, include_broader=broader)
+    shelf = context.app.stores.artifacts(context.tenant_id)
+    return ArtifactSlots(shelf, shelf, context.deployment.ports.clock, include_broader=broader)
 
 
 def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
@@ -188,19 +188,19 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
 
     if found is not None and done is None:
         how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs out of `refs` as --json shows them"
-        give({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
+        print_result({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
         return WAITING
     if isinstance(done, PickRefused):
         line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, ask again"
-        give({"refused": done.to_json()}, [line], as_json=as_json)
+        print_result({"refused": done.to_json()}, [line], as_json=as_json)
         return REFUSED
     if isinstance(done, AlreadyAnswered):
         line = f"{done.act.selection_id} stands from before and the run goes on with it; this answer was not taken"
-        give({"stands": done.act.to_json()}, [line], as_json=as_json)
+        print_result({"stands": done.act.to_json()}, [line], as_json=as_json)
         return REFUSED
     head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
     body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind_selection(done).to_json()]}
-    give(body, [head, *_lines(done.manifest)], as_json=as_json)
+    print_result(body, [head, *_lines(done.manifest)], as_json=as_json)
     return 0
 
 

@@ -16,7 +16,7 @@ from contextos.cli.command_context import (
     read_file,
     with_context,
 )
-from contextos.cli.terminal import remark
+from contextos.cli.terminal import print_note
 from contextos.errors import InvalidSettings, Problem
 
 
@@ -45,20 +45,20 @@ def slots_serve_command(
         known = parse(SlotActor, read_file(actor))
     kept = _token(token_file) if token_file else ""
 
-    async def act(session: CommandContext) -> None:
-        artifacts = session.app.stores.artifacts(session.tenant_id)
+    async def operation(context: CommandContext) -> None:
+        artifacts = context.app.stores.artifacts(context.tenant_id)
         server = slots_server(known, artifacts, artifacts)
         if not http:
             await serve_stdio(server)
             return
         token = kept if token_file else secrets.token_urlsafe(32)
         bound = listen(http)
-        remark(f"serving http://{address_of(bound)}{PATH}")
+        print_note(f"serving http://{address_of(bound)}{PATH}")
         if token_file is None:
-            remark(f"bearer token: {token}")
+            print_note(f"bearer token: {token}")
         await serve_http(server, bound, token)
 
-    with_context(workspace, tenant, act)
+    with_context(workspace, tenant, operation)
     return 0
 
 

@@ -1,0 +1,47 @@
+"""Drive every run that can be driven now, once: what `contextos resume` does after a crash or a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from contextos.errors import Unavailable
+from contextos.operations.dead_letters import listed_run_ids
+from contextos.operations.due_runs import DrivenRun, due_runs
+
+if TYPE_CHECKING:
+    from contextos.engine.durable.engine import DurableEngine
+    from contextos.engine.local import LocalEngine
+    from contextos.operations.deployment import Deployment
+
+PATIENCE_S: Final = 60.0
+
+
+async def drive_due_runs(
+    deployment: Deployment, engine: LocalEngine | DurableEngine, *, patience_s: float = PATIENCE_S
+) -> list[DrivenRun]:
+    """Drive each of `due_runs` that is not a dead letter, on `engine`, which is started and stopped here.
+
+    A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+    """
+    stores = deployment.ports.stores
+    found = [run async for run in due_runs(deployment)]
+    dead = {tenant: await listed_run_ids(stores.tenant(tenant)) for tenant in {tenant for tenant, _ in found}}
+    runs = [(tenant, run) for tenant, run in found if run not in dead[tenant]]
+    await engine.start()
+    try:
+        for tenant_id, run_id in runs:
+            engine.submit(tenant_id, run_id)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(engine.idle(), patience_s)
+    finally:
+        await engine.stop()
+    driven = []
+    for tenant_id, run_id in runs:
+        view = await deployment.view(tenant_id, run_id)
+        error = engine.failures.get((tenant_id, run_id))
+        if error is None and not (view.ended or (view.waiting and view.waiting["for"] != "engine")):
+            error = Unavailable("run", f"`{run_id}` is held up or driven by another process")
+        driven.append(DrivenRun(tenant_id, run_id, view.state, error))
+    return driven

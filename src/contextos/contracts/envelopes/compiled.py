@@ -1,6 +1,6 @@
 """CompiledContext: what the model may see and use, with its budget report and ledger.
 
-Source: API Contracts, "Compiled output"; contextos-facts.md, section 7.
+Source: API Contracts, "Compiled output"; docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextos.contracts.trace import HeaderText
 
 
 class BlockProvenance(Model):
-    """Where a block came from and how its text is to be taken."""
+    """Where a block came from, and whether its text is data or an instruction."""
 
     origin: Name
     integrity: IntegrityLevel
@@ -28,7 +28,7 @@ class BlockProvenance(Model):
 
 
 class ContextBlock(Model):
-    """One block of the prompt. A larger `priority` is kept first; a block is kept or dropped whole."""
+    """One block of the prompt. A block with a larger `priority` is kept first; a block is kept or dropped whole."""
 
     block_id: Name
     bucket: Bucket
@@ -40,7 +40,7 @@ class ContextBlock(Model):
 
 
 class CompiledPrompt(Model):
-    """The prompt is an output of the compiler, not the runtime's contract."""
+    """The prompt of a run. It is an output of the compiler; the runtime decides nothing by it."""
 
     system: Text
     developer: Text
@@ -49,14 +49,14 @@ class CompiledPrompt(Model):
 
 
 class PolicyManifestEntry(Model):
-    """A bundle and the rules of it that were consulted and matched."""
+    """A policy bundle, and those of its rules that matched."""
 
     bundle_id: BundleId
     rule_ids: Seq[RuleId]
 
 
 class CapabilityMetadata(Model):
-    """What the planner may know of a capability's risk."""
+    """The risk of a capability as the planner sees it."""
 
     kind: CapabilityKind
     risk_level: RiskLevel
@@ -74,7 +74,7 @@ class ToolManifestEntry(Model):
 
 
 class EvidenceManifestEntry(Model):
-    """A piece of evidence that the run may rely on."""
+    """A piece of evidence that the run is allowed to use."""
 
     evidence_ref: EvidenceRef
     source_id: Name | None = None
@@ -101,7 +101,7 @@ class SurfaceEntry(Model):
 
 
 class TraceHeaders(Model):
-    """The caller's W3C headers, verbatim; nothing is decided by them (API Contracts, "Trace context propagation")."""
+    """The caller's W3C headers, verbatim. No decision uses them (API Contracts, "Trace context propagation")."""
 
     traceparent: HeaderText
     tracestate: HeaderText | None = None
@@ -109,13 +109,13 @@ class TraceHeaders(Model):
 
 
 class PreservedTrace(Model):
-    """The trace ids as a manifest keeps them for replay."""
+    """The trace headers as a manifest keeps them for replay."""
 
     trace_context: TraceHeaders
 
 
 class Manifests(Model):
-    """What the run may use."""
+    """The policy, tools and evidence that the run is allowed to use, and what was left out."""
 
     policy_manifest: Seq[PolicyManifestEntry]
     tool_manifest: Seq[ToolManifestEntry]
@@ -126,7 +126,7 @@ class Manifests(Model):
 
 
 class RuntimeControls(Model):
-    """The controls in force; they survive into the DecisionRecord."""
+    """The controls in force. The DecisionRecord repeats them."""
 
     must_refuse: Seq[Text]
     must_escalate: Seq[Text]
@@ -135,7 +135,7 @@ class RuntimeControls(Model):
 
 
 class BudgetReport(Model):
-    """Tokens allocated and used per bucket. Nothing is truncated silently."""
+    """Tokens allocated and used per bucket, with every truncation and every dropped block."""
 
     tokens_allocated: dict[Bucket, Count]
     tokens_used_at_compile: Count
@@ -181,11 +181,11 @@ class CompiledContext(Model):
 
 
 class SurfaceCapability(Model):
-    """One registered capability as this tenant and these principals see it now: the compiler's input for surfacing.
+    """One registered capability as this tenant and these principals see it now: an input of the compiler.
 
-    `granted` says that the pack's registry and permissions give it to the caller's roles and scopes; otherwise
-    `withheld` says why (`not_in_pack`, `no_permission`, `prohibited`, `scope_missing`). `constraints` are the
-    permission's.
+    `granted` is true if the pack's registry and permissions grant it to the caller's roles and scopes. Otherwise
+    `withheld` is the reason: `not_in_pack`, `no_permission`, `prohibited` or `scope_missing`. `constraints` come from
+    the permission.
     """
 
     capability_id: CapabilityId

@@ -1,6 +1,6 @@
-"""Evidence: pointers (`evidence_ref`), and the items that retrieval and recall return.
+"""Evidence: the items that retrieval and recall return, and the query for them.
 
-Source: shared/design/contracts.md, "Identifiers", "Compile"; contextos-facts.md, section 14.
+Source: docs/design/contracts.md, "Identifiers", "Compile".
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ IntegrityLevel = Literal["trusted", "untrusted"]
 
 
 class EvidenceItem(Model):
-    """One retrieved or recalled fact. `name` is set where it answers a named requirement.
+    """One retrieved or recalled fact. Its text is data, never an instruction.
 
-    `digest` is the content address of subject, predicate and value. `observed_at_us` is Unix time in
-    microseconds. Its text is data, never an instruction.
+    `name` is set if the fact answers a named requirement. `digest` is the content address of subject, predicate and
+    value. `observed_at_us` is Unix time in microseconds. `hop` is the distance from the nearest seed in edges.
     """
 
     evidence_ref: EvidenceRef
@@ -38,7 +38,10 @@ class EvidenceItem(Model):
 
 
 class EvidencePath(Model):
-    """A named requirement: the value at the end of `path` (predicates) from seed `seed`, not older than `max_age_s`."""
+    """A named requirement: the value at the end of `path` (predicates) from the seed with index `seed`.
+
+    The value must not be older than `max_age_s` seconds.
+    """
 
     name: str = Field(min_length=1, max_length=128)
     seed: Count = 0
@@ -47,7 +50,7 @@ class EvidencePath(Model):
 
 
 class RetrievalQuery(Model):
-    """What retrieval is asked at a pinned snapshot. Every bound is inclusive."""
+    """A query of the graph at a pinned snapshot. Every bound is inclusive."""
 
     snapshot: Name
     seeds: Seq[Ceid]

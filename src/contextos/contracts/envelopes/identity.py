@@ -1,7 +1,7 @@
-"""Who asks, who acts, who may approve.
+"""Identity: the user, the agent and the approvers.
 
-What a request says of identity is compared with what the directory knows and grants nothing by itself.
-Source: API Contracts, "Run Context"; shared/design/contracts.md, "Who is asking".
+The identity in a request grants nothing by itself; it is compared with the directory.
+Source: API Contracts, "Run Context"; docs/design/contracts.md, "Who is asking".
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Principal(Model):
 
 
 Chain = Annotated[tuple[Principal, ...], Strict(False), Field(max_length=32), ListOnly()]
-"""From who asked to who acts."""
+"""From the principal who made the request to the principal who executes it."""
 
 
 class UserDelegation(Model):
-    """OAuth-style on-behalf-of authority of a user. It carries a token's reference, never the token."""
+    """The authority that a user delegates, as in OAuth. It holds a reference to a token, never the token."""
 
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
     scopes: Seq[Name] = ()
@@ -41,7 +41,7 @@ class UserDelegation(Model):
 
 
 class UserClaims(Model):
-    """The user as the request states it; an open object, extra claims are kept and grant nothing."""
+    """The user as the request states it. Extra claims are kept and grant nothing."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,7 +52,10 @@ class UserClaims(Model):
 
 
 class IdentityClaim(Model):
-    """`ctxid/1`: the short-lived claim that a run mints for itself (Ed25519, our own JWS); audit shows the hash."""
+    """`ctxid/1`: the short-lived claim that a run signs for its adapters (an Ed25519 JWS). Audit sees its hash only.
+
+    `nbf` (not before) and `exp` (expires at) are Unix time in seconds.
+    """
 
     version: Literal["ctxid/1"] | None = None
     iss: Name | None = None
@@ -85,9 +88,9 @@ class AgentIdentity(Model):
 
 
 class KnownUser(Model):
-    """A user as the directory knows it. `scopes` are delegated to agents; `delegation_live` says that they hold now.
+    """A user as the directory knows them. `scopes` are delegated to agents while `delegation_live` is true.
 
-    Organisation, teams and projects say which artifacts the user sees; without an organisation there are none.
+    Organisation, teams and projects decide which artifacts the user sees. A user without an organisation sees none.
     """
 
     user_id: Name
@@ -102,7 +105,7 @@ class KnownUser(Model):
 
 
 class KnownAgent(Model):
-    """An agent as the directory knows it. `ceiling` is the highest approval mode that it may ever reach."""
+    """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use."""
 
     agent_id: Name
     agent_urn: AgentUrn
@@ -116,7 +119,10 @@ class KnownAgent(Model):
 
 
 class Principals(Model):
-    """Both identities of a request. `unsafe` names the development stand-ins that made it (empty in production)."""
+    """The user and the agent of a request as the directory knows them.
+
+    `unsafe` names the development stand-ins that answered; it is empty in production.
+    """
 
     user: KnownUser
     agent: KnownAgent
@@ -124,14 +130,14 @@ class Principals(Model):
 
 
 class ApproverKey(Model):
-    """A public key that asserts an approver's answers: raw Ed25519, hex."""
+    """A public key that verifies an approver's answers: a raw Ed25519 key in hex."""
 
     kid: Name
     public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Approver(Model):
-    """Somebody who may answer approvals. `granted_by` names who gave each role."""
+    """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it."""
 
     approver_id: Name
     roles: Seq[Name] = ()

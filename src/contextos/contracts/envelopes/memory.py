@@ -1,6 +1,6 @@
-"""Memory: what a run proposes to remember, what became of it, and what was promoted.
+"""Memory: a proposal by a run, its review by a person, and the promoted memory.
 
-Source: contextos-facts.md, section 14; How It Works, step 7.
+Source: How It Works, step 7.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RefusalReason = Literal["already_reviewed", "consent_missing", "contradiction", 
 
 
 class MemoryCandidate(Model):
-    """One statement that is worth remembering, and what it rests on. `confidence` lies within 0 and 1."""
+    """One statement to remember, with its evidence. `confidence` is from 0 to 1."""
 
     entity_ceid: Ceid
     predicate: Name
@@ -31,16 +31,16 @@ class MemoryCandidate(Model):
 
 
 class ContradictionCheck(Model):
-    """The promoted memories (`memory:` refs) of the same entity and predicate, and how the candidate stands to them."""
+    """The promoted memories of the same entity and predicate (`memory:` refs), and whether the candidate agrees."""
 
     existing: Seq[EvidenceRef] = ()
     verdict: Contradiction
 
 
 class MemoryProposal(Model):
-    """A candidate as a run puts it up for review. `proposed_at_us` is Unix time in microseconds.
+    """A candidate that a run proposes for review. `proposed_at_us` is Unix time in microseconds.
 
-    `auto_promote_eligible` is false: only a person promotes.
+    `auto_promote_eligible` is always false: only a person promotes a memory. `ttl_s` is in seconds.
     """
 
     proposal_id: ProposalId
@@ -57,7 +57,7 @@ class MemoryProposal(Model):
 
 
 class MemoryReview(Model):
-    """What a reviewer made of a proposal. `supersedes` names the promoted memory that it replaced."""
+    """A reviewer's verdict on a proposal. `supersedes` is the promoted memory that it replaced."""
 
     proposal_id: ProposalId
     verdict: ReviewVerdict
@@ -70,14 +70,14 @@ class MemoryReview(Model):
 
 
 class ReviewedProposal(Model):
-    """A document of `memory_candidates`: the proposal, and its review once there is one."""
+    """A document of `memory_candidates`: the proposal, and its review if there is one."""
 
     proposal: MemoryProposal
     review: MemoryReview | None
 
 
 class PromotedMemory(Model):
-    """A document of `memory_promoted`. It is not recalled from `expires_at_us` on; without one it stays."""
+    """A document of `memory_promoted`. It is recalled until `expires_at_us` (Unix time in microseconds), or always."""
 
     proposal: MemoryProposal
     review: MemoryReview
@@ -85,7 +85,7 @@ class PromotedMemory(Model):
 
 
 class ReviewRefused(Model):
-    """Why a review changes nothing. `existing` names the promoted memory that stands in the way."""
+    """The reason why a review had no effect. `existing` names the promoted memories that contradict it."""
 
     reason: RefusalReason
     detail: Text

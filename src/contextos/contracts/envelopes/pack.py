@@ -1,6 +1,6 @@
-"""The Context Pack, v2: ten layers, signed, immutable, loaded by an exact pin.
+"""The Context Pack, v2: ten layers, signed, immutable, and loaded by an exact pin.
 
-Source: contextos-facts.md, section 6; Reference Architecture, "ContextPack".
+Source: Reference Architecture, "ContextPack"; docs/design/contracts.md, "Packs, pins, budgets".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Semver = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
 
 
 class Compatibility(Model):
-    """What a pack needs: name to a lower bound such as `>=0.1.0`. Unmet, the pack is refused."""
+    """The requirements of a pack: from a name to a lower bound such as `>=0.1.0`. An unmet one refuses the pack."""
 
     requires: Map[Name] = {}
 
 
 class ContractMeta(Model):
-    """Which contract the pack follows, and who issued it when."""
+    """The contract that the pack follows, its issuer and its time of creation."""
 
     contract_name: Literal["contextos.context_pack"]
     contract_version: str = Field(pattern=r"^2\.[0-9]+\.[0-9]+$")
@@ -36,7 +36,7 @@ class ContractMeta(Model):
 
 
 class PackMeta(Model):
-    """Identity of the pack; the ceilings that it sets on every run."""
+    """The identity of the pack, and the limits that it sets for every run."""
 
     pack_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
     pack_version: str = Field(pattern=Semver)
@@ -50,7 +50,7 @@ class PackMeta(Model):
 
 
 class Ontology(Model):
-    """The vocabulary that evidence is expressed in."""
+    """The vocabulary in which evidence is expressed."""
 
     namespace: Name
     version: str = Field(pattern=Semver)
@@ -59,13 +59,13 @@ class Ontology(Model):
 
 
 class IdentityLayer(Model):
-    """The CEID namespaces that the pack may speak about."""
+    """The CEID namespaces that the pack covers."""
 
     ceid_namespaces: Seq[Name]
 
 
 class Retrieval(Model):
-    """What retrieval asks of the graph for each run, within these budgets."""
+    """The retrieval from the graph for each run, and its bounds."""
 
     seeds: Seq[Subject]
     hops: int = Field(default=2, ge=0, le=4)
@@ -75,7 +75,7 @@ class Retrieval(Model):
 
 
 class IntelligenceRefs(Model):
-    """Layer 3: references into the Intelligence plane; payloads stay out."""
+    """Layer 3: references into the Intelligence plane, without payloads."""
 
     ontology: Ontology
     identity_layer: IdentityLayer
@@ -83,14 +83,17 @@ class IntelligenceRefs(Model):
 
 
 class BusinessContext(Model):
-    """Layer 4: a durable summary, and what is never negotiable."""
+    """Layer 4: a durable summary, and the non-negotiable rules."""
 
     summary: Text
     non_negotiables: Seq[Text] = ()
 
 
 class ApprovalGate(Model):
-    """A gate: who must hold which role, and what silence means. `timeout_s` counts from the asking."""
+    """An approval gate: the role that an approver needs, and what happens without an answer.
+
+    `timeout_s` counts from the question.
+    """
 
     gate_id: GateId
     required_approver_role: Name
@@ -100,7 +103,7 @@ class ApprovalGate(Model):
 
 
 class Guardrails(Model):
-    """Ids of rules or JsonLogic conditions that win over every allow, and the redaction rules in force."""
+    """Rule ids or JsonLogic conditions that override every allow, and the redaction rules in force."""
 
     must_refuse: Seq[Any] = ()
     must_escalate: Seq[Any] = ()
@@ -108,7 +111,7 @@ class Guardrails(Model):
 
 
 class PolicyLayer(Model):
-    """Layer 5."""
+    """Layer 5: policy bundles, guardrails and approval gates."""
 
     policy_bundles: Seq[PolicyBundle]
     guardrails: Guardrails = Guardrails()
@@ -116,14 +119,17 @@ class PolicyLayer(Model):
 
 
 class AdapterEntry(Model):
-    """An adapter that the pack may use, and which of its capabilities."""
+    """An adapter, and those of its capabilities that the pack can use."""
 
     adapter_id: Name
     capabilities: NonEmpty[Name]
 
 
 class Permission(Model):
-    """Grants one capability to the roles named. `agrees_with`: argument to the request's pointer that it must equal."""
+    """A grant of one capability to `roles`.
+
+    `agrees_with` maps an argument to a JSON Pointer into the request; both values must be equal.
+    """
 
     permission_id: Name
     adapter_id: Name
@@ -135,7 +141,7 @@ class Permission(Model):
 
 
 class ToolingLayer(Model):
-    """Layer 6: registry and permissions; `prohibitions` names capabilities that no permission can grant."""
+    """Layer 6: the adapter registry and permissions. No permission can grant a capability in `prohibitions`."""
 
     adapter_registry: Seq[AdapterEntry]
     permissions: Seq[Permission]
@@ -143,7 +149,7 @@ class ToolingLayer(Model):
 
 
 class DecisionLayer(Model):
-    """Layer 7: decision specs, and the intents and task templates that the pack brings."""
+    """Layer 7: the decision specs, intents and task templates of the pack."""
 
     decision_specs: Seq[DecisionSpec]
     intents: Seq[Intent] = ()
@@ -151,7 +157,7 @@ class DecisionLayer(Model):
 
 
 class MemoryLayer(Model):
-    """Layer 8: what may be remembered, how long (seconds per tier), and whether consent is asked."""
+    """Layer 8: what can be remembered, for how long (`tier_ttls` in seconds), and whether it needs consent."""
 
     tier_ttls: Map[Positive] = {}
     write_classes: Seq[Name] = ()
@@ -160,7 +166,7 @@ class MemoryLayer(Model):
 
 
 class EvalTarget(Model):
-    """Thresholds of an intent's scorecard, each within 0 and 1; a score below its own is a fail on that axis."""
+    """The thresholds of an intent's scorecard, each from 0 to 1. A score below its threshold fails that axis."""
 
     intent: Name
     policy: Share = 1.0
@@ -171,13 +177,13 @@ class EvalTarget(Model):
 
 
 class EvaluationLayer(Model):
-    """Layer 9."""
+    """Layer 9: the thresholds by intent."""
 
     eval_targets: Seq[EvalTarget]
 
 
 class ToneAndComms(Model):
-    """Layer 10."""
+    """Layer 10: how the agent writes."""
 
     voice: Text
     do: Seq[Text] = ()
@@ -185,7 +191,7 @@ class ToneAndComms(Model):
 
 
 class ContextPack(Model):
-    """The declarative contract of a workflow: ten required layers. Its address is `pack_id@pack_version`."""
+    """The declarative contract of a workflow: ten required layers."""
 
     contract_meta: ContractMeta
     pack_meta: PackMeta
@@ -200,12 +206,12 @@ class ContextPack(Model):
 
     @property
     def pin(self) -> str:
-        """The exact reference of this pack."""
+        """Return the exact reference of this pack, `pack_id@pack_version`."""
         return f"{self.pack_meta.pack_id}@{self.pack_meta.pack_version}"
 
 
 class IntentCatalog(Model):
-    """Intents and task templates that are published by themselves."""
+    """Intents and task templates that are published separately from a pack."""
 
     catalog_id: Name
     version: str = Field(pattern=Semver)
@@ -215,7 +221,7 @@ class IntentCatalog(Model):
 
 
 class DecisionCatalog(Model):
-    """Decision specs that are published by themselves."""
+    """Decision specs that are published separately from a pack."""
 
     catalog_id: Name
     version: str = Field(pattern=Semver)
@@ -224,7 +230,7 @@ class DecisionCatalog(Model):
 
 
 class PolicyArtifact(Model):
-    """A policy bundle that is published by itself, for a tenant or the whole platform."""
+    """A policy bundle that is published separately: for one tenant, or without `tenant` for the whole platform."""
 
     version: str = Field(pattern=Semver)
     tenant: TenantId | None = None

@@ -1,6 +1,6 @@
 """Intents, task templates, decision specs and the typed plan that the Planner proposes.
 
-Source: How It Works, steps 1, 3 and 4; contextos-facts.md, sections 10 to 12.
+Source: How It Works, steps 1, 3 and 4.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BindingSource = Literal["request", "pack", "evidence", "step"]
 
 
 class Binding(Model):
-    """Where a value comes from: an RFC 6901 pointer into the request, the pack, the evidence or a step's output.
+    """A reference to a value: an RFC 6901 pointer into the request, the pack, the evidence or the output of a step.
 
-    For `evidence` the first token is the evidence name and then one of `value`, `subject`, `evidence_ref`; for `step`
-    it is the step id and the rest points into its output.
+    For `evidence` the first token is the name of the evidence and the second is `value`, `subject` or `evidence_ref`.
+    For `step` the first token is the step id, and the rest points into the output of the step.
     """
 
     source: BindingSource = Field(alias="from")
@@ -29,14 +29,14 @@ class Binding(Model):
 
 
 class Subject(Model):
-    """A CEID made of a type and a bound id, or a bound CEID itself where `type` is absent."""
+    """A CEID: made of `type` and a bound id, or a bound CEID if `type` is absent."""
 
     type: Name | None = None
     binding: Binding
 
 
 class Intent(Model):
-    """An entry of the Intent-Task Catalog. `risk_class` is the highest approval mode it may need."""
+    """An entry of the Intent-Task Catalog. `risk_class` is the highest approval mode that it can need."""
 
     intent_id: str = Field(min_length=1, max_length=128)
     version: Name
@@ -63,14 +63,14 @@ Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), Lis
 
 
 class DecisionCheckpoint(Model):
-    """After `after_step` the required evidence of `decision_id` must resolve before anything riskier runs."""
+    """A check after `after_step`: the required evidence of `decision_id` must resolve before a riskier step runs."""
 
     decision_id: Name
     after_step: Name
 
 
 class Plan(Model):
-    """A typed plan. The Planner proposes; it cannot execute. `revision` counts replans from 0."""
+    """A typed plan. The Planner proposes it and cannot execute it. `revision` counts replans from 0."""
 
     plan_id: PlanId
     intent: Name
@@ -82,7 +82,7 @@ class Plan(Model):
 
 
 class MemoryTemplate(Model):
-    """What a finished run may propose to remember; it stays a candidate until a person promotes it."""
+    """A memory that a finished run proposes. It stays a candidate until a person promotes it."""
 
     entity: Subject
     predicate: Name
@@ -92,17 +92,17 @@ class MemoryTemplate(Model):
 
 
 class SlotStep(Model):
-    """A slot that is resolved before the plan is made. `project` binds the one project whose artifacts count."""
+    """A context slot that is filled before planning. `project` binds the project whose artifacts are candidates."""
 
     slot: AgentContextSlot
     project: Binding | None = None
 
 
 class TaskTemplate(Model):
-    """A parameterised plan blueprint bound to its decision specs. `plan_timeout_ms` lies within 5 and 30 s.
+    """A plan with parameters, bound to its decision specs. `plan_timeout_ms` is from 5,000 to 30,000.
 
-    `context_slots` are resolved where they stand here and nowhere else.
-    `outputs` says which bound values become the record's outputs, `subjects` which CEIDs the record is about.
+    A run has context slots only if its template lists them in `context_slots`. `outputs` are the bound values that
+    become the outputs of the record, and `subjects` are the CEIDs that the record is about.
     """
 
     template_id: Name
@@ -118,7 +118,7 @@ class TaskTemplate(Model):
 
 
 class DecisionSpec(Model):
-    """The contract of one kind of decision. A spec that is not `execute` cannot commit an effect."""
+    """The contract of one kind of decision. Only a spec with the decision right `execute` can commit an effect."""
 
     decision_key: str = Field(min_length=1, max_length=128)
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")

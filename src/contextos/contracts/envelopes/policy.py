@@ -1,6 +1,6 @@
-"""Policy: bundles of rules as authored, and the decision that a point of enforcement gets.
+"""Policy: bundles of rules as authored, and the decision at one enforcement point.
 
-Source: Reference Architecture, "Trust plane"; shared/design/contracts.md, "Policy", "Approval modes".
+Source: Reference Architecture, "Trust plane"; docs/design/contracts.md, "Policy", "Approval modes".
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Seq, T
 
 ApprovalMode = Literal["read_only", "local_write", "network", "delegated", "destructive"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("read_only", "local_write", "network", "delegated", "destructive")
-"""Ascending risk."""
+"""In order of rising risk."""
 
 Point = Literal["compile", "plan", "execute", "model", "memory", "commit"]
 POINTS: tuple[Point, ...] = ("compile", "plan", "execute", "model", "memory", "commit")
 
 Level = Literal["platform", "tenant", "pack"]
 LEVELS: tuple[Level, ...] = ("platform", "tenant", "pack")
-"""From the strongest: nothing at a later level can loosen what an earlier one says."""
+"""From strong to weak: a rule at a later level cannot loosen a rule at an earlier one."""
 
 FactType = Literal["boolean", "number", "string", "array", "object"]
 
 
 class AppliesTo(Model):
-    """Which questions a rule answers; an absent field means every value."""
+    """The scope of a rule. An absent field matches every value."""
 
     intent: Name | None = None
     capability: Name | None = None
@@ -38,7 +38,10 @@ class AppliesTo(Model):
 
 
 class ArgConstraint(Model):
-    """A bound on one argument of the call. `unless_approved` lifts `min`, `max`, `enum` and `pattern` once redeemed."""
+    """A bound on one argument of a call.
+
+    With `unless_approved` a redeemed approval lifts `min`, `max`, `enum` and `pattern`.
+    """
 
     min: Number | None = None
     max: Number | None = None
@@ -49,7 +52,7 @@ class ArgConstraint(Model):
 
 
 class Then(Model):
-    """What a matched rule says."""
+    """The effect of a rule that matches."""
 
     allow: bool
     approval_mode: ApprovalMode | None = None
@@ -60,7 +63,7 @@ class Then(Model):
 
 
 class Rule(Model):
-    """One JsonLogic rule. `facts` declares the type of each path that the condition reads, where not derivable."""
+    """One JsonLogic rule. `facts` declares the type of a path in the condition that cannot be inferred."""
 
     rule_id: RuleId
     applies_to: AppliesTo = AppliesTo()
@@ -73,14 +76,14 @@ class Rule(Model):
 
 
 class PolicyDsl(Model):
-    """The rules of a bundle and the language they are in."""
+    """The rules of a bundle, and their language."""
 
     language: Literal["jsonlogic"]
     rules: NonEmpty[Rule]
 
 
 class PolicyBundle(Model):
-    """Rules that are published together. A larger `priority` is listed first; it never outranks a deny."""
+    """Rules that are published together. A larger `priority` is listed first; it never overrides a deny."""
 
     bundle_id: BundleId
     priority: Whole = 0
@@ -90,14 +93,14 @@ class PolicyBundle(Model):
 
 
 class Indeterminate(Model):
-    """An enforced rule that could not be decided, and the facts it lacked (missing, null or of the wrong type)."""
+    """An enforced rule that could not be evaluated, and its unusable facts (missing, null or of the wrong type)."""
 
     rule_id: RuleId
     facts: Seq[Name]
 
 
 class PolicyDecision(Model):
-    """The answer of one enforcement point about one capability.
+    """The decision of one enforcement point about one capability.
 
     `reason` is a stable code: `allowed`, `allowed_by_default` (a granted read), `no_rule_allows`, `denied_by_rule`,
     `indeterminate`, `must_refuse`, `prohibited`, `mode_above_declared`, `mode_not_bounded`, `gate_missing`.
@@ -125,7 +128,7 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """At execute an effective `destructive` without a gate is denied; before, what gives it may not apply yet."""
+        """Refuse an allowed `destructive` call without a gate at `execute`; an earlier point can lack the gate."""
         ungated = self.effective_approval_mode == "destructive" and not self.gates
         if self.allowed and self.point == "execute" and ungated:
             yield "gates", "an allowed `destructive` act needs an approval gate; deny it or name the gate"
@@ -133,7 +136,7 @@ class PolicyDecision(Model):
 
 @dataclass(frozen=True, slots=True)
 class LeveledBundle:
-    """A bundle where it applies: the level it was published at, its version and content address."""
+    """A bundle with the level at which it applies, its version and its content address."""
 
     level: Level
     bundle: PolicyBundle
@@ -143,7 +146,7 @@ class LeveledBundle:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityView:
-    """What policy may know of a capability: its id, the mode it declares, and facts for the root `capability`."""
+    """A capability as policy sees it: its id, its declared mode, and the facts below the root `capability`."""
 
     capability_id: str
     declared_mode: ApprovalMode

@@ -1,6 +1,6 @@
-"""DecisionRecord and ReplayPacket: the durable, replayable receipts.
+"""DecisionRecord and ReplayPacket: the durable receipt of a run, and the input of its replay.
 
-Source: API Contracts, "DecisionRecord"; Runtime API Schemas, "Field invariants"; contextos-facts.md, 11 and 17.
+Source: API Contracts, "DecisionRecord"; Runtime API Schemas, "Field invariants".
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from contextos.contracts.refs import EvidenceRef
 
 
 class RecordActor(Model):
-    """Who decided."""
+    """The party that decided."""
 
     type: Literal["AGENT", "USER", "SERVICE", "OPERATOR"]
     id: Name
 
 
 class RecordIdentity(Model):
-    """The dual identity of the decision; the claim is present as its hash only."""
+    """The agent and the principals of the decision. The identity claim itself is not kept, only its hash."""
 
     subject: Name
     claim_hash: Digest
@@ -47,14 +47,14 @@ class RecordIdentity(Model):
 
 
 class PolicyDecisionRef(Model):
-    """A policy decision and the rules that matched in it."""
+    """A policy decision, and the rules that matched in it."""
 
     policy_decision_id: PolicyDecisionId
     rule_ids: Seq[RuleId]
 
 
 class ApprovalReceipt(Model):
-    """An approval that was given or refused, and what it was bound to."""
+    """An approval that was granted, denied or expired, with the digests of the action and evidence it covers."""
 
     gate_id: GateId
     approver: Name
@@ -68,7 +68,7 @@ class ApprovalReceipt(Model):
 
 
 class Rationale(Model):
-    """Planner and template; a model's prose is never a reason."""
+    """The planner and template of the decision, and its failures. The prose of a model is never a rationale."""
 
     strategy: Name
     alternatives_considered: Seq[Text] = ()
@@ -76,7 +76,7 @@ class Rationale(Model):
 
 
 class BudgetUsage(Model):
-    """What the run used."""
+    """The resources that the run used."""
 
     tokens: Count
     tool_calls: Count
@@ -85,9 +85,10 @@ class BudgetUsage(Model):
 
 
 class SessionCheckpoint(Model):
-    """How far a `long_running` run was after a verdict of the Critic: what it is pinned to, did and used.
+    """The state of a `long_running` run after a verdict of the Critic.
 
-    `head` is the hash of the verdict's entry, `steps_done` those of the present plan, `deadline_us` Unix time.
+    `head` is the hash of the verdict's journal entry. `steps_done` are the ids of finished steps of the current plan.
+    `deadline_us` is Unix time in microseconds.
     """
 
     checkpoint: Positive
@@ -106,14 +107,18 @@ class SessionCheckpoint(Model):
 
 
 class LedgerHead(Model):
-    """How many entries a ledger holds so far, and the content address of the list of their hashes."""
+    """The number of entries in a ledger so far, and the content address of the list of their hashes."""
 
     entries: Count
     head: Digest
 
 
 class Lineage(Model):
-    """What the decision was made from. `unsafe` marks development stand-ins; `asserted` facts that policy accepted."""
+    """The versions and pins from which the decision was made.
+
+    `unsafe` names the development stand-ins in use. `asserted` names the unverified facts of the caller that policy
+    accepted.
+    """
 
     pack_version: Name
     snapshot_version: Name
@@ -127,7 +132,7 @@ class Lineage(Model):
 
 
 class ReplayHandle(Model):
-    """Where the replay packet is; not a substitute for the trace or the transcripts."""
+    """The id of the replay packet, with the hashes that it must match."""
 
     replay_id: ReplayPacketId
     run_id: RunId
@@ -136,7 +141,7 @@ class ReplayHandle(Model):
 
 
 class AxisScore(Model):
-    """One evaluator's verdict on one axis; 1 is best."""
+    """The score of one evaluator on one axis, from 0 to 1 (best)."""
 
     evaluator: Name
     score: Share
@@ -157,7 +162,10 @@ class Scorecard(Model):
 
 
 class DecisionRecord(Model):
-    """The typed outcome of a run. Appended as revisions, never edited; `record_hash` covers all but itself."""
+    """The typed outcome of a run. Revisions are appended and never edited.
+
+    `record_hash` covers every field except itself.
+    """
 
     record_id: RecordId
     decision_key: Name
@@ -197,20 +205,20 @@ class DecisionRecord(Model):
     )
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """A decision without its outcome."""
+        """Refuse a decision without an outcome."""
         if self.status == "DECIDED" and self.outcome is None:
             yield "outcome", "status `DECIDED` does not say what was decided; give one of the allowed outcomes"
 
 
 class ReplayExpectation(Model):
-    """What a replay must end in."""
+    """The end that a replay must reach."""
 
     status: RecordStatus
     decision_record_hash: Digest | None = None
 
 
 class ReplayPacket(Model):
-    """Portable replay input. Its transcripts are the journal's; replay never acts."""
+    """The portable input of a replay. The transcripts are in the journal; a replay never calls an adapter."""
 
     replay_packet_id: ReplayPacketId
     trace_id: TraceId

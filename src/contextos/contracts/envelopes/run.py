@@ -1,6 +1,6 @@
-"""The entry request and the RunContext that every envelope carries.
+"""The request that starts a run, and the RunContext of that run.
 
-Source: API Contracts, "Run Context", "invokeAgent envelope"; contextos-facts.md, sections 4 and 5.
+Source: API Contracts, "Run Context", "invokeAgent envelope".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ BUCKETS: tuple[Bucket, ...] = ("policy", "tool", "evidence", "memory", "business
 
 
 PACK_REF: Final = Form("pack ref", PIN.example, "[!-~]+", PIN.loose)
-"""Off the wire any name, so that admission can refuse an unpinned one with a record; sealed, a pin."""
+"""In the wire form any name, so that admission can refuse an unpinned one with a record; in the sealed form a pin."""
 
 PackRefs = Annotated[tuple[Annotated[str, PACK_REF], ...], Strict(False), Field(max_length=16), ListOnly(at_least=1)]
 
 
 class BucketTokens(Model):
-    """Tokens per context bucket. Unused tokens of one are not lent to another."""
+    """Tokens per context bucket. A bucket cannot use the tokens of another."""
 
     policy: Count
     tool: Count
@@ -37,7 +37,7 @@ class BucketTokens(Model):
 
 
 class AtomicUsage(Model):
-    """What a run has used so far."""
+    """The resources that a run has used so far."""
 
     tokens: Count
     tool_calls: Count
@@ -46,7 +46,7 @@ class AtomicUsage(Model):
 
 
 class RunBudget(Model):
-    """The six limits of a run. Waiting for a person does not count towards `wall_clock_ms`."""
+    """The limits of a run. Time that the run waits for a person does not count towards `wall_clock_ms`."""
 
     total_tokens: Positive
     bucket_tokens: BucketTokens
@@ -58,7 +58,7 @@ class RunBudget(Model):
 
 
 class RunContext(Model):
-    """The state container of one run: identity, tenant, authority, safety ceiling and budget."""
+    """The context of one run: identity, tenant, authority, safety ceiling and budget."""
 
     run_id: RunId
     trace_id: TraceId
@@ -74,7 +74,7 @@ class RunContext(Model):
 
 
 class InvokeInput(Model):
-    """What is asked. `context` is an open object of facts that the caller asserts; they are not evidence."""
+    """The input of a request. `context` is an open object of facts that the caller asserts; they are not evidence."""
 
     intent: str = Field(min_length=1, max_length=128)
     message: str = Field(max_length=100_000)
@@ -84,7 +84,7 @@ class InvokeInput(Model):
 
 
 class RuntimeHints(Model):
-    """Limits that the caller asks for. A hint lowers a limit and never raises one."""
+    """Limits that the caller requests. A hint can lower a limit and never raises one."""
 
     plan_timeout_ms: Positive | None = None
     max_session_duration_ms: Positive | None = None
@@ -98,7 +98,7 @@ class RuntimeHints(Model):
 
 
 class Attachment(Model):
-    """A large payload by reference; its digest goes to the evidence manifest."""
+    """A large payload by reference. The evidence manifest lists its digest."""
 
     artifact_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
     media_type: str = Field(min_length=1, max_length=128)
@@ -110,13 +110,13 @@ Attachments = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=
 
 
 class PackSelection(Model):
-    """The packs that a request names; sealed, each is an exact pin (API Contracts, "Context Pack reference")."""
+    """The packs of a request; in the sealed form each is an exact pin (API Contracts, "Context Pack reference")."""
 
     context_pack_refs: PackRefs
 
 
 class InvokeRequest(PackSelection):
-    """The single entry point's envelope. The runtime refuses unpinned refs (API Contracts, "invokeAgent envelope")."""
+    """The request to `invoke`. The runtime refuses unpinned refs (API Contracts, "invokeAgent envelope")."""
 
     request_id: RequestId
     session_id: SessionId | None = None

@@ -1,6 +1,6 @@
 """Tools: what an adapter declares, and the two envelopes of a governed call.
 
-Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; shared/design/contracts.md, "Run".
+Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/contracts.md, "Run".
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from contextos.contracts.refs import EvidenceRef
 AUTH_REF: Final = Form(
     "auth ref", "claim_hash:sha256:" + "b2a1" * 16, "[!-~]+", f"[a-z_]+:{DIGEST.sealed}", max_chars=MAX_NAME_CHARS
 )
-"""Names a claim or credential by its hash; what it stands for is never written."""
+"""A claim or credential by its hash. The credential itself is never written."""
 
 AuthRef = Annotated[str, AUTH_REF]
 
 _WRITES: Final = ("local_write", "destructive")
-"""Modes that only a write declares; a read can be `network` or `delegated`."""
+"""The modes that only a write can declare; a read can be `network` or `delegated`."""
 
 ToolStatus = Literal["ok", "completed", "paused", "blocked", "rejected", "failed", "error"]
 CapabilityKind = Literal["read", "write"]
@@ -55,11 +55,14 @@ RiskLevel = Literal["read", "write_reversible", "write_irreversible"]
 
 
 class Idempotency(Model):
-    """What may be done after a lost reply.
+    """What the runtime can do after the reply to a call was lost.
 
-    `keyed`: the same key may be sent again within `key_ttl_s` and acts once. `lookup`: the outside can be asked what a
-    key did; its "nothing" permits a re-send only with `honours_not_after` (it refuses calls after the dispatch's
-    `not_after`). `none`: only a person can tell. `scope` and `identity_args` say what makes two calls the same act.
+    `keyed`: send the call again with the same key within `key_ttl_s` seconds; the external system executes it once.
+    `lookup`: ask the external system what the call with this key did. If it answers "nothing", the call is sent again
+    only with `honours_not_after`: the system then refuses a call after the dispatch's `not_after`.
+    `none`: only a person can find out.
+
+    `scope` and `identity_args` define which calls are the same operation.
     """
 
     strategy: Literal["keyed", "lookup", "none"]
@@ -70,9 +73,9 @@ class Idempotency(Model):
 
 
 class CapabilityDefinition(Model):
-    """One capability of an adapter. `approval_mode` is the highest that it can reach; `produces` names evidence.
+    """One capability of an adapter. `approval_mode` is the highest that it can reach; `produces` names its evidence.
 
-    Refuses one whose kind, risk and mode contradict each other: a write that calls itself a read would pass every gate.
+    Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_]{1,64}$")
@@ -89,7 +92,7 @@ class CapabilityDefinition(Model):
     description: str = Field(default="", max_length=2000)
 
     @model_validator(mode="after")
-    def _is_what_it_says(self) -> Self:
+    def _refuse_contradictions(self) -> Self:
         if self.kind == "write" and (self.approval_mode == "read_only" or self.risk_level == "read"):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
         if self.kind == "read" and (self.approval_mode in _WRITES or self.risk_level != "read"):
@@ -98,7 +101,7 @@ class CapabilityDefinition(Model):
 
 
 class AdapterDefinition(Model):
-    """An adapter as it describes itself now. Its content address is pinned by every run."""
+    """An adapter as it describes itself. Every run pins the content address of this definition."""
 
     adapter_id: str = Field(pattern=r"^[A-Za-z0-9_]{1,64}$")
     type: Literal["function", "openapi", "mcp", "a2a", "custom"]
@@ -108,7 +111,7 @@ class AdapterDefinition(Model):
 
 
 class ToolError(Model):
-    """Why a call did not give an output. `code` is one of the failures of `contracts.verdicts` or the adapter's own."""
+    """The reason why a call has no output. `code` is a `FailureCode` or a code of the adapter's own."""
 
     code: Name
     message: Text
@@ -118,7 +121,10 @@ class ToolError(Model):
 
 
 class AdapterReply(Model):
-    """What an adapter answered: an output, or a business error that it states."""
+    """The answer of an adapter: an output, or a business error.
+
+    `mutations` names the side effects. `cost_cents` is the cost in US cents.
+    """
 
     output: OpenObject | None = None
     error: ToolError | None = None
@@ -128,10 +134,13 @@ class AdapterReply(Model):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What travels with a call beside its arguments. `claim` mints the run's signed `ctxid/1`, `headers`
-    gives the W3C trace headers of this call; both are made when an adapter asks, and never recorded. `is_late` says of
-    a write that waited in the adapter whether it must not be sent any more: by the runtime's clock it is past
-    `not_after_us`. What is only asked after, or sent again under its key, is never late."""
+    """What an adapter receives with a call beside its arguments.
+
+    `not_after_us` is Unix time in microseconds. `headers()` returns the W3C trace headers of this call, and `claim()`
+    the run's signed identity claim (`ctxid/1`); both are made when the adapter calls them and are never recorded.
+    `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
+    be sent any more. It is never true for a lookup, or for a call that is sent again under its key.
+    """
 
     tenant_id: str
     run_id: str
@@ -145,7 +154,7 @@ class CallContext:
 
 
 class ToolCallEnvelope(Model):
-    """A governed call as the Executor makes it and the Tool Gateway checks it."""
+    """A governed call, made by the Executor and checked by the Tool Gateway."""
 
     envelope_version: Literal["contextos.tool_call.v1"]
     tool_call_id: ToolCallId
@@ -167,27 +176,33 @@ class ToolCallEnvelope(Model):
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """One identity where two belong, a mode above the declared one, a write without a key, two keys for one act."""
+        """Refuse a missing identity, a mode above the declared one, a write without a key, and two different keys."""
         kinds = {principal.kind for principal in self.principal_chain}
         if "agent" not in kinds or len(kinds) == 1:
-            yield "principal_chain", "a governed call carries the agent and whom it acts for; name both"
+            yield "principal_chain", "a governed call names the agent and the principal it acts for; name both"
         risk = APPROVAL_MODES.index
         if risk(self.approval_mode_effective) > risk(self.approval_mode_highest):
             yield "approval_mode_effective", "the effective mode is above the highest that the capability declares"
         if self.idempotency_key is None and self.approval_mode_highest in _WRITES:
             yield "idempotency_key", "a write without an idempotency key could happen twice; derive its key first"
         if self.idempotency_key and self.args.get("idempotency_key", self.idempotency_key) != self.idempotency_key:
-            yield "idempotency_key", "args and envelope carry different idempotency keys; send one act under one key"
+            yield (
+                "idempotency_key",
+                "args and envelope carry different idempotency keys; send one operation under one key",
+            )
 
 
 class Citation(Model):
-    """Where a result can be cited from."""
+    """A citable source of a result."""
 
     evidence_ref: EvidenceRef
 
 
 class ToolResultEnvelope(Model):
-    """What the Tool Gateway returns; `mutations` names side effects, and replay consumes them from the tape."""
+    """The result of a governed call, made by the Tool Gateway. `mutations` names the side effects.
+
+    A replay reads the result from the journal. `latency_ms` is in milliseconds.
+    """
 
     envelope_version: Literal["contextos.tool_result.v1"]
     tool_call_id: ToolCallId
@@ -207,7 +222,7 @@ class ToolResultEnvelope(Model):
     metadata: OpenObject = {}
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """A status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope statuses")."""
+        """Refuse a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope statuses")."""
         if self.status == "ok" and self.mutations:
             yield "mutations", "status `ok` says that there was no side effect; use `completed`"
         if self.status in ("ok", "completed") and self.error is not None:
@@ -217,7 +232,7 @@ class ToolResultEnvelope(Model):
 
 
 class Answered(Model):
-    """What an approver said to an open question, as the journal keeps it; `assertion` is how they vouch for it."""
+    """An approver's answer to an open question, as the journal keeps it. `assertion` is their signature over it."""
 
     approver: Name
     verdict: Literal["approved", "denied"]
@@ -227,9 +242,9 @@ class Answered(Model):
 
 
 class Settled(Model):
-    """What an operator found out about an effect of unknown outcome, as the journal keeps it.
+    """An operator's finding about an effect of unknown outcome, as the journal keeps it.
 
-    `by` is the operator's id in the directory, `assertion` how they vouch for it, `output` what the call gave back.
+    `by` is the operator's id in the directory, `assertion` their signature, and `output` the result of the call.
     """
 
     happened: bool
@@ -240,14 +255,14 @@ class Settled(Model):
     assertion: OpenObject = {}
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Self:
+    def _refuse_half_settled(self) -> Self:
         if self.happened and self.output is None:
-            raise ValueError("what happened gave an output; state it")
+            raise ValueError("an effect that happened has an output; state it")
         if not self.happened and (self.output is not None or self.mutations):
-            raise ValueError("what did not happen has no output and no mutations; drop them")
+            raise ValueError("an effect that did not happen has no output and no mutations; drop them")
         return self
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:
-    """`adapter.capability`, the name that plans, manifests and policy use."""
+    """Return `adapter.capability`, the name of a capability in plans, manifests and policy."""
     return f"{adapter.adapter_id}.{capability.name}"

@@ -1,6 +1,6 @@
 """Verdicts and failures: typed values that the loop returns, never exceptions.
 
-Source: How It Works, "Failure modes"; Reference Architecture, "Failure semantics"; shared/design/contracts.md, "Run".
+Source: How It Works, "Failure modes"; Reference Architecture, "Failure semantics"; docs/design/contracts.md, "Run".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "IN_FLIGH
 
 
 class Failure(Model):
-    """Why something was not done: a stable code, a sentence for a person, and the step or capability it is about."""
+    """The reason why something was not done: a stable code, a sentence for people, and the step or capability."""
 
     code: FailureCode
     detail: Text

@@ -28,6 +28,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from contextos.trust.seal import KeyRing, seal
 
 __version__ = "0.1.0"
+
+# Silent unless the application configures logging; without it, warnings would be printed to stderr.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
     "AdapterDefinition": "contextos.contracts.envelopes.tool",

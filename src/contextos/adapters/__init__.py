@@ -1,18 +1,21 @@
-"""The outside, behind the `Adapter` port: what the Tool Gateway may send a governed call to.
+"""Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
-Owns: plain Python functions as capabilities (`function`), loading trusted function code by path and digest (`loading`),
-the scripted double for tests (`scripted`).
+Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
+from a file (`directory`), and the scripted adapter for tests (`scripted`).
 
-Does not own: whether a call may happen (Trust), its schema, idempotency key and recovery (Action), what is registered
-(settings list every adapter; nothing is discovered).
+Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
+are (settings list every one; nothing is discovered).
 
 Invariants, with the tests that prove them:
 
-- A write whose outcome is not certain is a `LostReply`, whatever went wrong; `Unavailable` means that nothing happened.
-  `tests/unit/adapters/test_function.py`
-- A lookup never says `Unavailable`: who asks what became of a call must not hear that it did not happen.
-  `test_function.py`
-- Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/test_loading.py`
-- A scripted adapter answers what it was given, in order, and fails when its script is over.
-  `tests/unit/adapters/test_scripted.py`
+- A fault in a write is a `LostReply`, whatever went wrong. `Unavailable` means that nothing happened.
+  `tests/unit/adapters/function/test_adapter.py`
+- A lookup never raises `Unavailable`, except that this process is overloaded: the caller would conclude that the call
+  that it looks up did not happen. `tests/unit/adapters/function/test_adapter.py`
+- An exception of foreign code is logged by class and frames, and nothing of its message, arguments or variables is
+  logged or recorded. `tests/unit/adapters/function/test_adapter.py`
+- Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/function/test_loading.py`
+- A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
+- A flow resumes only from a state of its own document, and a selection takes only a person's answer.
+  `tests/agentspec/test_forged.py`
 """

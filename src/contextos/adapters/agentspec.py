@@ -1,19 +1,21 @@
-"""Flows in Open Agent Spec, run on WayFlow (extra `agentspec`) from pause to pause, each in any process.
+"""Runs Open Agent Spec flows on WayFlow (extra `agentspec`) from one pause to the next; any process can resume one.
 
-Loads only components that stay inside this process: a flow, its nodes and tools that were handed over. What talks to
-the network by itself (API calls, MCP, remote agents, models) is refused, because it would pass by the tool gateway.
-A paused flow is text. Keep it where only the runtime writes, as a journal: it is trusted when it comes back, and goes
-on only with the very document that it came from.
-A selection is answered by a person alone: `context_finalize` stands right behind the pause that asks, takes its answer
-from there and from nowhere else, and takes what `resume` was given, once.
-Source: issue 4; shared/spec/context-slots-facts.md, section 10.
+Loads only components that stay inside this process: a flow, its nodes, and tools that the caller passes. Components
+that use the network themselves (API calls, MCP, remote agents, models) are refused, because they would bypass the Tool
+Gateway.
+A paused flow is text. Store it where only the runtime writes: it is trusted when it is loaded, and it resumes only
+with the document that it was made from.
+Only a person answers a selection. `context_finalize` must come directly after the pause that asks the person. It takes
+its answer only from that pause, and only the text that was passed to `resume`, once.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
@@ -28,6 +30,7 @@ from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Lost
 from contextos.slots.lint.documents import read_document
 from contextos.slots.select import bind_selection
 from contextos.slots.session import SelectionSession, SlotCall
+from contextos.telemetry.logs import error_fields
 
 ALLOWED: Final = (
     "Flow",
@@ -43,20 +46,21 @@ ALLOWED: Final = (
     "DataFlowEdge",
 )
 
-MAX_SAID_CHARS: Final = 300
+MAX_MESSAGE_CHARS: Final = 300
 MAX_STEPS: Final = 1000
-"""From one pause to the next; a flow that goes round without asking anybody ends there."""
+"""Steps from one pause to the next. A flow that loops without a pause fails after these."""
 
 FINALIZE, ANSWER = "context_finalize", "userResponse"
-_said: ContextVar[list[str] | None] = ContextVar("_said", default=None)
-"""What the person said to the pause that the flow goes on from; whoever takes it empties the list."""
+_answers: ContextVar[list[str] | None] = ContextVar("_answers", default=None)
+"""The person's answer to the pause that the flow resumes from. Reading it removes it from the list."""
+_LOG: Final = logging.getLogger("contextos.adapters")
 
 FlowTools: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowPaused:
-    """The flow waits for a person: what it showed since it last ran, and the state to go on from."""
+    """The flow waits for a person: the messages it has shown since it was resumed, and the state to resume from."""
 
     shown: tuple[str, ...]
     state: str
@@ -87,37 +91,37 @@ class _Stopped(Exception):
 
 
 class AgentFlow:
-    """A flow that was loaded, with the tools it may call. It keeps nothing of a run."""
+    """A loaded flow with the tools that it is allowed to call. It keeps no state of a run."""
 
     def __init__(self, flow: Any, document_digest: str) -> None:
         self._flow, self._digest = flow, document_digest
 
     async def begin(self, inputs: Mapping[str, Any]) -> FlowOutcome:
-        """Run from the start to the first pause or the end.
+        """Run from the start to the first pause or to the end.
 
         Raises:
-            InvalidInput: an input is missing or not what the flow takes.
-            LostReply: the flow failed; its tools may have acted.
-            ContextOSError: what a tool raised.
+            InvalidInput: an input is missing or has the wrong type.
+            LostReply: the flow failed; its tools may have had effects.
+            ContextOSError: raised by a tool.
         """
-        with _caught(lambda said: _refused("/inputs", "bad_inputs", f"the flow cannot start with them: {said}")):
+        with _caught(lambda why: _refused("/inputs", "bad_inputs", f"the flow cannot start with them: {why}")):
             conversation = self._flow.start_conversation(inputs=dict(inputs))
         return await self._drive(conversation, [])
 
     async def resume(self, state: str, answer: str) -> FlowOutcome:
-        """Go on from a pause with what the person said.
+        """Resume from a pause with the person's answer, up to the next pause or the end.
 
         Raises:
-            InvalidInput: the state is none of this document's.
+            InvalidInput: the state is not a state of this document.
             LostReply, ContextOSError: as `begin`.
         """
         from wayflowcore.serialization import autodeserialize
         from wayflowcore.serialization.context import DeserializationContext
 
-        kept = _kept(state)
-        if kept["document"] != self._digest:
-            raise _refused("/state", "other_document", "the agent's document is not the one that the state is of")
-        # One context for one state: it remembers what it has read.
+        stored = _stored_state(state)
+        if stored["document"] != self._digest:
+            raise _refused("/state", "other_document", "the state was made from another document")
+        # A context remembers what it has read, so each state has its own.
         context = DeserializationContext()
         context.registered_tools = {
             step.tool.name: step.tool
@@ -125,43 +129,43 @@ class AgentFlow:
             for step in flow.steps.values()
             if hasattr(step, "tool")
         }
-        with _caught(lambda said: _refused("/state", "not_a_state", f"the flow cannot go on from it: {said}")):
-            conversation = autodeserialize(kept["conversation"], deserialization_context=context)
+        with _caught(lambda why: _refused("/state", "not_a_state", f"the flow cannot resume from it: {why}")):
+            conversation = autodeserialize(stored["conversation"], deserialization_context=context)
             conversation.append_user_message(answer)
         return await self._drive(conversation, [answer])
 
-    async def _drive(self, conversation: Any, said: list[str]) -> FlowOutcome:
+    async def _drive(self, conversation: Any, answers: list[str]) -> FlowOutcome:
         from wayflowcore.events.eventlistener import register_event_listeners
         from wayflowcore.executors.executionstatus import FinishedStatus, UserMessageRequestStatus
         from wayflowcore.messagelist import MessageType
         from wayflowcore.serialization import serialize
 
         before = len(conversation.get_messages())
-        told = _said.set(said)
+        token = _answers.set(answers)
         try:
             with (
-                _caught(lambda said: LostReply(f"the flow failed and its tools may have acted: {said}")),
-                register_event_listeners([_steps_counted()]),
+                _caught(lambda why: LostReply(f"the flow failed and its tools may have had effects: {why}")),
+                register_event_listeners([_step_limit()]),
             ):
                 status = await conversation.execute_async()
         except _Stopped as stopped:
             return FlowRefused(stopped.why)
         finally:
-            _said.reset(told)
+            _answers.reset(token)
         if isinstance(status, FinishedStatus):
             return FlowFinished(dict(status.output_values))
-        assert isinstance(status, UserMessageRequestStatus), "what was allowed to load waits for nothing else"
+        assert isinstance(status, UserMessageRequestStatus), "components that are allowed to load wait for nothing else"
         new = conversation.get_messages()[before:]
         shown = tuple(one.content for one in new if one.message_type != MessageType.USER)
         return FlowPaused(shown, json.dumps({"document": self._digest, "conversation": serialize(conversation)}))
 
 
 def load_flow(raw: bytes, tools: FlowTools) -> AgentFlow:
-    """A flow from its document (JSON or YAML), with the functions that its tools are, by name.
+    """Load a flow from its document (JSON or YAML). `tools` are the functions that its tools call, by tool name.
 
     Raises:
         InvalidSettings: the extra is not installed.
-        MalformedJson, InvalidInput: it is no flow that can be run here, and why.
+        MalformedJson, InvalidInput: the document is not a flow that can run here.
     """
     try:
         from wayflowcore.agentspec import AgentSpecLoader
@@ -170,20 +174,20 @@ def load_flow(raw: bytes, tools: FlowTools) -> AgentFlow:
         raise InvalidSettings(Problem("", "missing_extra", detail, "install `contextos[agentspec]`")) from None
     document = read_document(raw)
     if not isinstance(document, dict) or document.get("component_type") != "Flow":
-        raise _refused("/component_type", "not_a_flow", "the document is no flow")
+        raise _refused("/component_type", "not_a_flow", "the document is not a flow")
     _only_allowed(document)
     text = canonical(document)
-    # It warns that a resumed flow knows more values than it hands out; so it should.
+    # WayFlow warns that a resumed flow has more values than outputs, which is intended.
     warnings.filterwarnings("ignore", message="Found additional values", module="wayflowcore")
     loader = AgentSpecLoader(tool_registry=dict(tools), allowed_components=list(ALLOWED))
-    with _caught(lambda said: _refused("", "not_loadable", f"WayFlow does not load it: {said}")):
+    with _caught(lambda why: _refused("", "not_loadable", f"WayFlow does not load it: {why}")):
         flow = loader.load_json(text.decode())
-    _only_answered(flow)
+    _check_selections(flow)
     return AgentFlow(flow, digest(text))
 
 
 def _only_allowed(document: JsonValue) -> None:
-    """Nothing but the very types of `ALLOWED`. WayFlow's own list lets their subclasses in as well."""
+    """Refuse every component type that is not in `ALLOWED`. WayFlow's own list also admits their subclasses."""
     waiting: list[tuple[JsonValue, tuple[str | int, ...]]] = [(document, ())]
     while waiting:
         value, at = waiting.pop()
@@ -193,10 +197,10 @@ def _only_allowed(document: JsonValue) -> None:
         waiting += [(one, (*at, key)) for key, one in inside]
 
 
-def _only_answered(flow: Any) -> None:
-    """A selection takes its answer from a pause that control comes straight from, and no tool waits by itself.
+def _check_selections(flow: Any) -> None:
+    """Refuse a selection whose answer is not from the pause directly before it, and a tool that asks to be confirmed.
 
-    The loaded flow is asked and not the document, so that what is checked is what runs.
+    Checks the loaded flow and not the document, so that the flow that runs is the flow that was checked.
     """
     from wayflowcore.steps import InputMessageStep
 
@@ -208,19 +212,19 @@ def _only_answered(flow: Any) -> None:
             if tool is None or tool.name != FINALIZE:
                 continue
             before = [edge.source_step for edge in inner.control_flow_edges if edge.destination_step is step]
-            said = [
+            answering = [
                 edge.source_step
                 for edge in inner.data_flow_edges
                 if edge.destination_step is step and edge.destination_input == ANSWER
             ]
-            gate = said[0] if len(said) == 1 and isinstance(said[0], InputMessageStep) else None
-            if gate is None or not before or any(one is not gate for one in before):
-                detail = f"`{step.name[:64]}` does not take its `{ANSWER}` from a pause right before it"
+            pause = answering[0] if len(answering) == 1 and isinstance(answering[0], InputMessageStep) else None
+            if pause is None or not before or any(one is not pause for one in before):
+                detail = f"`{step.name[:64]}` does not take its `{ANSWER}` from a pause directly before it"
                 raise _refused("", "no_pause", detail)
 
 
 def _flows_of(flow: Any) -> Iterator[Any]:
-    """A flow and the flows inside it, each once however many steps run it."""
+    """Yield a flow and the flows inside it, each once, however many steps run it."""
     waiting, seen = [flow], {id(flow)}
     while waiting:
         yield (one := waiting.pop())
@@ -229,8 +233,8 @@ def _flows_of(flow: Any) -> Iterator[Any]:
         waiting += inside
 
 
-def _steps_counted() -> Any:
-    """Ends a flow that goes round without a pause."""
+def _step_limit() -> Any:
+    """An event listener that fails a flow after `MAX_STEPS` steps without a pause."""
     from wayflowcore.events.event import FlowExecutionIterationStartedEvent
     from wayflowcore.events.eventlistener import GenericEventListener
 
@@ -238,14 +242,14 @@ def _steps_counted() -> Any:
 
     def one_more(_event: Any) -> None:
         if next(steps) > MAX_STEPS:
-            detail = f"the flow made {MAX_STEPS} steps without waiting for a person; its tools may have acted"
-            raise LostReply(f"{detail}; mend its control edges")
+            detail = f"the flow made {MAX_STEPS} steps without waiting for a person; its tools may have had effects"
+            raise LostReply(f"{detail}; fix its control edges")
 
     return GenericEventListener([FlowExecutionIterationStartedEvent], one_more)
 
 
 class _caught:
-    """Turns what WayFlow, or a tool that is not ours, raised into an error of ours; ours pass through."""
+    """Turns an exception of WayFlow or of a foreign tool into an error of ours. Errors of ours pass through."""
 
     def __init__(self, refused: Callable[[str], ContextOSError]) -> None:
         self._refused = refused
@@ -257,32 +261,35 @@ class _caught:
     ) -> None:
         if not isinstance(error, Exception) or isinstance(error, ContextOSError | _Stopped):
             return
-        # pyagentspec hides what it has to say behind this message.
-        said = "it is not valid" if "required in context" in str(error) else str(error)[:MAX_SAID_CHARS]
-        raise self._refused(f"`{type(error).__name__}`: {said}") from None
+        # A handler of the embedding application is foreign code too: it must not change the outcome.
+        with suppress(Exception):
+            _LOG.error("a flow raised", extra=error_fields(error))
+        # pyagentspec hides the reason behind this message.
+        why = "it is not valid" if "required in context" in str(error) else str(error)[:MAX_MESSAGE_CHARS]
+        raise self._refused(f"`{type(error).__name__}`: {why}") from None
 
 
-def selection_tools(desk: SelectionSession) -> dict[str, Callable[..., Any]]:
-    """The tools of the selection agent, on the desk of one run."""
+def selection_tools(session: SelectionSession) -> dict[str, Callable[..., Any]]:
+    """Return the tools of the selection agent by name: `context_resolve`, `context_finalize` and `context_take`."""
 
     async def context_resolve(
         parentRunId: str, parentPackageName: str, slotId: str, projectId: str = ""
     ) -> dict[str, str]:
-        offer = await desk.offer(SlotCall(parentRunId, parentPackageName, slotId, projectId))
+        offer = await session.offer(SlotCall(parentRunId, parentPackageName, slotId, projectId))
         payload = canonical(offer.payload()).decode()
         return {"payload": payload, "selectionMode": offer.slot.selection_mode, "actKey": offer.act_key}
 
     async def context_finalize(
         parentRunId: str, parentPackageName: str, slotId: str, actKey: str, userResponse: str, projectId: str = ""
     ) -> dict[str, Any]:
-        _check_said(userResponse)
+        _check_answered(userResponse)
         call = SlotCall(parentRunId, parentPackageName, slotId, projectId)
         try:
-            done = await desk.finalize(call, actKey, userResponse)
+            done = await session.finalize(call, actKey, userResponse)
         except RepeatedAct as repeated:
-            # Another conversation of this run used the key; the flow resolves again and gets a new one.
-            told = repeated.problems[0]
-            return _not_taken({"code": told.code, "detail": f"{told.detail}; pick again", "pointer": ""})
+            # Another conversation of this run used the key. The flow resolves again and gets a new key.
+            problem = repeated.problems[0]
+            return _not_taken({"code": problem.code, "detail": f"{problem.detail}; pick again", "pointer": ""})
         if isinstance(done, PickRefused):
             return _not_taken(done.to_json())
         return {"contextRefs": [bind_selection(done).to_json()], "verdict": "accepted", "reason": ""}
@@ -290,7 +297,7 @@ def selection_tools(desk: SelectionSession) -> dict[str, Callable[..., Any]]:
     async def context_take(
         parentRunId: str, parentPackageName: str, slotId: str, actKey: str, projectId: str = ""
     ) -> list[dict[str, Any]]:
-        done = await desk.take(SlotCall(parentRunId, parentPackageName, slotId, projectId), actKey)
+        done = await session.take(SlotCall(parentRunId, parentPackageName, slotId, projectId), actKey)
         if isinstance(done, PickRefused):
             raise _Stopped(done)
         return [bind_selection(done).to_json()]
@@ -302,21 +309,21 @@ def _not_taken(why: dict[str, Any]) -> dict[str, Any]:
     return {"contextRefs": [], "verdict": "refused", "reason": canonical(why).decode()}
 
 
-def _check_said(answer: str) -> None:
-    """Refuse an answer that is not what a person said to the pause that the flow went on from; it counts once."""
-    said = _said.get()
-    if not said or said.pop() != answer:
-        detail = f"the flow made up `{ANSWER}`; nobody said this to its pause"
+def _check_answered(answer: str) -> None:
+    """Refuse an answer that no person gave to the pause that the flow resumed from. An answer counts once."""
+    answers = _answers.get()
+    if not answers or answers.pop() != answer:
+        detail = f"the flow made up `{ANSWER}`; nobody gave this answer to its pause"
         raise InvalidInput(Problem(f"/{ANSWER}", "nobody_said", detail, "answer the pause with `resume`"))
 
 
-def _kept(state: str) -> dict[str, str]:
+def _stored_state(state: str) -> dict[str, str]:
     try:
-        kept = json.loads(state)
-        return {name: str(kept[name]) for name in ("document", "conversation")}
+        stored = json.loads(state)
+        return {name: str(stored[name]) for name in ("document", "conversation")}
     except (ValueError, TypeError, KeyError):
-        raise _refused("/state", "not_a_state", "the text is no state of a paused flow") from None
+        raise _refused("/state", "not_a_state", "the text is not the state of a paused flow") from None
 
 
 def _refused(at: str, code: str, detail: str) -> ContextOSError:
-    return InvalidInput(Problem(at, code, detail, "give what the flow was published with"))
+    return InvalidInput(Problem(at, code, detail, "pass what the flow was published with"))

@@ -1,7 +1,7 @@
-"""`FileDirectory`: the development stand-in for an identity provider: who is who, from a JSON file.
+"""`FileDirectory`: users, agents and approvers from a JSON file; the development stand-in for an identity provider.
 
-The file is outside of what the runtime writes. It is read anew whenever it changes, so a role that was taken away is
-gone at the next question. Every record made with it is marked `unsafe_local_directory`.
+The runtime never writes the file. It is read again whenever it changes, so a role that is removed is gone at the next
+lookup. Every record made with it is marked `unsafe_local_directory`.
 """
 
 from __future__ import annotations
@@ -18,31 +18,36 @@ MAX_DIRECTORY_BYTES: Final = 8 << 20
 
 
 class FileDirectory:
-    """The `Directory` port over `{tenant: {users, agents, approvers}}`, each a list of the contract's objects."""
+    """The `Directory` port over `{tenant: {users, agents, approvers}}`: lists of `KnownUser`, `KnownAgent`, `Approver`.
+
+    Raises:
+        InvalidSettings: from the constructor, if the file cannot be read.
+        Unavailable: from every method, if the file cannot be read any more; nobody is known then.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._tenants: dict[str, dict[str, Any]] = {}
         try:
-            self._fresh()
+            self._current()
         except ContextOSError as error:
             raise InvalidSettings(Problem("/directory", "unreadable", str(error), "name a directory file")) from None
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
-        """Both identities as the file knows them now; None unless it knows both in this tenant."""
-        tenant = self._fresh().get(tenant_id, {})
+        """Return both identities as the file has them now, or None unless it has both in this tenant."""
+        tenant = self._current().get(tenant_id, {})
         user, agent = tenant.get("users", {}).get(user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
         return Principals(user=user, agent=agent, unsafe=(MARK,))
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
-        """A person who may answer approvals."""
-        found: Approver | None = self._fresh().get(tenant_id, {}).get("approvers", {}).get(approver_id)
+        """Return a person who is allowed to answer approvals, or None."""
+        found: Approver | None = self._current().get(tenant_id, {}).get("approvers", {}).get(approver_id)
         return found
 
-    def _fresh(self) -> dict[str, dict[str, Any]]:
+    def _current(self) -> dict[str, dict[str, Any]]:
         try:
             state = self._path.stat()
             stamp = (state.st_mtime_ns, state.st_size)
@@ -52,8 +57,8 @@ class FileDirectory:
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
         except (InvalidInput, KeyError, TypeError, AttributeError) as error:
-            # Half written, say. Who is who is not known then, and nobody is taken for who they were.
-            raise Unavailable("directory", f"`{self._path.name}` is no directory now ({error})") from None
+            # The file can be half written. The identities read before are not used then.
+            raise Unavailable("directory", f"`{self._path.name}` is not a directory of identities ({error})") from None
         return self._tenants
 
 

@@ -1,7 +1,6 @@
-"""`ScriptedAdapter`: a public double of the `Adapter` port. It answers what it was given, in order, and keeps the
-calls.
+"""`ScriptedAdapter`: a public test double of the `Adapter` port that replays given answers and records its calls.
 
-Its coroutines never suspend, so a simulator drives it without an event loop.
+Its coroutines never suspend, so a simulator can drive it without an event loop.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 
 Answer = AdapterReply | Mapping[str, Any] | Exception | None
-"""An output, a whole reply, an error to raise; None, for a lookup, when nothing is known of the key."""
+"""An output, a whole reply or an error to raise. None is for a lookup that finds no call with the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it arrived. `lookup` is the key that was asked about; None for a call."""
+    """One call as it arrived. `lookup` is the idempotency key of a lookup; None for a call."""
 
     capability: str
     args: Mapping[str, Any]
@@ -28,7 +27,11 @@ class Call:
 
 
 class ScriptedAdapter:
-    """Answers by capability. Fails with an `AssertionError` when more is asked than the script holds."""
+    """Returns the scripted answers of each capability in order.
+
+    Raises:
+        AssertionError: from a call or a lookup for which the script has no answer left.
+    """
 
     def __init__(
         self,

@@ -208,5 +208,9 @@ def _usage(error: Any, *, as_json: bool) -> int:
 
 
 def main() -> None:
-    """The `contextos` command."""
+    """The `contextos` command. With `CONTEXTOS_DEBUG` it logs to stderr, in JSON lines where that is no terminal."""
+    if os.environ.get("CONTEXTOS_DEBUG"):
+        from contextos.telemetry.logs import configure
+
+        configure(sys.stderr, as_json=not sys.stderr.isatty())
     sys.exit(run_command_line(sys.argv[1:]))

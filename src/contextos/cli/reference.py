@@ -20,7 +20,7 @@ ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, where `--workspace` is not given",
     "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, where `--url` is not given",
     "CONTEXTOS_MIGRATE_QUEUE_URL": "the queue's database, as its owner, where `--queue-url` is not given",
-    "CONTEXTOS_DEBUG": "show where a defect happened instead of one line",
+    "CONTEXTOS_DEBUG": "write the log to stderr, and show where a defect happened instead of one line",
     "NO_COLOR": "no colour, also on a terminal",
 }
 

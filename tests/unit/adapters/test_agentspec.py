@@ -38,6 +38,6 @@ def test_an_answer_that_no_resume_brought_is_refused() -> None:
     desk = SelectionSession(good()[0], "run_1", package, actor(), shelf, shelf, ManualClock())
     finalize = selection_tools(desk)["context_finalize"]
     with one_loop():
-        with pytest.raises(InvalidInput, match="nobody said this"):
+        with pytest.raises(InvalidInput, match="nobody gave this answer"):
             run(finalize("run_1", package, "offeringContext", "act_1", SAID))
         assert list(run(shelf.selections("acme", "run_1"))) == []

@@ -9,7 +9,7 @@ import pytest
 from contextos.adapters.scripted import ScriptedAdapter
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.errors import LostReply
-from tests.unit.adapters.test_function import definition
+from tests.unit.adapters.function.test_adapter import definition
 
 CONTEXT = CallContext("tenant_a", "run_1", "tool_1", None, 0, 100)
 

@@ -1,24 +1,27 @@
-"""`FunctionAdapter`: the `Adapter` port over plain Python functions. They are trusted code that somebody else wrote.
+"""`FunctionAdapter`: the `Adapter` port over plain Python functions, which are trusted code of somebody else.
 
-A function is called with the arguments and the `CallContext` and answers an `AdapterReply` or a plain dict (its output;
-the declared cost is charged). It says no by `BusinessError`, "nothing happened" by `Unavailable` and "it may have" by
-`LostReply`. Whatever else it raises is a fault in foreign code, and one rule covers that, an answer that is no reply
-and a timeout alike: of a write nobody knows whether it happened (`LostReply`), a read changes nothing (`Unavailable`).
+A function is called with the arguments and the `CallContext`. It returns an `AdapterReply` or a plain dict (its output;
+the declared cost is charged). It refuses with `BusinessError`, reports that nothing happened with `Unavailable`, and
+that something may have happened with `LostReply`. Any other exception, a return value that is no reply and a timeout
+are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened; a fault in a
+read is `Unavailable`, because a read changes nothing. An exception is also logged, by its class and its frames.
 
-Sync functions run in a bounded pool of threads, of which a tenant has at most half of what the others leave, and one
-at least, and for which at most `queue_limit` of its calls wait; async ones run on the loop; both within `timeout_ms`.
-A call whose time is over when it gets its thread is not made. A thread cannot be stopped: after a timeout it goes on,
-and the call may still happen. Functions named in `inline` run on the caller's thread without a hand-over and without a
-timeout, for reads of microseconds.
+Sync functions run in a bounded pool of threads. A tenant has at most half of the threads that the others leave free,
+and at least one; at most `queue_limit` of its calls wait. Async functions run on the event loop. Both are limited to
+`timeout_ms`. A call that is late when it gets its thread is not made. A thread cannot be stopped: after a timeout it
+goes on, and the call can still happen. Functions named in `inline` run on the caller's thread without a timeout; they
+are for reads that take microseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from contextos.adapters.function.threads import Threads
 from contextos.contracts.encoding.jcs import canonical
@@ -31,15 +34,18 @@ from contextos.contracts.envelopes.tool import (
 )
 from contextos.contracts.model import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from contextos.errors import ContextOSError, InvalidSettings, LostReply, Overloaded, Problem, Unavailable
+from contextos.telemetry.logs import error_fields
 
 MAX_THREADS: Final = 32
 CALL_QUEUE_LIMIT: Final = 256
 
 Function = Callable[..., Any]
 
+_LOG: Final = logging.getLogger("contextos.adapters")
+
 
 class BusinessError(Exception):
-    """What a function raises to say no: an answer with a stable `code`, not a fault."""
+    """Raised by a function to refuse: a reply with a stable `code`, not a fault."""
 
     def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
         self.code, self.retryable = code, retryable
@@ -47,10 +53,11 @@ class BusinessError(Exception):
 
 
 class FunctionAdapter:
-    """Functions by capability name, and lookups by capability name.
+    """One adapter from its definition and its functions and lookups, both by capability name.
 
-    Refuses functions that are not declared, declared capabilities without a function, a `lookup` strategy without a
-    lookup, and a write that would run inline.
+    Raises:
+        InvalidSettings: a function is not declared, a declared capability has no function, a `lookup` strategy has no
+            lookup, or a write or an async function would run inline.
     """
 
     def __init__(
@@ -70,57 +77,67 @@ class FunctionAdapter:
         self._threads = Threads(min(threads, MAX_THREADS), queue_limit=queue_limit, name=definition.adapter_id)
 
     def describe(self) -> AdapterDefinition:
-        """The same object every time: who asks again may compare by identity."""
+        """The adapter's definition: the same object every time, so callers can compare by identity."""
         return self._definition
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        """Call the function. Raises `Unavailable` or `LostReply`."""
+        """Call the function of `capability`.
+
+        Raises:
+            Unavailable: nothing happened; `Overloaded` if this process had no room for the call.
+            LostReply: it may have happened.
+        """
         declared = self._declared.get(capability)
         if declared is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
-        caught = _Caught(self._definition.adapter_id, declared)
-        answer: Any = None
+        caught = _Caught(self._definition.adapter_id, declared, context)
+        returned: Any = None
         with caught:
-            answer = await self._run(capability, self._functions[capability], (args, context), context, caught)
-        return _reply(answer, caught)
+            returned = await self._run(capability, self._functions[capability], (args, context), context, caught)
+        return _reply(returned, caught)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """Ask what the call with this key did. Raises `LostReply` where the answer is anything but certain."""
+        """Return what the call with this key did, or None if there was none.
+
+        Raises:
+            LostReply: the lookup failed, so it is still not known.
+            Overloaded: this process had no room to ask.
+        """
         function, declared = self._lookups.get(capability), self._declared.get(capability)
         if function is None or declared is None:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
-        caught = _Caught(self._definition.adapter_id, declared, certain=False)
-        answer: Any = None
+        caught = _Caught(self._definition.adapter_id, declared, context, is_lookup=True)
+        returned: Any = None
         with caught:
-            answer = await self._run(capability, function, (idempotency_key, context), context, caught)
-        return None if answer is None and caught.refusal is None else _reply(answer, caught)
+            returned = await self._run(capability, function, (idempotency_key, context), context, caught)
+        return None if returned is None and caught.refusal is None else _reply(returned, caught)
 
     def close(self) -> None:
-        """Let go of the threads; those that still run are not waited for."""
+        """Release the threads. Functions that still run are not waited for."""
         self._threads.close()
 
     async def _run(
-        self, capability: str, function: Function, given: tuple[Any, ...], context: CallContext, caught: _Caught
+        self, capability: str, function: Function, arguments: tuple[Any, ...], context: CallContext, caught: _Caught
     ) -> Any:
         if capability in self._inline:
-            return function(*given)
+            return function(*arguments)
         timeout_s = context.timeout_ms / 1000
         if inspect.iscoroutinefunction(function):
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await function(*given)
+                    return await function(*arguments)
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
-        def in_time() -> Any:
+        def call_in_time() -> Any:
             if context.is_late():
                 raise Overloaded(self._definition.adapter_id, "its time was over before it had a thread")
-            return function(*given)
+            return function(*arguments)
 
-        running = self._threads.submit(context.tenant_id, in_time)
+        running = self._threads.submit(context.tenant_id, call_in_time)
         if running is None:
-            why = "too many calls of this tenant wait for its threads, or it is closed"
-            raise Overloaded(self._definition.adapter_id, why)
+            detail = "too many calls of this tenant wait for its threads, or it is closed"
+            raise Overloaded(self._definition.adapter_id, detail)
         waiting = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
         if done and not waiting.cancelled():
@@ -131,67 +148,84 @@ class FunctionAdapter:
 
 
 class _Caught:
-    """Turns what foreign code raised into what the port promises. The one place where any `Exception` is caught.
+    """Turns what foreign code raises into what the port promises. The one place that catches any `Exception`.
 
-    An error of ours passes through, but for a lookup that is not `certain`: there only `LostReply` does, and that this
-    process had no room.
+    Errors of ours pass through, except from a lookup: there only `LostReply` and `Overloaded` do. `Unavailable` would
+    claim that the call that is looked up did not happen.
     """
 
-    def __init__(self, adapter_id: str, capability: CapabilityDefinition, *, certain: bool = True) -> None:
-        self.capability, self._adapter_id = capability, adapter_id
+    def __init__(
+        self, adapter_id: str, capability: CapabilityDefinition, context: CallContext, *, is_lookup: bool = False
+    ) -> None:
+        self.capability, self._adapter_id, self._context = capability, adapter_id, context
         self.refusal: BusinessError | None = None
-        self._certain = certain and capability.kind == "read"
-        self._ours: tuple[type[ContextOSError], ...] = (Unavailable, LostReply) if certain else (LostReply, Overloaded)
+        self._is_read = capability.kind == "read" and not is_lookup
+        self._passing: tuple[type[ContextOSError], ...] = (
+            (LostReply, Overloaded) if is_lookup else (Unavailable, LostReply)
+        )
 
     def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None or not isinstance(error, Exception):
+        # The class is asked and not the object: a foreign object can lie about its class, and raise when it is asked.
+        if kind is None or not issubclass(kind, Exception):
             return False
-        if isinstance(error, BusinessError):
-            self.refusal = error
+        if issubclass(kind, BusinessError):
+            self.refusal = cast(BusinessError, error)
             return True
-        if isinstance(error, self._ours):
+        if issubclass(kind, self._passing):
             return False
-        self.uncertain(f"it raised `{type(error).__name__}`", error)
+        fault = cast(Exception, error)
+        # A handler or filter of the embedding application is foreign code too: it must not change the outcome.
+        with suppress(Exception):
+            _LOG.error("foreign code raised", extra=self._fields() | error_fields(fault))
+        self.uncertain(f"it raised `{kind.__name__}`", fault)
 
     def uncertain(self, why: str, cause: Exception | None = None) -> NoReturn:
-        """A read changes nothing, so nothing happened; of a write nobody knows."""
-        if self._certain:
+        """Raise `Unavailable` for a read, which changes nothing, and `LostReply` for everything else."""
+        if self._is_read:
             raise Unavailable(self._adapter_id, f"`{self.capability.name}`: {why}") from cause
         detail = f"`{self._adapter_id}.{self.capability.name}` may have happened: {why}; look before it is sent again"
         raise LostReply(detail) from cause
 
+    def _fields(self) -> dict[str, str]:
+        return {
+            "tenant": self._context.tenant_id,
+            "run": self._context.run_id,
+            "step": self._context.tool_call_id,
+            "capability": f"{self._adapter_id}.{self.capability.name}",
+        }
 
-def _reply(answer: Any, caught: _Caught) -> AdapterReply:
-    """What was answered, as a reply; what makes none is a fault like any other."""
-    made: AdapterReply | None = None
+
+def _reply(returned: Any, caught: _Caught) -> AdapterReply:
+    """What a function returned, as a reply. A value that is no reply is a fault like any other."""
+    reply: AdapterReply | None = None
     with caught:
-        made = _made(answer if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
-    if made is None:
-        caught.uncertain(f"it answered a `{type(answer).__name__}`, not an object")
-    return made
+        reply = _as_reply(returned if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
+    if reply is None:
+        caught.uncertain(f"it answered a `{type(returned).__name__}`, not an object")
+    return reply
 
 
-def _made(answer: Any, cost_cents: float) -> AdapterReply | None:
-    """Raises whatever foreign values raise. An output that is no JSON is the Tool Gateway's to judge."""
-    if isinstance(answer, BusinessError):
-        code, message = _text(answer.code, MAX_NAME_CHARS), _text(answer, MAX_TEXT_CHARS)
-        told = ToolError(code=code, message=message, retryable=bool(answer.retryable))
-        return AdapterReply(error=told, cost_cents=cost_cents)
-    if isinstance(answer, dict):
-        return AdapterReply(output=answer, cost_cents=cost_cents)
-    if not isinstance(answer, AdapterReply):
+def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
+    """Raises whatever foreign values raise. The Tool Gateway refuses an output that is no JSON."""
+    if isinstance(returned, BusinessError):
+        code, message = _text(returned.code, MAX_NAME_CHARS), _text(returned, MAX_TEXT_CHARS)
+        refusal = ToolError(code=code, message=message, retryable=bool(returned.retryable))
+        return AdapterReply(error=refusal, cost_cents=cost_cents)
+    if isinstance(returned, dict):
+        return AdapterReply(output=returned, cost_cents=cost_cents)
+    if not isinstance(returned, AdapterReply):
         return None
-    AdapterReply.model_validate(dict(answer))  # a copy with changes was never checked
-    canonical({"mutations": answer.mutations, "error": answer.error and answer.error.to_json()})
-    return answer
+    AdapterReply.model_validate(dict(returned))  # a copy with changes was never checked
+    canonical({"mutations": returned.mutations, "error": returned.error and returned.error.to_json()})
+    return returned
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """As text that can be stored: whole characters, and not too many."""
+    """Text that can be stored: valid UTF-8, at most `max_chars` characters."""
     return str(value)[:max_chars].encode(errors="replace").decode()
 
 
@@ -207,13 +241,13 @@ def _refuse_misfit(
     wrong += [(name, "is not declared", "declare the capability") for name in named - declared.keys()]
     for name, capability in declared.items():
         if capability.idempotency.strategy == "lookup" and name not in lookups:
-            wrong.append((name, "says it can be looked up and has no lookup", "give it one"))
+            wrong.append((name, "declares the strategy `lookup` and has no lookup", "give it one"))
         if name in inline and (capability.kind == "write" or inspect.iscoroutinefunction(functions.get(name))):
-            wrong.append((name, "is no plain read, so it cannot run inline", "leave it out of `inline`"))
+            wrong.append((name, "is not a synchronous read, so it cannot run inline", "leave it out of `inline`"))
     if wrong:
         raise InvalidSettings(
             *(
-                Problem(f"/adapters/{adapter_id}/{name}", "misfit", f"`{name}` {what}", mend)
-                for name, what, mend in sorted(wrong)
+                Problem(f"/adapters/{adapter_id}/{name}", "misfit", f"`{name}` {what}", remedy)
+                for name, what, remedy in sorted(wrong)
             )
         )

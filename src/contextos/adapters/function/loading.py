@@ -1,8 +1,8 @@
-"""Trusted function code, loaded by path and digest from an explicit list. Nothing is discovered.
+"""Loads trusted function code by path and digest from an explicit list. Nothing is discovered.
 
-An entry is `module.py:attribute`, a file below `root`, or `package.module:attribute`, something installed. The bytes
-that are hashed are the bytes that run. The attribute is an adapter, or a function that makes one or several: it is
-called with the workspace's directory.
+An entry is `module.py:attribute`, for a file below `root`, or `package.module:attribute`, for an installed module. The
+bytes that are hashed are the bytes that run. The attribute is an adapter, or a function that returns one adapter or a
+sequence of them; the function is called with the workspace's directory.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _METHODS: Final = ("describe", "call", "lookup")
 
 
 def load_function_adapter(path: str, digest: str | None, *, root: Path, workspace: Path | None = None) -> Adapter:
-    """The one adapter of an entry.
+    """Load the one adapter of an entry.
 
     Raises:
-        InvalidSettings: as `load_function_adapters`, or the entry gives several.
+        InvalidSettings: as `load_function_adapters`, or the entry makes several adapters.
     """
     found = load_function_adapters(path, digest, root=root, workspace=workspace)
     if len(found) != 1:
-        _refuse(path, "several_adapters", f"it gives {len(found)} adapters, not one", "name one of them")
+        _refuse(path, "several_adapters", f"it makes {len(found)} adapters, not one", "name one of them")
     return found[0]
 
 
 def load_function_adapters(
     path: str, digest: str | None, *, root: Path, workspace: Path | None = None
 ) -> tuple[Adapter, ...]:
-    """The adapters of an entry. `digest` is `sha256:<hex>` of the source; None trusts whatever is there.
+    """Load the adapters of an entry. `digest` is `sha256:<hex>` of the source; None trusts any source.
 
-    `workspace` is what a function is called with; without it, `root`.
+    A function is called with `workspace`, or with `root` if there is none.
 
     Raises:
-        InvalidSettings: no such code, code outside `root`, another digest, or no adapter in it.
+        InvalidSettings: the code does not exist, is outside `root`, has another digest, or makes no adapter.
     """
-    where, _, attribute = path.partition(":")
-    if not where or not attribute:
+    module, _, attribute = path.partition(":")
+    if not module or not attribute:
         _refuse(path, "not_an_entry", "an entry names a module and an attribute", "write it like `shop.py:adapters`")
-    file = _file(path, where, root)
+    file = _file(path, module, root)
     source = _source(path, file)
     found = digest_of(source)
     if digest is not None and found != digest:
@@ -57,28 +57,28 @@ def load_function_adapters(
         made = made(workspace or root)
     adapters = tuple(made) if isinstance(made, Sequence) else (made,)
     if not adapters or not all(map(_is_adapter, adapters)):
-        mend = "make it an adapter, or a function of the workspace that gives some"
-        _refuse(path, "no_adapter", f"`{attribute}` gives no adapter", mend)
+        remedy = "make it an adapter, or a function of the workspace that returns adapters"
+        _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
     return adapters
 
 
 def source_digest(path: str, *, root: Path) -> str:
-    """The digest to pin for an entry, as its source is now. Raises `InvalidSettings`."""
+    """Return the digest of an entry's source as it is now, to pin it. Raises `InvalidSettings`."""
     return digest_of(_source(path, _file(path, path.partition(":")[0], root)))
 
 
-def _file(path: str, where: str, root: Path) -> Path:
-    if where.endswith(".py"):
-        file = (root / where).resolve()
+def _file(path: str, module: str, root: Path) -> Path:
+    if module.endswith(".py"):
+        file = (root / module).resolve()
         if not file.is_relative_to(root.resolve()):
-            _refuse(path, "outside_root", "the file lies outside the workspace", "move it inside")
+            _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
         return file
     try:
-        spec = importlib.util.find_spec(where)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        _refuse(path, "no_module", f"there is no module `{where}`", "install it, or name a file")
+        _refuse(path, "no_module", f"there is no module `{module}`", "install it, or name a file")
     return Path(spec.origin)
 
 
@@ -98,12 +98,12 @@ def _module(path: str, file: Path, source: bytes, found: str) -> ModuleType:
         return sys.modules[name]
     module = ModuleType(name)
     module.__file__ = str(file)
-    sys.modules[name] = module  # dataclasses look their module up while they are made
+    sys.modules[name] = module  # dataclasses look up their module when they are made
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)  # noqa: S102 - the bytes whose digest was checked
     except (ImportError, SyntaxError) as error:
         del sys.modules[name]
-        _refuse(path, "not_importable", f"the code does not load: {type(error).__name__}: {error}", "mend it")
+        _refuse(path, "not_importable", f"the code does not load: {type(error).__name__}: {error}", "fix the code")
     return module
 
 

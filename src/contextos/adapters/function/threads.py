@@ -1,4 +1,4 @@
-"""`Threads`: a bounded pool in which slow functions of one tenant leave threads to the others."""
+"""`Threads`: a bounded thread pool in which the slow functions of one tenant leave threads to the others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 class Threads:
-    """At most `count` functions run at once; `queue_limit` more of each tenant wait.
+    """A pool in which at most `count` functions run at once, and `queue_limit` more of each tenant wait.
 
-    A tenant has at most half of the threads that the others leave it, and one at least: a few whose functions are slow
-    do not take them all. A tenant's functions start in the order in which they came, tenants in turn. May be used from
-    any thread.
+    A tenant has at most half of the threads that the others leave free, and at least one, so that a few tenants with
+    slow functions do not take all of them. The functions of a tenant start in the order of arrival; tenants take
+    turns. Safe to use from any thread.
     """
 
     def __init__(self, count: int, *, queue_limit: int, name: str) -> None:
@@ -27,9 +27,9 @@ class Threads:
         self._closed = False
 
     def submit(self, tenant_id: str, function: Callable[[], Any]) -> Future[Any] | None:
-        """Run it when it is its turn, unless its future is cancelled before.
+        """Queue `function` and return its future. It does not run if the future is cancelled before its turn.
 
-        None: too many of this tenant wait, or all is closed; it is not run.
+        Returns None, and never runs it, if too many functions of this tenant wait or the pool is closed.
         """
         future: Future[Any] = Future()
         with self._lock:
@@ -44,16 +44,16 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Start nothing more; what runs is not waited for."""
+        """Start nothing more and cancel what waits. Functions that run are not waited for."""
         with self._lock:
             self._closed = True
-            waiting = [future for line in self._waiting.values() for future in line]
+            waiting = [future for queue in self._waiting.values() for future in queue]
         for future in waiting:
             future.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _pump(self) -> None:
-        # Nobody has more than their share in the pool's own queue, so that the others come between.
+        # No tenant has more than its share in the pool's own queue, so the others get their turns.
         while (started := self._start_next()) is not None:
             tenant_id, future, running = started
             running.add_done_callback(partial(self._done, tenant_id, future))
@@ -64,44 +64,44 @@ class Threads:
             tenant_id = next((tenant_id for tenant_id in self._waiting if self._has_room(tenant_id, free)), None)
             if self._closed or tenant_id is None:
                 return None
-            line = self._waiting[tenant_id]
-            future = next(iter(line))
-            # Under the lock, for a pool that was closed in between takes nothing and says so.
-            running = self._pool.submit(_run, future, line[future])
+            queue = self._waiting[tenant_id]
+            future = next(iter(queue))
+            # Under the lock: a pool that was closed meanwhile would raise.
+            running = self._pool.submit(_run, future, queue[future])
             self._running[tenant_id] += 1
-            del line[future]
-            # Behind the others: tenants take turns.
+            del queue[future]
+            # To the end: tenants take turns.
             if self._waiting.pop(tenant_id):
-                self._waiting[tenant_id] = line
+                self._waiting[tenant_id] = queue
             return tenant_id, future, running
 
     def _free(self) -> int:
-        """Threads that nobody has; the caller holds the lock."""
+        """Number of idle threads. Call with the lock held."""
         return self._count - self._running.total()
 
     def _has_room(self, tenant_id: str, free: int) -> bool:
-        """Whether one more of this tenant may start; the caller holds the lock."""
+        """Whether one more function of this tenant can start. Call with the lock held."""
         own = self._running[tenant_id]
         return own < max(1, (free + own) // 2)
 
-    def _done(self, tenant_id: str, future: Future[Any], ran: Future[Any]) -> None:
+    def _done(self, tenant_id: str, future: Future[Any], finished: Future[Any]) -> None:
         with self._lock:
             self._running[tenant_id] -= 1
             if not self._running[tenant_id]:
                 del self._running[tenant_id]
-        if ran.cancelled():
+        if finished.cancelled():
             future.cancel()
-        elif (fault := ran.exception()) is not None:
-            future.set_exception(fault)
+        elif (error := finished.exception()) is not None:
+            future.set_exception(error)
         elif not future.cancelled():
-            future.set_result(ran.result())
+            future.set_result(finished.result())
         self._pump()
 
     def _forget(self, tenant_id: str, future: Future[Any]) -> None:
         with self._lock:
-            line = self._waiting.get(tenant_id, {})
-            line.pop(future, None)
-            if not line:
+            queue = self._waiting.get(tenant_id, {})
+            queue.pop(future, None)
+            if not queue:
                 self._waiting.pop(tenant_id, None)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.adapters.function.threads import Threads
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import InvalidSettings, LostReply, Overloaded, Unavailable
+from contextos.telemetry.logs import ConsoleFormatter, JsonLinesFormatter
 
 Answer = Callable[[Mapping[str, Any], CallContext], Any]
 CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 60_000)
@@ -516,3 +518,100 @@ def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypa
     with pytest.raises(Overloaded):
         call(made, "act")
     assert not sent
+
+
+SECRETS = ["sk-live-0123456789abcdefghij", "4111 1111 1111 1111", "Bearer abcdefghijklmnop0123456789", "hunter2"]
+
+
+def leaks(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    api_key, pan, bearer, password = SECRETS  # locals that a traceback with values would show
+    try:
+        raise KeyError(f"{api_key} {pan}")
+    except KeyError as cause:
+        error = RuntimeError(f"{bearer} {password}", args)
+        error.add_note(f"the note says {api_key}")
+        raise error from cause
+
+
+class Records(logging.Handler):
+    """What any handler of an embedding application could see of each record: all of it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.seen: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record)
+
+
+@pytest.fixture
+def records() -> Iterator[list[logging.LogRecord]]:
+    handler, logger = Records(), logging.getLogger("contextos")
+    logger.addHandler(handler)
+    yield handler.seen
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("capability", ["look", "act"])
+@pytest.mark.parametrize("inline", [(), ("look",)])
+def test_a_foreign_exception_is_logged_with_its_frames_and_without_any_of_its_values(
+    capability: str, inline: tuple[str, ...], records: list[logging.LogRecord]
+) -> None:
+    with pytest.raises((Unavailable, LostReply)) as raised:
+        call(adapter(look=leaks, act=leaks, inline=inline), capability)
+    (record,) = records
+    assert (record.name, record.levelname, record.exc_info) == ("contextos.adapters", "ERROR", None)
+    fields = {name: getattr(record, name) for name in ("tenant", "run", "step", "capability", "error")}
+    assert fields == {
+        "tenant": "tenant_a",
+        "run": "run_1",
+        "step": "tool_1",
+        "capability": f"adp_test.{capability}",
+        "error": "RuntimeError",
+    }
+    assert any(line.endswith("in leaks") for line in record.traceback)  # type: ignore[attr-defined]
+    assert "KeyError" in record.traceback  # type: ignore[attr-defined]
+    written = [repr(vars(record)), JsonLinesFormatter().format(record), ConsoleFormatter().format(record)]
+    for secret in [*SECRETS, str(CONTEXT.idempotency_key), "{'n': 1}"]:
+        assert all(secret not in text for text in [*written, str(raised.value)]), secret
+    assert "it raised `RuntimeError`" in str(raised.value), "what the run's story records"
+
+
+def test_an_error_of_ours_and_a_refusal_are_not_logged(records: list[logging.LogRecord]) -> None:
+    call(adapter(act=raises(BusinessError("sold_out", "none left"))), "act")
+    with pytest.raises(Unavailable):
+        call(adapter(look=raises(Unavailable("shop", "closed"))), "look")
+    assert not records
+
+
+def test_a_log_handler_that_fails_does_not_change_what_became_of_a_call() -> None:
+    def broken(record: logging.LogRecord) -> bool:
+        raise OddError
+
+    logger = logging.getLogger("contextos.adapters")
+    logger.addFilter(broken)
+    try:
+        with pytest.raises(LostReply, match="ZeroDivisionError"):
+            call(adapter(act=raises(ZeroDivisionError())), "act")
+    finally:
+        logger.removeFilter(broken)
+
+
+class Hostile(Exception):
+    """An error that lies and raises wherever it is asked about itself."""
+
+    __cause__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
+    __class__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        raise OddError
+
+    __repr__ = __str__
+
+
+def test_an_exception_that_raises_when_it_is_described_is_a_fault_like_any_other(
+    records: list[logging.LogRecord],
+) -> None:
+    with pytest.raises(LostReply, match="Hostile"):
+        call(adapter(act=raises(Hostile())), "act")
+    assert [record.error for record in records] == ["Hostile"]  # type: ignore[attr-defined]

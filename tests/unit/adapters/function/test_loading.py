@@ -13,7 +13,7 @@ CODE = """
 from __future__ import annotations
 from dataclasses import dataclass
 from contextos.adapters.function.adapter import FunctionAdapter
-from tests.unit.adapters.test_function import definition
+from tests.unit.adapters.function.test_adapter import definition
 
 @dataclass
 class Kept:
@@ -63,7 +63,7 @@ def test_code_that_changed_does_not_run(root: Path) -> None:
 
 
 def test_an_installed_module_is_loaded_by_its_name_and_digest() -> None:
-    entry = "tests.unit.adapters.test_function:adapter"
+    entry = "tests.unit.adapters.function.test_adapter:adapter"
     pinned = source_digest(entry, root=Path())
     with pytest.raises(InvalidSettings, match="digest"):
         load_function_adapter(entry, "sha256:" + "0" * 64, root=Path())

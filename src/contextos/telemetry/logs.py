@@ -1,0 +1,147 @@
+"""Structured logging over the standard library: named fields, and exceptions described without their values.
+
+An exception's message is foreign text that can hold an API key, a card number or a customer's order, and no pattern
+finds all of those. So the message never enters a log record: `error_fields` gives the classes of the exception and its
+causes and the places in the code (file, line, function). Callers pass these fields as `extra`, never `exc_info`, so
+that a handler that an embedding application configured cannot print more than ours.
+
+The formatters are a second line of defence. They write only the fields in `FIELDS`, describe a record's `exc_info` in
+the same way, and redact card numbers, secrets and email addresses with the patterns of `trust.redact`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.trust.redact import REDACTION_TARGETS, redact
+
+ROOT: Final = "contextos"
+"""The parent of every logger here; the only one that `configure` changes."""
+FIELDS: Final = ("tenant", "run", "step", "capability", "error", "traceback", "retry_after_ms", "runs", "attempt")
+"""The fields that are written, in this order. `step` is the tool call of a step (`tool_call_id` in the journal)."""
+MAX_ERRORS: Final = 8
+MAX_FRAMES: Final = 40
+"""Innermost frames that are kept for each exception."""
+MAX_FIELD_CHARS: Final = 300
+MAX_REDACTED_CHARS: Final = 16_384
+"""Characters of a field that are redacted before it is cut to `MAX_FIELD_CHARS`. The rest is dropped."""
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """The `extra` of a log call that reports an exception: `error`, its class, and `traceback`, a list of lines.
+
+    The traceback names the class and the frames of the exception, then those of its causes. It holds no message, no
+    source line and no value of a variable, and is the same for an exception that overrides its own attributes.
+    """
+    return {"error": _class_name(error), "traceback": list(_described(error, []))}
+
+
+def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> logging.Handler:
+    """Write the records of `contextos` to `stream`, as JSON lines or for people. For the edge of a process only.
+
+    Replaces what an earlier call configured. Returns the handler.
+    """
+    handler = _Edge(stream)
+    handler.setFormatter(JsonLinesFormatter() if as_json else ConsoleFormatter())
+    logger = logging.getLogger(ROOT)
+    for earlier in [one for one in logger.handlers if isinstance(one, _Edge)]:
+        logger.removeHandler(earlier)
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    return handler
+
+
+class JsonLinesFormatter(logging.Formatter):
+    """One JSON object in ASCII for each record: `time` (UTC), `level`, `logger`, `message` and the `FIELDS` it has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(_document(record))
+
+
+class ConsoleFormatter(logging.Formatter):
+    """One line for each record, then an indented line for each line of its traceback. Terminal escapes are shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document = _document(record)
+        time, level, logger, message = (document.pop(name) for name in ("time", "level", "logger", "message"))
+        frames = document.pop("traceback", [])
+        fields = " ".join(f"{name}={displayed(value)}" for name, value in document.items())
+        first = f"{time} {level:<7} {logger}: {displayed(message)}"
+        return "\n".join([f"{first}  {fields}".rstrip(), *(f"    {displayed(line)}" for line in frames)])
+
+
+class _Edge(logging.StreamHandler[TextIO]):
+    """The handler of `configure`, told from those of an embedding application by its class."""
+
+
+def _document(record: logging.LogRecord) -> dict[str, Any]:
+    fields = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        fields |= error_fields(error)
+    document: dict[str, Any] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname,
+        "logger": record.name,
+        "message": _redacted(record.getMessage()),
+    }
+    return document | {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_redacted(str(one)) for one in value]
+    return value if isinstance(value, bool | int | float) else _redacted(str(value))
+
+
+def _redacted(text: str) -> str:
+    # Cut after redaction, so that no part of a secret is left before the cut.
+    clean, _ = redact(text[:MAX_REDACTED_CHARS].encode(errors="replace").decode(), list(REDACTION_TARGETS))
+    assert isinstance(clean, str), "a text is redacted to a text"
+    return clean[:MAX_FIELD_CHARS]
+
+
+def _described(error: BaseException, seen: list[BaseException]) -> Iterator[str]:
+    """Lines for the exception, for the members of a group, and for its cause or context, each exception once."""
+    seen.append(error)
+    yield _class_name(error)
+    frames = traceback.walk_tb(_own(error, "__traceback__"))
+    places = [(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in frames]
+    if len(places) > MAX_FRAMES:
+        yield f"  ... {len(places) - MAX_FRAMES} outer frames left out"
+    for file, line, function in places[-MAX_FRAMES:]:
+        yield _redacted(f'  File "{file}", line {line}, in {function}')
+    for relation, other in _related(error):
+        if len(seen) >= MAX_ERRORS:
+            yield "  ... more exceptions left out"
+            return
+        if not any(other is one for one in seen):
+            yield f"  {relation}:"
+            yield from _described(other, seen)
+
+
+def _related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
+    if issubclass(type(error), BaseExceptionGroup):
+        for member in vars(BaseExceptionGroup)["exceptions"].__get__(error):
+            yield "member of the group", member
+    cause, context = _own(error, "__cause__"), _own(error, "__context__")
+    if cause is not None:
+        yield "caused by", cause
+    elif context is not None and not _own(error, "__suppress_context__"):
+        yield "raised while handling", context
+
+
+def _own(error: BaseException, name: str) -> Any:
+    """An attribute as `BaseException` keeps it. A foreign class can override it, and then raise or lie."""
+    return vars(BaseException)[name].__get__(error)
+
+
+def _class_name(error: BaseException) -> str:
+    # An instance can override `__class__`, and a metaclass `__name__`.
+    return _redacted(str(vars(type)["__qualname__"].__get__(type(error))))

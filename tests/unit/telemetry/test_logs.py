@@ -1,0 +1,153 @@
+"""Structured logs: which fields are written, what an exception may show, and who configures logging."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contextos.telemetry.logs import (
+    FIELDS,
+    MAX_ERRORS,
+    MAX_FIELD_CHARS,
+    MAX_FRAMES,
+    ConsoleFormatter,
+    JsonLinesFormatter,
+    configure,
+    error_fields,
+)
+
+KEY, PAN, BEARER = "sk-live-0123456789abcdefghij", "4111 1111 1111 1111", "Bearer abcdefghijklmnop0123456789"
+
+
+def record(message: str, *args: object, exception: BaseException | None = None, **extra: Any) -> logging.LogRecord:
+    exc_info = (type(exception), exception, exception.__traceback__) if exception is not None else None
+    made = logging.LogRecord("contextos.engine", logging.WARNING, __file__, 1, message, args, exc_info)
+    vars(made).update(extra)
+    return made
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    made = logging.getLogger("contextos")
+    before = (list(made.handlers), made.level, made.propagate)
+    yield made
+    made.handlers[:], made.level, made.propagate = before
+    made.setLevel(before[1])
+
+
+def test_a_json_line_holds_the_known_fields_and_no_others() -> None:
+    line = JsonLinesFormatter().format(record("drive failed", tenant="acme", run="run_1", attempt=2, args_of_call={}))
+    document = json.loads(line)
+    assert list(document) == ["time", "level", "logger", "message", "tenant", "run", "attempt"]
+    assert document["time"].endswith("+00:00")
+    assert (document["message"], document["attempt"]) == ("drive failed", 2)
+
+
+def test_a_line_for_people_shows_terminal_escapes_and_one_value_is_one_line() -> None:
+    fields = error_fields(raised(ValueError("x")))
+    text = ConsoleFormatter().format(record("a\x1b[31m\nb", tenant="acme\x1b]0;\n", **fields))
+    first, *frames = text.split("\n")
+    assert "\x1b" not in text
+    assert first.endswith("WARNING contextos.engine: a\\u001b[31m\\nb  tenant=acme\\u001b]0;\\n error=ValueError")
+    assert frames[0] == "    ValueError"
+    assert frames[1].endswith("in raised")
+
+
+@pytest.mark.parametrize("secret", [KEY, PAN, BEARER, "ann@example.org"])
+@pytest.mark.parametrize("formatter", [JsonLinesFormatter(), ConsoleFormatter()])
+def test_a_formatter_redacts_what_a_caller_logged_by_mistake(formatter: logging.Formatter, secret: str) -> None:
+    text = formatter.format(record("failed with %s", secret, tenant=secret, traceback=[secret]))
+    assert secret not in text
+    assert text.count("[redacted:") == 3
+
+
+@pytest.mark.parametrize("formatter", [JsonLinesFormatter(), ConsoleFormatter()])
+def test_an_exception_in_the_usual_place_is_described_without_its_message(formatter: logging.Formatter) -> None:
+    text = formatter.format(record("failed", exception=raised(ValueError("hunter2"))))
+    assert "ValueError" in text
+    assert "in raised" in text
+    assert "hunter2" not in text
+
+
+def test_a_cause_a_context_and_the_members_of_a_group_are_described_once_each() -> None:
+    cause = raised(KeyError("hunter2"))
+    group = ExceptionGroup("hunter2", [raised(OSError("hunter2")), cause])
+    group.__cause__ = cause
+    lines = error_fields(raised(group))["traceback"]
+    names = [line for line in lines if not line.startswith(" ")]
+    assert names == ["ExceptionGroup", "OSError", "KeyError"]
+    assert [line.strip() for line in lines if line.endswith(":")] == ["member of the group:", "member of the group:"]
+    assert "hunter2" not in repr(lines)
+
+
+def test_a_context_is_left_out_where_the_raiser_suppressed_it() -> None:
+    def fails(*, quiet: bool) -> BaseException:
+        try:
+            try:
+                raise KeyError
+            except KeyError:
+                if quiet:
+                    raise ValueError from None
+                raise ValueError  # noqa: B904
+        except ValueError as error:
+            return error
+
+    assert "KeyError" in error_fields(fails(quiet=False))["traceback"]
+    assert "KeyError" not in error_fields(fails(quiet=True))["traceback"]
+
+
+def test_a_description_is_bounded() -> None:
+    def deep(left: int) -> None:
+        if left:
+            deep(left - 1)
+        raise ExceptionGroup("many", [ValueError(number) for number in range(100)])
+
+    with pytest.raises(ExceptionGroup) as caught:
+        deep(2 * MAX_FRAMES)
+    lines = error_fields(caught.value)["traceback"]
+    assert len(lines) <= 2 * MAX_ERRORS + MAX_FRAMES + 2
+    assert "outer frames left out" in lines[1]
+    assert lines[-1] == "  ... more exceptions left out"
+
+
+def test_a_long_value_is_cut_and_shows_no_part_of_a_secret_that_crosses_the_cut() -> None:
+    for before in range(MAX_FIELD_CHARS - len(KEY) - 2, MAX_FIELD_CHARS + 2):
+        message = json.loads(JsonLinesFormatter().format(record("x" * before + f" {KEY} tail")))["message"]
+        assert len(message) <= MAX_FIELD_CHARS
+        assert "sk-" not in message
+
+
+def test_configuring_twice_writes_each_record_once_and_leaves_the_root_logger_alone(logger: logging.Logger) -> None:
+    root = list(logging.getLogger().handlers)
+    first, second = io.StringIO(), io.StringIO()
+    configure(first, as_json=False)
+    configure(second, as_json=True)
+    logging.getLogger("contextos.engine").debug("swept", extra={"runs": 3})
+    assert first.getvalue() == ""
+    (line,) = second.getvalue().splitlines()
+    assert json.loads(line)["runs"] == 3
+    assert logging.getLogger().handlers == root
+
+
+def test_the_package_writes_nothing_unless_somebody_configures_logging() -> None:
+    code = "import contextos, logging; logging.getLogger('contextos.engine').error('not shown')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_no_field_is_an_attribute_that_every_record_has() -> None:
+    assert not set(FIELDS) & vars(record("x")).keys()

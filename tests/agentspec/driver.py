@@ -35,7 +35,7 @@ class Ticking:
         return self.at
 
 
-def desk_of(document: Any, shelf: Shelf) -> SelectionSession:
+def session_of(document: Any, shelf: Shelf) -> SelectionSession:
     return SelectionSession(document, "run_1", PACKAGE, actor(), shelf, shelf, Ticking())
 
 
@@ -48,7 +48,7 @@ def agent(**slot: Any) -> bytes:
 
 async def step(raw: bytes, shelf: Shelf, state: str | None = None, answer: str = "", **inputs: Any) -> FlowOutcome:
     """Begin, or resume `state` with `answer`."""
-    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": draft_email})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": draft_email})
     return await (flow.begin(INPUTS | inputs) if state is None else flow.resume(state, answer))
 
 

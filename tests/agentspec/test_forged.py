@@ -14,10 +14,10 @@ from contextos.adapters.agentspec import MAX_STEPS, AgentFlow, FlowPaused, load_
 from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
-from tests.agentspec.driver import INPUTS, desk_of
+from tests.agentspec.driver import INPUTS, session_of
 from tests.agentspec.test_outreach import acts, fill
 from tests.slots import Shelf
-from tests.unit.slots.forged import FORGED, SAID, Edited, forged
+from tests.unit.slots.lint.forged import FORGED, SAID, Edited, forged
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def shelf() -> Shelf:
 
 
 def loaded(document: dict[str, Any], shelf: Shelf) -> AgentFlow:
-    tools = {**selection_tools(desk_of(document, shelf)), "draft_email": draft_email, "made_up": lambda: SAID}
+    tools = {**selection_tools(session_of(document, shelf)), "draft_email": draft_email, "made_up": lambda: SAID}
     return load_flow(json.dumps(document).encode(), tools)
 
 
@@ -78,7 +78,7 @@ def test_a_flow_in_a_flow_many_times_over_is_looked_at_once(shelf: Shelf) -> Non
 
 def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:
     """A flow with the signature of `like` that runs `inner` twice."""
-    from tests.unit.slots.planted import control, data
+    from tests.unit.slots.lint.planted import control, data
 
     ids = {one: f"{name}-{one}" for one in ("start", "one", "two", "end")}
     inputs, outputs = like["inputs"], like["outputs"]

@@ -20,9 +20,9 @@ from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
-from tests.agentspec.driver import INPUTS, PACKAGE, agent, desk_of, step
+from tests.agentspec.driver import INPUTS, PACKAGE, agent, session_of, step
 from tests.slots import Shelf, complete, revise
-from tests.unit.slots.planted import PLANTED, Planted, plant
+from tests.unit.slots.lint.planted import PLANTED, Planted, plant
 
 ROOT = Path(__file__).resolve().parents[2]
 SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
@@ -188,7 +188,7 @@ def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(shelf
 @pytest.mark.requirement("W-FLOW")
 def test_the_selection_agent_runs_by_itself(shelf: Shelf) -> None:
     document = loads(agent(selectionMode="autonomous"))
-    flow = load_flow(SELECTION.read_bytes(), selection_tools(desk_of(document, shelf)))
+    flow = load_flow(SELECTION.read_bytes(), selection_tools(session_of(document, shelf)))
     inputs = {"parentRunId": "run_1", "parentPackageName": PACKAGE, "slotId": "offeringContext"}
     done = asyncio.run(flow.begin(inputs))
     assert isinstance(done, FlowFinished)
@@ -223,7 +223,7 @@ def test_a_tool_that_fails_leaves_it_open_whether_it_acted(shelf: Shelf) -> None
         raise ZeroDivisionError("secret")
 
     raw = agent(selectionMode="autonomous")
-    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": broken})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": broken})
     with pytest.raises(LostReply, match="`ZeroDivisionError`"):
         asyncio.run(flow.begin(INPUTS))
 
@@ -240,7 +240,7 @@ def test_a_message_reaches_nothing_but_its_values(shelf: Shelf, template: str) -
 @pytest.mark.parametrize("inputs", [INPUTS | {"unknown": "x"}, {"runId": "run_1"}])
 def test_inputs_that_the_flow_does_not_take_are_refused(shelf: Shelf, inputs: dict[str, Any]) -> None:
     raw = agent()
-    flow = load_flow(raw, {**selection_tools(desk_of(loads(raw), shelf)), "draft_email": str})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": str})
     with pytest.raises(InvalidInput, match="cannot start with them"):
         asyncio.run(flow.begin(inputs))
 

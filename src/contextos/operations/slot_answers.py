@@ -22,7 +22,7 @@ from contextos.errors import ApprovalRefused, NotFound
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_view
 from contextos.runtime.slot_steps import refresh_question
-from contextos.slots.select import picks_as, read_answer
+from contextos.slots.select import picks_same, read_answer
 from contextos.trust.journal.chain import append
 
 
@@ -62,7 +62,7 @@ async def answer_slot(
     made: Selected | AlreadyAnswered | PickRefused
     if (before := await steps.recorded(question.slot, question.origin)) is None:
         made = await steps.answer(question.slot, question.actor, question.project_id, question.origin, answer)
-    elif picks_as(told, before):
+    elif picks_same(told, before):
         # Without titles: what was picked then may be out of its user's reach by now; then the run takes none of it.
         made = Selected(act=before, manifest=(), wrote=False)
     else:

@@ -1,13 +1,17 @@
-"""Typed context slots: what a slot may take, who picks, and what is pinned.
+"""Typed context slots: what a slot accepts, who selects, and what is pinned.
 
-Owns the resolver (`resolve`), selection by nobody or by a person (`select`), what the two steps of the selection agent
-do (`desk`), and the reading and judging of an agent's own declaration (`documents`, `oas`; `components`, `names`,
-`selection_node`, `selection_flow`, `consumers`, `wiring`, `package`). Does not own artifacts (the ports `Artifacts` and
-`Curation`), nor whether a run has a slot at all: nothing here wires a slot by itself, it is resolved where a task
-template or an agent's flow has a step for it.
+Owns: the resolver (`resolve`); selection, autonomous or by a person (`select`); the one path to a recorded selection
+(`steps`); the steps of the selection agent for one run (`session`); reading and checking an agent's document (`lint`).
 
-Invariants, and the tests that prove them (`tests/unit/slots`, `tests/differential/test_slots.py`):
-a project that is not the actor's resolves to nothing and asks the store nothing; the order is total, so override is
-deterministic; of a person's answer the triples are read and nothing else, and each is looked up among what the actor
-may see now; every act leaves a header, an empty one too; an old pin reads the same bytes for ever.
+Does not own: artifacts (the ports `Artifacts` and `Curation`), or whether a run has a slot: a slot is resolved only
+where a task template or an agent's flow has a step for it.
+
+Invariants, with the tests that prove them:
+
+- A project that is not the actor's resolves to nothing, without a query: `tests/unit/slots/test_gate.py`.
+- Candidates are in a total order, so `override` is deterministic: `tests/differential/test_slots.py`.
+- Only the ref triples of a person's answer are read, and each is looked up among what the actor can see now:
+  `tests/unit/slots/test_select.py`.
+- Every selection leaves a header, also an empty one; an old pin reads the same bytes for ever:
+  `tests/unit/slots/test_append_only.py`.
 """

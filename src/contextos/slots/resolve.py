@@ -1,6 +1,7 @@
-"""`resolve_context_slot`: a slot to the pinned refs that it may take, from narrow to broad. Nothing is written.
+"""`resolve_context_slot` returns the pinned refs that a slot can take, from the narrowest scope to the broadest.
 
-Source: shared/spec/seeds/003, "Resolver semantics"; shared/design/contracts.md, "Context slots".
+Nothing is written.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ async def resolve_context_slot(
     artifacts: Artifacts,
     include_broader: bool = False,
 ) -> SlotResolution:
-    """What the slot may take, as the actor sees it now. `installed_extensions` come from the server, never a caller.
+    """Return what the slot can take, as the actor sees it now. `installed_extensions` must come from the server.
 
-    A project that is not the actor's resolves to nothing, without a query. `override` keeps the narrowest scope that
-    matched; `maxItems` truncates where nobody picks, and an interactive slot shows all. `include_broader` layers what
-    is of no project under a project's own.
+    A project that is not the actor's resolves to nothing, without a query. `override` keeps only the narrowest scope
+    that matched. `maxItems` truncates an autonomous slot; an interactive slot shows all candidates. `include_broader`
+    adds artifacts without a project after the project's own.
 
     Raises:
-        InvalidInput: the actor is in no organisation.
+        InvalidInput: the actor belongs to no organisation.
     """
     require_organisation(actor)
     if is_foreign(actor, project_id):
         return _resolution(slot, [], more=False)
     query = CandidateQuery(
         actor=actor,
-        extensions=expanded(slot.accepted_artifact_extensions, installed_extensions),
+        extensions=expand_extensions(slot.accepted_artifact_extensions, installed_extensions),
         project_id=project_id,
         include_broader=include_broader,
         limit=MAX_CANDIDATES + 1,
@@ -53,7 +54,7 @@ async def resolve_context_slot(
     found = await artifacts.candidates(query)
     more, found = len(found) > MAX_CANDIDATES, found[:MAX_CANDIDATES]
     if slot.resolution_mode == "override":
-        narrowest = [one for one in found if one.ref.source_scope == found[0].ref.source_scope]
+        narrowest = [candidate for candidate in found if candidate.ref.source_scope == found[0].ref.source_scope]
         more, found = more and len(narrowest) == len(found), narrowest
     if slot.selection_mode == "autonomous":
         found = found[: slot.max_items]
@@ -69,10 +70,10 @@ async def resolve_installed(
     curation: Curation,
     include_broader: bool = False,
 ) -> SlotResolution:
-    """The same with the extensions that are installed now; they are not asked for where the project gate is shut.
+    """Resolve the slot with the extensions that are installed now. They are not read for a foreign project.
 
     Raises:
-        InvalidInput: the actor is in no organisation.
+        InvalidInput: the actor belongs to no organisation.
     """
     require_organisation(actor)
     installed = () if is_foreign(actor, project_id) else await curation.extensions()
@@ -82,23 +83,23 @@ async def resolve_installed(
 
 
 def is_foreign(actor: SlotActor, project_id: str | None) -> bool:
-    """The project gate: whether a project is named that is not one of the actor's."""
+    """Whether a project is given that is not one of the actor's (the project gate)."""
     return project_id is not None and project_id not in actor.project_ids
 
 
 def require_organisation(actor: SlotActor) -> str:
-    """The organisation that everything of a slot stands in. Raises `InvalidInput` for an actor of none."""
+    """Return the actor's organisation. Raises `InvalidInput` if the actor belongs to none."""
     if actor.organization_id is None:
-        detail = "a slot is resolved within an organisation"
-        raise InvalidInput(Problem("/actor/organization_id", "missing", detail, "name the actor's organisation"))
+        detail = "the actor belongs to no organisation"
+        raise InvalidInput(Problem("/actor/organization_id", "missing", detail, "set the actor's organisation"))
     return actor.organization_id
 
 
-def expanded(accepted: Collection[str], installed: Sequence[ExtensionManifest]) -> tuple[str, ...]:
-    """The accepted extensions, and each installed one that satisfies one of them: a single hop, whatever the order.
+def expand_extensions(accepted: Collection[str], installed: Sequence[ExtensionManifest]) -> tuple[str, ...]:
+    """Return the accepted extensions and each installed extension that satisfies one of them, sorted; a single hop.
 
     >>> chain = [ExtensionManifest(extension="b", satisfies=("a",)), ExtensionManifest(extension="c", satisfies=("b",))]
-    >>> expanded(["a"], chain)
+    >>> expand_extensions(["a"], chain)
     ('a', 'b')
     """
     direct = frozenset(accepted)
@@ -109,23 +110,23 @@ def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: boo
     return SlotResolution(
         slotId=slot.slot_id,
         resolutionMode=slot.resolution_mode,
-        refs=tuple(one.ref for one in found),
-        manifest=tuple(manifest_line(one) for one in found),
+        refs=tuple(candidate.ref for candidate in found),
+        manifest=tuple(manifest_line(candidate) for candidate in found),
         more=more,
     )
 
 
 def manifest_of(pinned: Sequence[PinnedContent]) -> tuple[ManifestLine, ...]:
-    """What a consumer is told of refs that were pinned before."""
+    """Return the manifest of refs that were pinned before."""
     return tuple(manifest_line(Candidate(ref=one.ref, title=one.title)) for one in pinned)
 
 
-def manifest_line(one: Candidate) -> ManifestLine:
-    """What a consumer is told of a ref beside the ref itself."""
-    ref = one.ref
+def manifest_line(candidate: Candidate) -> ManifestLine:
+    """Return the manifest line of a candidate: what a consumer learns in addition to the ref."""
+    ref = candidate.ref
     return ManifestLine(
         ref=artifact_ref(ref.artifact_id, ref.representation_revision_id),
         extension=ref.extension,
         sourceScope=ref.source_scope,
-        title=one.title,
+        title=candidate.title,
     )

@@ -1,9 +1,9 @@
-"""Selection: nobody picks (autonomous), or a person does (interactive); either way the act is recorded before use.
+"""Selection for a slot: autonomous, or by a person (interactive). It is recorded before it is used.
 
-Of an answer the triples are read and nothing else. Each is looked up among what the actor may see at that moment, so
-scope, owner and extension are always the server's own. A pick that does not count is a value: the reason is shown, the
-person is asked again, and the run goes on waiting.
-Source: shared/spec/seeds/003, "ContextSelector HITL renderer", "run_context_selections audit table".
+Only the ref triples of an answer are read. Each is looked up among what the actor can see at that moment, so scope,
+owner and extension always come from the server. An invalid pick is returned as a `PickRefused` value: the reason is
+shown, the person is asked again, and the run keeps waiting.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from contextos.contracts.ports.storage import Artifacts
 from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
 
 MAX_NAMED: Final = 20
-"""As many artifacts as a refusal names."""
+"""Largest number of artifacts that a refusal lists."""
 
 _UNKNOWN: Final[dict[PickFault, str]] = {
     "duplicate_ref": "the ref is picked twice; pick it once",
-    "stale_ref": "the artifact has another revision or classification now; look at it and pick again",
-    "foreign_ref": "the ref is not, or not any more, among what may be picked here; pick from what is shown",
+    "stale_ref": "the artifact has a new revision or classification; look at it and pick again",
+    "foreign_ref": "the ref cannot be picked here, or no longer; pick from what is shown",
 }
 
 
 async def select_autonomously(
     slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
 ) -> Selected | PickRefused:
-    """Take what was resolved: the first of the narrowest scope in `override`, all in `accumulate`.
+    """Select what was resolved: the first ref in `override`, all refs up to `maxItems` in `accumulate`.
 
-    Refuses fewer than `minItems`, and more than a selection may pin; then nothing is recorded.
+    Refuses fewer refs than `minItems`, and more than a selection can pin; then nothing is recorded.
 
     Raises:
-        RepeatedAct: the act key was used before for another pick.
+        RepeatedAct: the act key was used before for a different pick.
     """
     taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
     if too_few := _too_few(slot, len(taken)):
@@ -67,12 +67,12 @@ async def select_interactively(
     at_us: int,
     artifacts: Artifacts,
 ) -> Selected | PickRefused:
-    """Take a person's pick. `resolution` is made anew for the answer: what was offered may not be there any more.
+    """Select what a person picked. `resolution` must be current: what was offered earlier can be gone.
 
-    An answer of nothing is an answer and is recorded, unless `minItems` asks for more.
+    An empty answer is an answer and is recorded, unless `minItems` requires more.
 
     Raises:
-        RepeatedAct: the act key was used before for another pick.
+        RepeatedAct: the act key was used before for a different pick.
     """
     picked = check_pick(slot, resolution, answer)
     if isinstance(picked, PickRefused):
@@ -83,39 +83,41 @@ async def select_interactively(
 def check_pick(
     slot: AgentContextSlot, resolution: SlotResolution, answer: bytes | str | Mapping[str, Any]
 ) -> tuple[ArtifactRef, ...] | PickRefused:
-    """The refs that an answer picks, as the server knows them, in the order of the resolution; or why it counts not."""
-    told = read_answer(slot, answer)
-    if isinstance(told, PickRefused):
-        return told
+    """Return the picked refs from the resolution, in its order, or why the pick is refused."""
+    response = read_answer(slot, answer)
+    if isinstance(response, PickRefused):
+        return response
     return (
-        _unknown(resolution, told.selected_refs)
-        or _wrong_number(slot, len(told.selected_refs))
-        or _in_order(resolution, told.selected_refs)
+        _unknown_ref(resolution, response.selected_refs)
+        or _wrong_number(slot, len(response.selected_refs))
+        or _in_order(resolution, response.selected_refs)
     )
 
 
 def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any]) -> UserResponse | PickRefused:
-    """The envelope of an answer for this slot; or why it is none."""
+    """Parse an answer to this slot, or return why it is refused."""
     try:
-        told = parse(UserResponse, answer if isinstance(answer, bytes | str) else dict(answer))
+        response = parse(UserResponse, answer if isinstance(answer, bytes | str) else dict(answer))
     except (MalformedJson, InvalidEnvelope) as refused:
         first = refused.problems[0]
-        return PickRefused(code="bad_envelope", detail=f"this is no answer: {first.detail}", pointer=first.pointer)
-    if told.slot_id != slot.slot_id:
-        detail = f"the answer is for another slot than `{slot.slot_id}`"
+        return PickRefused(
+            code="bad_envelope", detail=f"the answer is malformed: {first.detail}", pointer=first.pointer
+        )
+    if response.slot_id != slot.slot_id:
+        detail = f"the answer is for a different slot than `{slot.slot_id}`"
         return PickRefused(code="slot_mismatch", detail=detail, pointer="/slotId")
-    if told.resolution_mode != slot.resolution_mode:
-        detail = f"the slot resolves by `{slot.resolution_mode}`"
+    if response.resolution_mode != slot.resolution_mode:
+        detail = f"the slot's resolution mode is `{slot.resolution_mode}`"
         return PickRefused(code="resolution_mode_mismatch", detail=detail, pointer="/resolutionMode")
-    return told
+    return response
 
 
-def picks_as(told: UserResponse, act: SelectionAct) -> bool:
-    """Whether an answer picks what an act pinned, in whatever order."""
-    return sorted(ref.triple for ref in told.selected_refs) == sorted(ref.triple for ref in act.refs)
+def picks_same(response: UserResponse, selection: SelectionAct) -> bool:
+    """Whether an answer picks the refs that a recorded selection pinned, in any order."""
+    return sorted(ref.triple for ref in response.selected_refs) == sorted(ref.triple for ref in selection.refs)
 
 
-def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
+def _unknown_ref(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickRefused | None:
     offered = {ref.triple for ref in resolution.refs}
     artifacts = {ref.artifact_id for ref in resolution.refs}
     seen: set[tuple[str, str, str]] = set()
@@ -133,15 +135,17 @@ def _unknown(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> PickR
 
 
 def _named(artifacts: Sequence[str]) -> str:
-    """The artifacts that are meant, each once; what is no id is text of the answer and is not repeated."""
-    told = [f"`{name}`" if ARTIFACT.fits(name) else "what is no artifact id" for name in dict.fromkeys(artifacts)]
-    more = [f"{len(told) - MAX_NAMED} more"] if len(told) > MAX_NAMED else []
-    return ", ".join([*told[:MAX_NAMED], *more])
+    """List the artifact ids, each once. Text that is not an id is not repeated, because it comes from the answer."""
+    listed = [f"`{name}`" if ARTIFACT.fits(name) else "an invalid artifact id" for name in dict.fromkeys(artifacts)]
+    more = [f"{len(listed) - MAX_NAMED} more"] if len(listed) > MAX_NAMED else []
+    return ", ".join([*listed[:MAX_NAMED], *more])
 
 
 def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
     if slot.resolution_mode == "override" and count > 1:
-        return PickRefused(code="override_multi_select", detail="the slot takes one; pick one", pointer="/selectedRefs")
+        return PickRefused(
+            code="override_multi_select", detail="the slot takes one artifact; pick one", pointer="/selectedRefs"
+        )
     if slot.max_items is not None and count > slot.max_items:
         detail = f"the slot takes at most {slot.max_items}; pick fewer"
         return PickRefused(code="above_max_items", detail=detail, pointer="/selectedRefs")
@@ -151,25 +155,27 @@ def _wrong_number(slot: AgentContextSlot, count: int) -> PickRefused | None:
 def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
     if count >= slot.min_items:
         return None
-    detail = f"the slot needs at least {slot.min_items} and {count} would be taken"
+    detail = f"the slot needs at least {slot.min_items} artifacts, and {count} would be selected"
     return PickRefused(code="below_min_items", detail=detail, pointer="/selectedRefs")
 
 
 async def _too_much(
     slot: AgentContextSlot, refs: Sequence[ArtifactRef], org_id: str, artifacts: Artifacts
 ) -> PickRefused | None:
-    """Why so much is not pinned. Content is read one by one and no further than the bound."""
-    mend = "pick fewer" if slot.selection_mode == "interactive" else "set a lower `maxItems` or accept fewer extensions"
-    most = f"slot `{slot.slot_id}` takes at most {MAX_SLOT_REFS} artifacts of {MAX_SLOT_BYTES} bytes"
+    """Why the refs are too many or too large to pin, or None. Content is read one by one, up to the limit."""
+    remedy = (
+        "pick fewer" if slot.selection_mode == "interactive" else "set a lower `maxItems` or accept fewer extensions"
+    )
+    limit = f"slot `{slot.slot_id}` takes at most {MAX_SLOT_REFS} artifacts of {MAX_SLOT_BYTES} bytes in total"
     if len(refs) > MAX_SLOT_REFS:
-        detail = f"{most}, and these are {len(refs)}; {mend}"
+        detail = f"{limit}, and {len(refs)} are selected; {remedy}"
         return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
     size_bytes = 0
     for count, ref in enumerate(refs, 1):
         (pinned,) = await artifacts.pinned(org_id, [ref])
         size_bytes += pinned.size_bytes
         if size_bytes > MAX_SLOT_BYTES:
-            detail = f"{most}, and the first {count} of these {len(refs)} come to {size_bytes}; {mend}"
+            detail = f"{limit}, and the first {count} of {len(refs)} have {size_bytes} bytes; {remedy}"
             return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
     return None
 
@@ -190,7 +196,7 @@ async def _record(
 ) -> Selected | PickRefused:
     if too_much := await _too_much(slot, refs, origin.org_id, artifacts):
         return too_much
-    act = SelectionAct(
+    selection = SelectionAct(
         selection_id=selection_id(slot.slot_id, origin),
         origin=origin,
         slot_id=slot.slot_id,
@@ -201,32 +207,34 @@ async def _record(
         selected_at_us=at_us,
     )
     try:
-        wrote = await artifacts.insert_selection(act)
+        wrote = await artifacts.insert_selection(selection)
     except IncoherentSelection as refused:
-        # Between the resolution and the record somebody archived, reclassified or hid what was picked.
+        # A picked artifact was archived, reclassified or hidden after the resolution.
         gone = [int(problem.pointer.rpartition("/")[2]) for problem in refused.problems]
         detail = f"{_named([refs[at].artifact_id for at in gone])}: {refused.problems[0].detail}; look and pick again"
         return PickRefused(code="selection_incoherent", detail=detail, pointer="/selectedRefs")
-    kept = {ref.triple for ref in refs}
-    manifest = tuple(line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in kept)
-    return Selected(act=act, manifest=manifest, wrote=wrote)
+    selected = {ref.triple for ref in refs}
+    manifest = tuple(
+        line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in selected
+    )
+    return Selected(act=selection, manifest=manifest, wrote=wrote)
 
 
 def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
-    """The id of one act: the same act key in the same run, package and slot gives the same id."""
-    told = [origin.org_id, origin.parent_run_id, origin.parent_package_name, slot_id, origin.act_key]
-    return "sel_" + hashlib.sha256(canonical(told)).hexdigest()[:16]
+    """Return the id of a selection. The same act key in the same run, package and slot gives the same id."""
+    parts = [origin.org_id, origin.parent_run_id, origin.parent_package_name, slot_id, origin.act_key]
+    return "sel_" + hashlib.sha256(canonical(parts)).hexdigest()[:16]
 
 
 def bind_selection(selected: Selected) -> SlotBinding:
-    """What the consuming node gets: one item of `contextRefs`."""
+    """Return what the consuming node receives: one item of `contextRefs`."""
     return SlotBinding(slotId=selected.act.slot_id, refs=selected.act.refs)
 
 
-async def replay_selection(act: SelectionAct, *, artifacts: Artifacts) -> Sequence[PinnedContent]:
-    """What an act pinned, with the same bytes as then, whatever became of it since.
+async def replay_selection(selection: SelectionAct, *, artifacts: Artifacts) -> Sequence[PinnedContent]:
+    """Return what a selection pinned, with exactly the bytes of that time.
 
     Raises:
         NotFound: a pin was never recorded.
     """
-    return await artifacts.pinned(act.origin.org_id, act.refs) if act.refs else ()
+    return await artifacts.pinned(selection.origin.org_id, selection.refs) if selection.refs else ()

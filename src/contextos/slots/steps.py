@@ -1,7 +1,8 @@
-"""`ArtifactSlots`: the seam `SlotSteps` over a tenant's artifacts, and the one way to a selection on every road.
+"""`ArtifactSlots` implements the port `SlotSteps` over a tenant's artifacts. Every selection is made here.
 
-Record, then use: the audit first, then the run. For a project that is not the actor's nothing is read. An act that is
-recorded under its key already is the answer, whatever changed since: who lost the answer asks again and gets it.
+A selection is recorded before it is used. For a project that is not the actor's, nothing is read. If a selection is
+already recorded under its act key, it is returned, whatever has changed since: a caller that lost the reply can ask
+again and gets the same one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import Problem, RepeatedAct
 from contextos.slots.resolve import is_foreign, manifest_of, resolve_installed
 from contextos.slots.select import (
-    picks_as,
+    picks_same,
     read_answer,
     replay_selection,
     select_autonomously,
@@ -37,7 +38,7 @@ from contextos.slots.select import (
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSlots:
-    """What is asked of one tenant's slots. `include_broader` layers what is of no project under a project's own."""
+    """Slot steps of one tenant. `include_broader` adds artifacts without a project after the project's own."""
 
     artifacts: Artifacts
     curation: Curation
@@ -45,10 +46,10 @@ class ArtifactSlots:
     include_broader: bool = False
 
     async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:
-        """What the slot may take now. Nothing is written.
+        """Return what the slot can take now. Nothing is written.
 
         Raises:
-            InvalidInput: the actor is in no organisation.
+            InvalidInput: the actor belongs to no organisation.
         """
         return await resolve_installed(
             actor,
@@ -65,10 +66,11 @@ class ArtifactSlots:
         """Pin what an autonomous slot takes.
 
         Raises:
-            InvalidInput: the actor is in no organisation; `RepeatedAct`, the key is another act's.
+            InvalidInput: the actor belongs to no organisation.
+            RepeatedAct: the act key belongs to a different selection.
         """
-        assert slot.selection_mode == "autonomous", "a person picks for this slot"
-        if (before := await self._before(slot, actor, project_id, origin)) is not None:
+        assert slot.selection_mode == "autonomous", "a person selects for an interactive slot"
+        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
             return before
         resolution = await self.offer(slot, actor, project_id)
         try:
@@ -76,10 +78,10 @@ class ArtifactSlots:
                 slot, resolution, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
             )
         except RepeatedAct:
-            # Another drive recorded this act since it was looked for, out of what there was then.
-            if (stands := await self._before(slot, actor, project_id, origin)) is None:
+            # Another process recorded this selection after it was looked up.
+            if (winner := await self._recorded_before(slot, actor, project_id, origin)) is None:
                 raise
-            return stands
+            return winner
 
     async def answer(
         self,
@@ -87,93 +89,96 @@ class ArtifactSlots:
         actor: SlotActor,
         project_id: str | None,
         origin: SelectionOrigin,
-        said: bytes | str,
+        response: bytes | str,
     ) -> Selected | PickRefused:
-        """A person's pick, against what the slot may take now.
+        """Pin a person's pick, checked against what the slot can take now.
 
         Raises:
-            InvalidInput: the actor is in no organisation; `RepeatedAct`, the key is another act's, or another pick's.
+            InvalidInput: the actor belongs to no organisation.
+            RepeatedAct: the act key belongs to a different selection, or to a different pick.
         """
-        told = read_answer(slot, said)
-        if isinstance(told, PickRefused):
-            return told
-        if (before := await self._before(slot, actor, project_id, origin)) is not None:
-            if not picks_as(told, before.act):
+        parsed = read_answer(slot, response)
+        if isinstance(parsed, PickRefused):
+            return parsed
+        if (before := await self._recorded_before(slot, actor, project_id, origin)) is not None:
+            if not picks_same(parsed, before.act):
                 raise _repeated(before.act)
             return before
         resolution = await self.offer(slot, actor, project_id)
         return await select_interactively(
-            slot, resolution, said, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
+            slot, resolution, response, origin, at_us=self.clock.now_us(), artifacts=self.artifacts
         )
 
-    async def contents(self, act: SelectionAct) -> Sequence[PinnedContent]:
-        """What an act pinned, as it was then."""
-        return await replay_selection(act, artifacts=self.artifacts)
+    async def contents(self, selection: SelectionAct) -> Sequence[PinnedContent]:
+        """Return what a selection pinned, with the bytes of that time."""
+        return await replay_selection(selection, artifacts=self.artifacts)
 
     def rehearsed(self) -> ArtifactSlots:
-        """The same steps, of which nothing is recorded."""
-        return replace(self, artifacts=_Unrecorded(self.artifacts))
+        """Return the same steps, but nothing is recorded."""
+        return replace(self, artifacts=_UnrecordedArtifacts(self.artifacts))
 
     async def withdrawn(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, act: SelectionAct
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, selection: SelectionAct
     ) -> Sequence[str]:
-        """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing.
+        """Return the ids of the selected artifacts that the actor can no longer take.
 
-        What stands beyond the bound of a resolution counts as withdrawn.
+        A newer revision withdraws nothing. An artifact beyond the size limit of a resolution counts as withdrawn.
         """
-        # All that may be taken, also what a narrower scope would outdo by now.
+        # Resolve without `override`, so that a narrower scope that appeared since hides nothing.
         every = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
-        seen = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs} if act.refs else set()
-        return [ref.artifact_id for ref in act.refs if ref.artifact_id not in seen]
+        available: set[str] = set()
+        if selection.refs:
+            available = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs}
+        return [ref.artifact_id for ref in selection.refs if ref.artifact_id not in available]
 
     async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        """The act of this origin for this slot, if there is one."""
-        found = await self._of_key(slot, origin)
+        """Return the recorded selection of this origin for this slot, or None."""
+        found = await self._by_act_key(slot, origin)
         return found if found is not None and _fits(found, slot, origin) else None
 
-    async def _before(
+    async def _recorded_before(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
-        """The act as it is recorded, with its titles, also to who could not take it any more.
+        """Return the selection recorded under the act key, or None; also if the actor could no longer select the same.
 
-        Raises `RepeatedAct` where its key is used for something else.
+        Raises `RepeatedAct` if the act key belongs to a different selection.
         """
-        found = None if is_foreign(actor, project_id) else await self._of_key(slot, origin)
+        found = None if is_foreign(actor, project_id) else await self._by_act_key(slot, origin)
         if found is None:
             return None
         if not _fits(found, slot, origin):
             raise _repeated(found)
         return Selected(act=found, manifest=manifest_of(await self.contents(found)), wrote=False)
 
-    async def _of_key(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        acts = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
-        return {act.selection_id: act for act in acts}.get(selection_id(slot.slot_id, origin))
+    async def _by_act_key(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
+        selections = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
+        return {selection.selection_id: selection for selection in selections}.get(selection_id(slot.slot_id, origin))
 
 
 @dataclass(frozen=True, slots=True)
-class _Unrecorded:
-    """Artifacts whose audit takes every act and keeps none."""
+class _UnrecordedArtifacts:
+    """Artifacts that accept every selection and store none."""
 
-    of: Artifacts
+    stored: Artifacts
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        return await self.of.candidates(query)
+        return await self.stored.candidates(query)
 
-    async def insert_selection(self, act: SelectionAct) -> bool:  # noqa: ARG002 - the port's own
+    async def insert_selection(self, act: SelectionAct) -> bool:  # noqa: ARG002 - named by the port
         return True
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
-        return await self.of.selections(org_id, run_id)
+        return await self.stored.selections(org_id, run_id)
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        return await self.of.pinned(org_id, refs)
+        return await self.stored.pinned(org_id, refs)
 
 
-def _fits(act: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
+def _fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
     declared = (slot.selection_mode, slot.resolution_mode)
-    return act.origin == origin and (act.selection_mode, act.resolution_mode) == declared
+    return selection.origin == origin and (selection.selection_mode, selection.resolution_mode) == declared
 
 
-def _repeated(act: SelectionAct) -> RepeatedAct:
-    detail = f"`{act.selection_id}` is recorded with another pick; nothing was written"
-    return RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "give every act a key of its own"))
+def _repeated(selection: SelectionAct) -> RepeatedAct:
+    detail = f"`{selection.selection_id}` is already recorded with a different pick; nothing was written"
+    return RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "use a new act key for every selection"))

@@ -12,8 +12,8 @@ from contextos.server.mcp_slots import slots_server
 from contextos.slots.session import SelectionSession
 from contextos.store.memory.stores import MemoryStores
 from tests.slots import actor, one_loop, run
-from tests.unit.slots.forged import SAID
-from tests.unit.slots.planted import good
+from tests.unit.slots.lint.forged import SAID
+from tests.unit.slots.lint.planted import good
 from tests.world import ManualClock
 
 

@@ -14,7 +14,7 @@ from contextos.cli.demo import workspace
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import Unavailable
 from contextos.operations import slot_answers
-from tests.unit.slots.planted import EXAMPLE
+from tests.unit.slots.lint.planted import EXAMPLE
 
 ICP = "@cinatra-ai/marketing-icp-artifact"
 AGENT = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]

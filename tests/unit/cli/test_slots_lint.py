@@ -11,7 +11,7 @@ import pytest
 
 from contextos.cli import run_command_line
 from contextos.cli.slots import lint
-from tests.unit.slots.planted import EXAMPLE
+from tests.unit.slots.lint.planted import EXAMPLE
 
 VOICE = Path(__file__).resolve().parents[1] / "slots" / "good" / "voice_writer"
 

@@ -29,7 +29,7 @@ from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
 from tests.slots import Shelf, actor, complete
-from tests.unit.slots.planted import good
+from tests.unit.slots.lint.planted import good
 
 ROOT = Path(__file__).resolve().parents[3]
 ICP = "@cinatra-ai/marketing-icp-artifact"

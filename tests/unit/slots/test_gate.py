@@ -83,21 +83,21 @@ async def by_mcp(shelf: Any, project: str) -> int:
     return len((await context_resolve(told, actor=actor(), artifacts=shelf, curation=shelf))["refs"])
 
 
-def desk(shelf: Any, **changes: Any) -> SelectionSession:
+def session(shelf: Any, **changes: Any) -> SelectionSession:
     return SelectionSession(document(**changes), "run_1", "@acme/outreach", actor(), shelf, shelf, ManualClock())
 
 
 async def by_offer(shelf: Any, project: str) -> int:
-    return len((await desk(shelf).offer(SlotCall("run_1", "@acme/outreach", "icp", project))).resolution.refs)
+    return len((await session(shelf).offer(SlotCall("run_1", "@acme/outreach", "icp", project))).resolution.refs)
 
 
 async def by_take(shelf: Any, project: str) -> int:
-    return refs_of(await desk(shelf).take(SlotCall("run_1", "@acme/outreach", "icp", project), "act_1"))
+    return refs_of(await session(shelf).take(SlotCall("run_1", "@acme/outreach", "icp", project), "act_1"))
 
 
 async def by_finalize(shelf: Any, project: str) -> int:
     call = SlotCall("run_1", "@acme/outreach", "icp", project)
-    return refs_of(await desk(shelf, **ASKED).finalize(call, "act_1", NOTHING)) + (project == "launch")
+    return refs_of(await session(shelf, **ASKED).finalize(call, "act_1", NOTHING)) + (project == "launch")
 
 
 def steps(shelf: Any) -> ArtifactSlots:

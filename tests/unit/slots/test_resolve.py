@@ -9,7 +9,7 @@ import pytest
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SlotResolution
 from contextos.errors import InvalidInput
-from contextos.slots.resolve import expanded, resolve_context_slot
+from contextos.slots.resolve import expand_extensions, resolve_context_slot
 from tests.slots import B2B, ICP, VOICE, Shelf, actor, add, classify, complete, install, revise, run, slot
 
 
@@ -146,9 +146,9 @@ def test_what_satisfies_an_accepted_extension_counts_for_one_hop(shelf: Shelf) -
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_ring_of_extensions_ends_after_one_hop_in_any_order(turned: bool) -> None:
     ring = [ExtensionManifest(extension=one, satisfies=(two,)) for one, two in (("b", "a"), ("c", "b"), ("a", "c"))]
-    assert expanded(["a"], ring[::-1] if turned else ring) == ("a", "b")
+    assert expand_extensions(["a"], ring[::-1] if turned else ring) == ("a", "b")
     itself = [ExtensionManifest(extension="a", satisfies=("a",))]
-    assert expanded(["a"], itself) == ("a",)
+    assert expand_extensions(["a"], itself) == ("a",)
 
 
 def test_the_latest_revision_is_pinned_and_an_artifact_without_one_is_left_out(shelf: Shelf) -> None:

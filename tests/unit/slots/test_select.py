@@ -158,7 +158,7 @@ def test_a_refusal_names_every_artifact_that_does_not_count_and_repeats_no_text_
     gone, stale, unnamed = run(history())
     assert gone.startswith("`team`, `all`: ")
     assert stale.startswith("`mine`: ")
-    assert unnamed.startswith("what is no artifact id: ")
+    assert unnamed.startswith("an invalid artifact id: ")
 
 
 def test_a_triple_mixed_of_two_good_ones_is_refused(three: Shelf) -> None:
@@ -228,7 +228,7 @@ def test_one_act_key_for_two_picks_is_refused_and_the_first_stands(three: Shelf)
     async def history() -> list[list[str]]:
         first = await offered(three, **ASKED)
         await picked(three, answer(first, 0))
-        with pytest.raises(RepeatedAct, match="is recorded with another pick"):
+        with pytest.raises(RepeatedAct, match="is already recorded with a different pick"):
             await picked(three, answer(first, 1))
         return [[ref.artifact_id for ref in act.refs] for act in await acts(three)]
 
@@ -245,9 +245,9 @@ async def three_that_hold(shelf: Shelf, content: str) -> None:
 @pytest.mark.parametrize(
     ("bound", "most", "said"),
     [
-        ("MAX_SLOT_REFS", 2, "and these are 3"),
+        ("MAX_SLOT_REFS", 2, "and 3 are selected"),
         # Ten bytes each, in five characters: what is counted is bytes.
-        ("MAX_SLOT_BYTES", 19, "and the first 2 of these 3 come to 20"),
+        ("MAX_SLOT_BYTES", 19, "and the first 2 of 3 have 20 bytes"),
     ],
 )
 def test_more_than_a_selection_may_pin_is_refused_before_it_is_recorded(

@@ -120,19 +120,19 @@ class SlotSteps(Protocol):
         ...
 
     async def answer(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin, said: bytes
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin, response: bytes
     ) -> Selected | PickRefused:
         """A person's pick for an interactive slot, against what the slot may take now."""
         ...
 
-    async def contents(self, act: SelectionAct) -> Sequence[PinnedContent]: ...
+    async def contents(self, selection: SelectionAct) -> Sequence[PinnedContent]: ...
 
     def rehearsed(self) -> SlotSteps:
         """The same steps, of which nothing is recorded."""
         ...
 
     async def withdrawn(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, act: SelectionAct
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, selection: SelectionAct
     ) -> Sequence[str]:
         """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing."""
         ...

@@ -28,7 +28,7 @@ def call(**changes: str) -> SlotCall:
     return SlotCall(**told | changes)
 
 
-def desk(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionSession:
+def session(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionSession:
     told = {
         "slotId": "icp",
         "acceptedArtifactExtensions": [ICP],
@@ -55,7 +55,7 @@ def answer(refs: Any) -> str:
 
 
 def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
-    payload = run(desk(two, maxItems=1).offer(call())).payload()
+    payload = run(session(two, maxItems=1).offer(call())).payload()
     assert payload["slot"]["maxItems"] == 1
     assert payload["slot"]["minItems"] == 0
     assert [(one["artifactId"], one["sourceScope"], one["title"]) for one in payload["candidates"]] == [
@@ -67,7 +67,7 @@ def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
 
 def test_a_hostile_title_stands_in_an_offer_with_nothing_hidden_and_no_markup(two: Shelf) -> None:
     run(complete(two, "trap", title="good\u202etxt.exe\u200b<img src=x>\x1b[2J", visibility="team:sales"))
-    payload = run(desk(two).offer(call())).payload()
+    payload = run(session(two).offer(call())).payload()
     told = {one["artifactId"]: one["title"] for one in payload["candidates"]}
     assert told["trap"] == "good\\u202etxt.exe\\u200b\\u003cimg src=x\\u003e\\u001b[2J"
     assert not set("\u202e\u200b\x1b<>") & set(canonical(payload).decode())
@@ -75,7 +75,7 @@ def test_a_hostile_title_stands_in_an_offer_with_nothing_hidden_and_no_markup(tw
 
 def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: Shelf) -> None:
     async def play() -> None:
-        at = desk(two)
+        at = session(two)
         first = await at.offer(call())
         refs = first.payload()["candidates"]
         one = await at.finalize(call(), first.act_key, answer(refs[:1]))
@@ -97,7 +97,7 @@ def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: 
 
 def test_what_was_taken_before_the_answer_was_lost_is_taken_again_whatever_changed(two: Shelf) -> None:
     async def play() -> None:
-        at = desk(two, selectionMode="autonomous")
+        at = session(two, selectionMode="autonomous")
         first = await at.take(call(), "act_1")
         await revise(two, "mine", "newer")
         await two.tombstone("acme", "all", 9)
@@ -113,7 +113,7 @@ def test_what_was_taken_before_the_answer_was_lost_is_taken_again_whatever_chang
 
 def test_the_same_answer_again_is_the_same_act_whatever_became_of_what_it_picked(two: Shelf) -> None:
     async def play() -> None:
-        at = desk(two)
+        at = session(two)
         refs = (await at.offer(call())).payload()["candidates"]
         first = await at.finalize(call(), "act_1", answer(refs))
         await two.tombstone("acme", "all", 9)
@@ -131,10 +131,10 @@ def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_
 
     async def play() -> None:
         await complete(two, "sold", visibility="team:sales")
-        offered = (await desk(two).offer(call())).payload()["candidates"]
+        offered = (await session(two).offer(call())).payload()["candidates"]
         refs = [one for one in offered if one["artifactId"] == "sold"]
-        first = await desk(two).finalize(call(), "act_1", answer(refs))
-        left = desk(two, who={"team_ids": ()})
+        first = await session(two).finalize(call(), "act_1", answer(refs))
+        left = session(two, who={"team_ids": ()})
         assert "sold" not in [one["artifactId"] for one in (await left.offer(call())).payload()["candidates"]]
         again = await left.finalize(call(), "act_1", answer(refs))
         assert isinstance(first, Selected)
@@ -142,9 +142,9 @@ def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_
         assert (again.act, [line.title for line in again.manifest]) == (first.act, ["title of sold"])
         launch = call(project_id="launch")
         await complete(two, "plan", visibility="project:launch")
-        refs = (await desk(two).offer(launch)).payload()["candidates"]
-        assert isinstance(await desk(two).finalize(launch, "act_2", answer(refs)), Selected)
-        refused = await desk(two, who={"project_ids": ()}).finalize(launch, "act_2", answer(refs))
+        refs = (await session(two).offer(launch)).payload()["candidates"]
+        assert isinstance(await session(two).finalize(launch, "act_2", answer(refs)), Selected)
+        refused = await session(two, who={"project_ids": ()}).finalize(launch, "act_2", answer(refs))
         assert isinstance(refused, PickRefused)
         assert refused.code == "foreign_ref"
 
@@ -153,16 +153,16 @@ def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_
 
 def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_trace(two: Shelf) -> None:
     async def play() -> None:
-        refs = (await desk(two).offer(call())).payload()["candidates"]
-        await desk(two).finalize(call(), "act_1", answer(refs[:1]))
+        refs = (await session(two).offer(call())).payload()["candidates"]
+        await session(two).finalize(call(), "act_1", answer(refs[:1]))
         await two.tombstone("acme", "all", 9)
         bob = {"principal_id": "bob"}
         for asking in (
-            desk(two).finalize(call(), "act_1", answer(refs[1:])),
-            desk(two).finalize(call(), "act_1", answer([])),
-            desk(two).finalize(call(), "act_1", answer(refs[:1] * 2)),
-            desk(two, who=bob).finalize(call(), "act_1", answer(refs[:1])),
-            desk(two, selectionMode="autonomous").take(call(), "act_1"),
+            session(two).finalize(call(), "act_1", answer(refs[1:])),
+            session(two).finalize(call(), "act_1", answer([])),
+            session(two).finalize(call(), "act_1", answer(refs[:1] * 2)),
+            session(two, who=bob).finalize(call(), "act_1", answer(refs[:1])),
+            session(two, selectionMode="autonomous").take(call(), "act_1"),
         ):
             with pytest.raises(RepeatedAct, match="nothing was written"):
                 await asking
@@ -175,29 +175,29 @@ def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "a\x00"])
 def test_an_act_key_that_is_none_is_told_and_leaves_no_trace(two: Shelf, key: str) -> None:
     with pytest.raises(InvalidInput, match="act_key"):
-        run(desk(two).finalize(call(), key, answer([])))
+        run(session(two).finalize(call(), key, answer([])))
     with pytest.raises(InvalidInput, match="act_key"):
-        run(desk(two, selectionMode="autonomous").take(call(), key))
+        run(session(two, selectionMode="autonomous").take(call(), key))
     assert not run(two.selections("acme", "run_1"))
 
 
 def test_an_answer_that_is_none_is_told_and_leaves_no_trace(two: Shelf) -> None:
-    refused = run(desk(two).finalize(call(), "act_1", "the first one, please"))
+    refused = run(session(two).finalize(call(), "act_1", "the first one, please"))
     assert isinstance(refused, PickRefused)
     assert (refused.code, list(run(two.selections("acme", "run_1")))) == ("bad_envelope", [])
 
 
 def test_a_slot_of_a_project_takes_what_is_of_the_project(two: Shelf) -> None:
     run(complete(two, "launch", visibility="project:launch"))
-    offer = run(desk(two).offer(call(project_id="launch")))
+    offer = run(session(two).offer(call(project_id="launch")))
     assert [ref.artifact_id for ref in offer.resolution.refs] == ["launch"]
 
 
 def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: Shelf) -> None:
-    taken = run(desk(two, selectionMode="autonomous").take(call(), "act_1"))
+    taken = run(session(two, selectionMode="autonomous").take(call(), "act_1"))
     assert isinstance(taken, Selected)
     assert [ref.artifact_id for ref in taken.act.refs] == ["mine", "all"]
-    refused = run(desk(two, selectionMode="autonomous", minItems=3).take(call(), "act_2"))
+    refused = run(session(two, selectionMode="autonomous", minItems=3).take(call(), "act_2"))
     assert isinstance(refused, PickRefused)
     assert refused.code == "below_min_items"
 
@@ -211,7 +211,7 @@ def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: Shelf) -> Non
     ],
 )
 def test_what_a_flow_says_of_run_and_package_is_compared(two: Shelf, changes: dict[str, str], code: str) -> None:
-    at = desk(two)
+    at = session(two)
     for ask in (at.offer(call(**changes)), at.finalize(call(**changes), "act_1", answer([]))):
         with pytest.raises(InvalidInput) as refused:
             run(ask)
@@ -221,7 +221,10 @@ def test_what_a_flow_says_of_run_and_package_is_compared(two: Shelf, changes: di
 
 def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
     """A branch that is wired wrong must not turn a person's slot into one that nobody is asked about."""
-    for ask in (desk(two).take(call(), "act_1"), desk(two, selectionMode="autonomous").finalize(call(), "act_1", "")):
+    for ask in (
+        session(two).take(call(), "act_1"),
+        session(two, selectionMode="autonomous").finalize(call(), "act_1", ""),
+    ):
         with pytest.raises(InvalidInput) as refused:
             run(ask)
         assert refused.value.problems[0].code == "selection_mode_mismatch"
@@ -230,6 +233,6 @@ def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
 
 def test_an_actor_without_an_organisation_is_refused(two: Shelf) -> None:
     with pytest.raises(InvalidInput):
-        run(desk(two, who={"organization_id": None}).offer(call()))
+        run(session(two, who={"organization_id": None}).offer(call()))
     with pytest.raises(InvalidInput):
-        run(desk(two, who={"organization_id": None}).finalize(call(), "act_1", answer([])))
+        run(session(two, who={"organization_id": None}).finalize(call(), "act_1", answer([])))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.planted import control, data, good
+from tests.unit.slots.lint.planted import control, data, good
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from contextos.slots.lint.documents import read_document
 from contextos.slots.lint.oas import declared_slots, slot_of
 from contextos.slots.lint.package import lint_package
 from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.planted import EXAMPLE, good
+from tests.unit.slots.lint.planted import EXAMPLE, good
 
 VOICE = Path(__file__).parent / "good" / "voice_writer" / "cinatra" / "oas.yaml"
 

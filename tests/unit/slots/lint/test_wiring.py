@@ -13,10 +13,10 @@ from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.slots.lint.documents import read_document
 from contextos.slots.lint.package import lint_package
 from contextos.slots.lint.wiring import lint_wiring
-from tests.unit.slots.forged import FORGED, forged
-from tests.unit.slots.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
+from tests.unit.slots.lint.forged import FORGED, forged
+from tests.unit.slots.lint.planted import AROUND, EXAMPLE, PLANTED, Planted, control, data, good, plant
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 VOICE = Path(__file__).parent / "good" / "voice_writer"
 SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
 

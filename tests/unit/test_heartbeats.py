@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import Batch, Document, Write
 from contextos.operations.heartbeats import Heartbeats, is_held
 from contextos.store.memory.stores import MemoryStores
@@ -121,7 +122,7 @@ def test_what_was_said_before_a_clock_was_put_back_holds_no_run(of: str, ahead_u
         if of == "the beat":
             beat = Write("heartbeats", RUN, 0, orjson.dumps({"owner": "driver", **said}))
             await store.commit(Batch(run=RUN, writes=(beat,)))
-        return await is_held(store, (await store.scan("leases"))[0], lambda _: True, NOW_US)
+        return await is_held(store, (await LEASES.page(store))[0], lambda _: True, NOW_US)
 
     assert asyncio.run(go()) is held
 
@@ -147,7 +148,7 @@ def test_a_driver_that_beats_holds_its_run_until_it_was_silent_for_too_long(
         if beat:
             said = orjson.dumps({"owner": beat[0], "at_us": 0, "until_us": beat[1]})
             await store.commit(Batch(run=RUN, writes=(Write("heartbeats", RUN, 0, said),)))
-        return await is_held(store, (await store.scan("leases"))[0], alive, NOW_US)
+        return await is_held(store, (await LEASES.page(store))[0], alive, NOW_US)
 
     assert asyncio.run(go(lambda _: True)) is held
     assert not asyncio.run(go(lambda _: False)), "who is known to be dead holds nothing"

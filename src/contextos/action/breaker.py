@@ -13,16 +13,15 @@ Source: Reference Architecture, "Failure semantics"; issue W2, "Backpressure".
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.documents.operations import CircuitDocument
 
 CircuitState = Literal["closed", "open", "half_open"]
 CircuitKey = tuple[str, str, str]
 """(tenant, adapter, capability)."""
-
-BREAKERS: Final = "breakers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +127,14 @@ class CircuitBreakers:
 _FRESH: Final = Circuit()
 
 
-def circuit_document(place: CircuitKey, circuit: Circuit, process: str) -> dict[str, Any]:
+def circuit_document(place: CircuitKey, circuit: Circuit, process: str) -> CircuitDocument:
     """A circuit as the tenant's store keeps it; `process` is where it stands so."""
-    body = asdict(circuit)
-    body.pop("changes")
-    return {"adapter_id": place[1], "capability": place[2], **body, "process": process}
+    return CircuitDocument(
+        adapter_id=place[1],
+        capability=place[2],
+        state=circuit.state,
+        failures=circuit.failures,
+        since_us=circuit.since_us,
+        retry_at_us=circuit.retry_at_us,
+        process=process,
+    )

@@ -11,12 +11,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from contextos.action.breaker import BREAKERS, Circuit, CircuitBreakers, CircuitKey, circuit_document
+from contextos.action.breaker import Circuit, CircuitBreakers, CircuitKey, circuit_document
 from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.documents.operations import BREAKERS, circuit_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.contracts.journal import CONTROL, Batch, Write
+from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
@@ -74,10 +73,10 @@ class OutboundPath:
     async def _say(self, place: CircuitKey, circuit: Circuit) -> None:
         # What came of the call must not be lost because this could not be written; the next change writes it.
         with suppress(Conflict, Unavailable):
-            key = f"{place[1]}.{place[2]}"
-            known = await self.store.scan(BREAKERS, key=key)
-            body = orjson.dumps(circuit_document(place, circuit, self.process))
-            write = Write(BREAKERS, key, known[0].version if known else 0, body)
+            key = circuit_key(place[1], place[2])
+            known = await BREAKERS.one(self.store, key)
+            body = circuit_document(place, circuit, self.process)
+            write = BREAKERS.write(key, known.version if known else 0, body)
             await self.store.commit(Batch(run=CONTROL, writes=(write,)))
 
 

@@ -15,12 +15,12 @@ import orjson
 from contextos.action.registry import Registry
 from contextos.audit.replay import NOWHERE, ReplayResult, replay_tape
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, Batch, Document, Draft, Entry
 from contextos.contracts.model import Model, Name, Positive
 from contextos.contracts.ports.outside import Keys
-from contextos.control.artifact_repository import ARTIFACTS
 from contextos.control.catalog import Catalog
 from contextos.errors import ChainBroken, InvalidInput, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.operations.deployment import Deployment
@@ -63,8 +63,9 @@ async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *
             for pin in orjson.loads(entry.body)["answer"].get("pins", {}).values()
         }
     for pin in sorted(digests):
-        for document in await store.scan("artifacts", key=pin):
-            lines.append(canonical({"artifact": pin, "body": orjson.loads(document.body)}))
+        document = await ARTIFACTS.one(store, pin)
+        if document:
+            lines.append(canonical({"artifact": pin, "body": document.body}))
     manifest = {"tenant": tenant_id, "streams": streams, "lines": [digest(line) for line in lines[_entries(streams) :]]}
     sealed = seal(EXPORT_TYPE, canonical(manifest), app.ports.keys, "export")
     body = canonical({"by": by, "runs": {stream["stream"]: stream["head"] for stream in streams}})
@@ -182,7 +183,7 @@ class _Artifacts:
         self._artifacts = artifacts
 
     async def scan(self, collection: str, *, key: str) -> Sequence[Document]:
-        assert collection == ARTIFACTS, "a replay loads by digest and asks for nothing else"
+        assert collection == ARTIFACTS.name, "a replay loads by digest and asks for nothing else"
         return [Document(collection, key, 1, self._artifacts[key])] if key in self._artifacts else []
 
 

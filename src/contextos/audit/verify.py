@@ -6,12 +6,13 @@ it derives is compared byte for byte. Source: shared/design/journal.md; contexto
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -42,8 +43,9 @@ async def verify_tenant(
     Raises:
         ChainBroken: naming the entry.
     """
-    # What must be covered is read before what covers it: runs go on while an auditor looks.
-    leased = [run_id async for run_id in _leased(store)]
+    # What must be covered is read before what covers it: runs go on while an auditor looks. Every run that was ever
+    # driven has a lease, from its first commit on, and an index line.
+    leased = [run_id async for run_id in LEASES.keys(store)]
     index = await store.read(INDEX)
     seen = [_verified(tenant_id, INDEX, index)]
     runs = {orjson.loads(line.body or b"{}").get("run", line.key) for line in index}
@@ -60,15 +62,6 @@ async def verify_tenant(
     seen.append(_verified(tenant_id, CONTROL, control))
     verify_witnessed(tenant_id, {INDEX: index, CONTROL: control}, witnessed, keys)
     return seen
-
-
-async def _leased(store: Store) -> AsyncIterator[str]:
-    """Every run that was ever driven: its first commit leaves a lease, and an index line."""
-    after = ""
-    while page := await store.scan("leases", after=after):
-        for document in page:
-            yield document.key
-        after = page[-1].key
 
 
 def _verified(

@@ -61,14 +61,14 @@ class CommandContext:
     async def run_id(self, named: str) -> str:
         """The run that is meant: by its own id, or by the id of the request that made it. Raises `NotFound`."""
         if not named.startswith("run_"):
-            claims = await self.store.scan("requests", key=named)
-            if not claims:
+            from contextos.contracts.documents.runs import REQUESTS
+
+            claim = await REQUESTS.one(self.store, named)
+            if claim is None:
                 raise NotFound(
                     f"there is no run or request `{named[:64]}` in this tenant; list them with `contextos runs`"
                 )
-            import orjson
-
-            return str(orjson.loads(claims[0].body)["run_id"])
+            return claim.body.run_id
         return named
 
     async def drive_on(self, run_id: str) -> RunView:

@@ -22,9 +22,6 @@ SEMANTICS: Final = 1
 INDEX: Final = "index"
 CONTROL: Final = "control"
 
-EPOCH: Final = ("epoch", "store")
-"""The document that a restore changes: {`id`, `at_us`, `by`}. While there is none, nobody said that one happened."""
-
 Ledger = str
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 

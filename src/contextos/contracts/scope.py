@@ -12,6 +12,7 @@ from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.journal import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,4 @@ class Redeemed:
     gate_id: str
     approver: str
     evidence_snapshot_hash: str
-    version: int
-    document: bytes
-    not_after_us: int
+    consume: Write

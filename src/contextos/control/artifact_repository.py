@@ -15,22 +15,16 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from contextos.contracts.encoding.codec import loads
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.documents.catalog import ARTIFACTS, PINS, POLICY_LIST_KEY, POLICY_LISTS
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.journal import CONTROL, Batch, Write
+from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
 from contextos.errors import Conflict, Integrity, InvalidInput, SignatureInvalid
 
 MAX_CACHED: Final = 1024
-MAX_DOCUMENT_BYTES: Final = 4 << 20
-
-PINS: Final = "pins"
-ARTIFACTS: Final = "artifacts"
-ACTIVE: Final = "active"
-POLICIES: Final = "policies"
 
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
 ValueT = TypeVar("ValueT")
@@ -86,17 +80,15 @@ class ArtifactRepository:
 
     async def active(self) -> ActivePolicies:
         """Return the policies in force now; none if the document does not exist yet."""
-        documents = await self._store.scan(ACTIVE, key=POLICIES)
-        if not documents:
+        document = await POLICY_LISTS.one(self._store, POLICY_LIST_KEY)
+        if document is None:
             return ActivePolicies()
-        document, active = documents[0], self._active
+        active = self._active
         if document.version != active.version:
-            content = loads(document.body)
-            policies = tuple((level, ref) for level, ref in content["policies"])
-            digest = content_address(content["policies"])
+            content, digest = document.body, content_address(document.body.levels())
             # Return the local value: another thread can have stored an older list in `self._active` meanwhile.
-            withdrawn = frozenset(content["withdrawn"])
-            active = self._active = ActivePolicies(document.version, policies, withdrawn, digest)
+            active = ActivePolicies(document.version, content.policies, frozenset(content.withdrawn), digest)
+            self._active = active
         return active
 
     async def digest_of(self, ref: str) -> str | None:
@@ -111,11 +103,10 @@ class ArtifactRepository:
 
     async def _pinned(self, ref: str) -> tuple[str, str] | None:
         if ref not in self._refs:
-            documents = await self._store.scan(PINS, key=ref)
-            if not documents:
+            pin = await PINS.one(self._store, ref)
+            if pin is None:
                 return None
-            pin = loads(documents[0].body)
-            self._refs.keep(ref, (pin["digest"], pin["by"]))
+            self._refs.keep(ref, (pin.body.digest, pin.body.by))
         return self._refs[ref]
 
     async def published(self, ref: str) -> StoredArtifact | None:
@@ -167,9 +158,9 @@ class ArtifactRepository:
         """Store the definitions that are not stored yet, in one commit, so that a replay finds them."""
         by_digest = {self.address(definition): definition for definition in definitions}
         missing = {digest: definition for digest, definition in by_digest.items() if digest not in self._definitions}
-        stored = {digest for digest in missing if await self._store.scan(ARTIFACTS, key=digest)}
+        stored = {digest for digest in missing if await ARTIFACTS.one(self._store, digest)}
         writes = tuple(
-            Write(ARTIFACTS, digest, 0, canonical(definition.to_json()))
+            ARTIFACTS.write(digest, 0, definition.to_json())
             for digest, definition in missing.items()
             if digest not in stored
         )
@@ -181,14 +172,11 @@ class ArtifactRepository:
         for digest, definition in missing.items():
             self._definitions.keep(digest, definition)
 
-    async def _document(self, name: str, digest: str) -> Any:
-        documents = await self._store.scan(ARTIFACTS, key=digest)
-        if not documents:
+    async def _document(self, name: str, digest: str) -> dict[str, Any]:
+        document = await ARTIFACTS.one(self._store, digest)
+        if document is None:
             raise Integrity(f"`{name}` with the digest `{digest}` is missing from the catalog; restore it")
-        try:
-            return loads(documents[0].body, max_bytes=MAX_DOCUMENT_BYTES)
-        except InvalidInput as error:
-            raise Integrity(f"`{name}` with the digest `{digest}` is not JSON: {error}") from None
+        return document.body
 
 
 def _unsigned(payload: Any) -> bytes:

@@ -16,6 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from contextos.contracts.documents.catalog import (
+    ARTIFACTS,
+    PINS,
+    POLICY_LIST_KEY,
+    POLICY_LISTS,
+    PolicyList,
+    PublishedPin,
+)
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
@@ -23,16 +31,7 @@ from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, Batch, Draft, Write
 from contextos.contracts.ports.storage import Store
-from contextos.control.artifact_repository import (
-    ACTIVE,
-    ARTIFACTS,
-    PINS,
-    POLICIES,
-    ActivePolicies,
-    ArtifactRepository,
-    BoundedCache,
-    OpenEnvelope,
-)
+from contextos.control.artifact_repository import ActivePolicies, ArtifactRepository, BoundedCache, OpenEnvelope
 from contextos.control.artifacts import ARTIFACT_KINDS, StoredArtifact, merge, tenant_of
 from contextos.control.lint.pack import lint_pack
 from contextos.control.pinning import PinsRefused, ResolvedPins, check_ref_form, resolve_pins
@@ -109,9 +108,9 @@ class Catalog:
         if published_digest is not None:
             detail = f"`{stored.ref}` is published with different content already, and a version never changes"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
-        pin = {"digest": stored.digest, "kind": ARTIFACT_KINDS[type(stored.artifact)], "by": by}
-        writes = (Write(PINS, stored.ref, 0, canonical(pin)), Write(ARTIFACTS, stored.digest, 0, canonical(envelope)))
-        await self._commit("artifact.published", {"ref": stored.ref, **pin}, writes, by, at_us, salt)
+        pin = PublishedPin(stored.digest, ARTIFACT_KINDS[type(stored.artifact)], by)
+        writes = (PINS.write(stored.ref, 0, pin), ARTIFACTS.write(stored.digest, 0, envelope))
+        await self._commit("artifact.published", {"ref": stored.ref, **pin.to_json()}, writes, by, at_us, salt)
         return stored.ref
 
     async def activate_policies(
@@ -134,11 +133,11 @@ class Catalog:
             _refuse_level(level, stored)
         if len({ref for _, ref in level_refs}) != len(level_refs):
             raise _invalid("/policies", "duplicate", "a policy is listed twice", "list it once, at its strongest level")
-        policies = sorted(([level, ref] for level, ref in level_refs), key=lambda entry: entry[0] != "platform")
-        if policies == [[level, ref] for level, ref in active.policies]:
+        policies = tuple(sorted(level_refs, key=lambda entry: entry[0] != "platform"))
+        if policies == active.policies:
             return
-        body = {"policies": policies, "withdrawn": sorted(active.withdrawn)}
-        await self._change("policies.activated", active, body, {"policies": policies}, by, at_us, salt)
+        body = PolicyList(policies, tuple(sorted(active.withdrawn)))
+        await self._change("policies.activated", active, body, {"policies": body.levels()}, by, at_us, salt)
 
     async def withdraw(self, ref: str, *, by: str, reason: str, at_us: int, salt: Salt) -> None:
         """Withdraw `ref`: new runs can no longer pin it, and approvals that depend on it become void.
@@ -156,8 +155,7 @@ class Catalog:
         if any(ref == name for _, name in active.policies):
             remedy = "activate the other policies without it first"
             raise _invalid("/policies", "still_active", f"`{ref}` is an active policy", remedy)
-        policies = [[level, name] for level, name in active.policies]
-        body = {"policies": policies, "withdrawn": sorted(active.withdrawn | {ref})}
+        body = PolicyList(active.policies, tuple(sorted(active.withdrawn | {ref})))
         await self._change("artifact.withdrawn", active, body, {"ref": ref, "reason": reason}, by, at_us, salt)
 
     async def pin(self, refs: Sequence[str], definitions: Definitions) -> dict[str, Any]:
@@ -279,13 +277,13 @@ class Catalog:
         self,
         kind: str,
         active: ActivePolicies,
-        body: dict[str, Any],
+        body: PolicyList,
         details: dict[str, Any],
         by: str,
         at_us: int,
         salt: Salt,
     ) -> None:
-        write = Write(ACTIVE, POLICIES, active.version, canonical(body))
+        write = POLICY_LISTS.write(POLICY_LIST_KEY, active.version, body)
         await self._commit(kind, details, (write,), by, at_us, salt)
 
     async def _commit(

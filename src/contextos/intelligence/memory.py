@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from contextos.contracts.encoding.codec import JsonValue, parse
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, REJECTED, promoted_key, subject_prefix
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, IntegrityLevel
 from contextos.contracts.envelopes.memory import (
     ContradictionCheck,
@@ -32,25 +34,18 @@ from contextos.contracts.envelopes.memory import (
 from contextos.contracts.envelopes.pack import MemoryLayer
 from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.ids import CEID, PROPOSAL, derive
-from contextos.contracts.journal import Document, Draft, Write
-from contextos.contracts.model import Model
+from contextos.contracts.journal import Draft, Write
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.refs import memory_ref
 from contextos.errors import NotFound
 from contextos.intelligence.retrieval import fact_digest
 
-ModelT = TypeVar("ModelT", bound=Model)
-
-CANDIDATES: Final = "memory_candidates"
-PROMOTED: Final = "memory_promoted"
-REJECTED: Final = "memory_rejected"
 REVIEWED: Final = "memory.reviewed"
 """The kind of the `control` entry that a review leaves."""
 
 MAX_MEMORIES_PER_SUBJECT: Final = 1000
 QUEUE_PAGE: Final = 500
-MAX_PROPOSAL_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +80,8 @@ class StoreMemory:
         for subject in dict.fromkeys(subject_ids):
             if len(found) >= limit:
                 break
-            documents = await self._store.scan(PROMOTED, prefix=f"{subject}|", limit=MAX_MEMORIES_PER_SUBJECT)
-            memories = [_read(PromotedMemory, document) for document in documents]
+            documents = await PROMOTED.page(self._store, prefix=subject_prefix(subject), limit=MAX_MEMORIES_PER_SUBJECT)
+            memories = [document.body for document in documents]
             found += [_recalled(m) for m in memories if m.expires_at_us is None or now_us < m.expires_at_us]
         return tuple(found[: max(limit, 0)])
 
@@ -116,7 +111,7 @@ def propose_memories(
 def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
     """The documents of these proposals, for the run's final commit. One without the consent it needs is not kept."""
     return tuple(
-        Write(CANDIDATES, proposal.proposal_id, 0, _body(ReviewedProposal(proposal=proposal, review=None)))
+        CANDIDATES.write(proposal.proposal_id, 0, ReviewedProposal(proposal=proposal, review=None))
         for proposal in proposals
         if proposal.consent_check != "missing"
     )
@@ -128,9 +123,9 @@ async def list_candidates(store: Store, *, after: str = "", limit: int = 100) ->
     Leaves out what says the same as one before it, as something that was rejected, or as what is promoted already.
     """
     waiting: dict[str, MemoryProposal] = {}
-    while len(waiting) < limit and (page := await store.scan(CANDIDATES, after=after, limit=QUEUE_PAGE)):
+    while len(waiting) < limit and (page := await CANDIDATES.page(store, after=after, limit=QUEUE_PAGE)):
         for document in page:
-            held, after = _read(ReviewedProposal, document), document.key
+            held, after = document.body, document.key
             if held.review is None and len(waiting) < limit and not await _settled(store, held.proposal):
                 waiting.setdefault(_digest_of(held.proposal), held.proposal)
     return tuple(waiting.values())
@@ -157,13 +152,13 @@ async def review_proposal(
     Raises:
         NotFound: no such proposal in this tenant.
     """
-    candidate = await _one(store, CANDIDATES, proposal_id) if PROPOSAL.fits(proposal_id) else None
+    candidate = await CANDIDATES.one(store, proposal_id) if PROPOSAL.fits(proposal_id) else None
     if candidate is None:
         raise NotFound(f"there is no memory proposal `{proposal_id}`; list those that wait")
-    held = _read(ReviewedProposal, candidate)
-    promoted = await _one(store, PROMOTED, _promoted_key(held.proposal))
-    rejected = await _one(store, REJECTED, _digest_of(held.proposal))
-    standing = _read(PromotedMemory, promoted) if promoted else None
+    held = candidate.body
+    promoted = await PROMOTED.one(store, _promoted_key(held.proposal))
+    rejected = await REJECTED.one(store, _digest_of(held.proposal))
+    standing = promoted.body if promoted else None
     if refused := _refusal(held, verdict, standing, rejected is not None, supersede):
         return refused
     replaced = standing.proposal.proposal_id if standing and verdict == "promote" else None
@@ -178,11 +173,10 @@ async def review_proposal(
         supersedes=memory_ref(replaced) if replaced else None,
     )
     writes = (
-        Write(CANDIDATES, proposal_id, candidate.version, _body(ReviewedProposal(proposal=held.proposal, review=made))),
-        Write(PROMOTED, _promoted_key(held.proposal), _version(promoted), _promotion(held.proposal, made)),
-        Write(REJECTED, _digest_of(held.proposal), _version(rejected), _body(made) if verdict == "reject" else None),
+        CANDIDATES.write(proposal_id, candidate.version, ReviewedProposal(proposal=held.proposal, review=made)),
+        *_verdict_writes(held.proposal, made, _version(promoted), _version(rejected)),
     )
-    control = Draft(REVIEWED, proposal_id, at_us, reviewer, _body(made), salt)
+    control = Draft(REVIEWED, proposal_id, at_us, reviewer, canonical(made.to_json()), salt)
     return MemoryReviewChange(writes, control, made)
 
 
@@ -256,10 +250,10 @@ def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> Con
 
 
 async def _settled(store: Store, proposal: MemoryProposal) -> bool:
-    if await _one(store, REJECTED, _digest_of(proposal)):
+    if await REJECTED.one(store, _digest_of(proposal)):
         return True
-    promoted = await _one(store, PROMOTED, _promoted_key(proposal))
-    return promoted is not None and _digest_of(_read(PromotedMemory, promoted).proposal) == _digest_of(proposal)
+    promoted = await PROMOTED.one(store, _promoted_key(proposal))
+    return promoted is not None and _digest_of(promoted.body.proposal) == _digest_of(proposal)
 
 
 def _recalled(memory: PromotedMemory) -> EvidenceItem:
@@ -279,12 +273,14 @@ def _recalled(memory: PromotedMemory) -> EvidenceItem:
     )
 
 
-def _promotion(proposal: MemoryProposal, made: MemoryReview) -> bytes | None:
-    """The promoted document; None, a mere check, where it was rejected."""
+def _verdict_writes(proposal: MemoryProposal, made: MemoryReview, promoted: int, rejected: int) -> tuple[Write, Write]:
+    """The writes to promoted and rejected memory, at these versions; the one that the verdict is not about checks."""
+    promoted_at, rejected_at = _promoted_key(proposal), _digest_of(proposal)
     if made.verdict == "reject":
-        return None
+        return PROMOTED.check(promoted_at, promoted), REJECTED.write(rejected_at, rejected, made)
     expires = made.at_us + proposal.ttl_s * 1_000_000 if proposal.ttl_s is not None else None
-    return _body(PromotedMemory(proposal=proposal, review=made, expires_at_us=expires))
+    memory = PromotedMemory(proposal=proposal, review=made, expires_at_us=expires)
+    return PROMOTED.write(promoted_at, promoted, memory), REJECTED.check(rejected_at, rejected)
 
 
 def _digest_of(proposal: MemoryProposal) -> str:
@@ -293,22 +289,8 @@ def _digest_of(proposal: MemoryProposal) -> str:
 
 
 def _promoted_key(proposal: MemoryProposal) -> str:
-    """`<ceid>|<digest of the predicate>`: a CEID has no bar, so a subject's prefix is no other's."""
-    return f"{proposal.candidate.entity_ceid}|{content_address(proposal.candidate.predicate)[7:39]}"
+    return promoted_key(proposal.candidate.entity_ceid, proposal.candidate.predicate)
 
 
-async def _one(store: Store, collection: str, key: str) -> Document | None:
-    documents = await store.scan(collection, key=key, limit=1)
-    return documents[0] if documents else None
-
-
-def _version(document: Document | None) -> int:
+def _version(document: StoredDocument[Any] | None) -> int:
     return document.version if document else 0
-
-
-def _body(model: Model) -> bytes:
-    return canonical(model.to_json())
-
-
-def _read(model: type[ModelT], document: Document) -> ModelT:
-    return parse(model, document.body, max_bytes=MAX_PROPOSAL_BYTES)

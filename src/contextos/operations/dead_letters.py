@@ -8,16 +8,15 @@ costs nothing: when a run is due stays as the store has it, and engines pass ove
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-import orjson
-
-from contextos.contracts.journal import Batch, Document, Write
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import DEAD_LETTERS, LEASES, DeadLetterDocument
+from contextos.contracts.journal import Batch
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, ContextOSError, NotFound
 
-DEAD_LETTERS: Final = "dead_letters"
 MAX_DETAIL_CHARS: Final = 1_000
 
 
@@ -52,17 +51,11 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
     """
     if not seen or await store.read(run_id, after=seen, limit=1):
         return False
-    known = await store.scan(DEAD_LETTERS, key=run_id)
+    known = await DEAD_LETTERS.one(store, run_id)
     code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
-    body = {
-        "code": code,
-        "detail": detail[:MAX_DETAIL_CHARS],
-        "failed_at_us": at_us,
-        "rests": True,
-        "entries": seen,
-        "failures": _body(known[0])["failures"] + 1 if known else 1,
-    }
-    letter = Write(DEAD_LETTERS, run_id, known[0].version if known else 0, orjson.dumps(body))
+    failures = known.body.failures + 1 if known else 1
+    body = DeadLetterDocument(code, detail[:MAX_DETAIL_CHARS], at_us, True, seen, failures)
+    letter = DEAD_LETTERS.write(run_id, known.version if known else 0, body)
     try:
         await store.commit(Batch(run_id, writes=(letter,)))
     except Conflict:
@@ -72,8 +65,8 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
 
 async def has_lost_driver(store: Store, run_id: str) -> bool:
     """Whether a driver began the run and never let it go: it is being driven, or its driver is dead."""
-    leases = await store.scan("leases", key=run_id)
-    return bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
+    lease = await LEASES.one(store, run_id)
+    return lease is not None and lease.body.until_us > 0
 
 
 async def listed_run_ids(store: Store) -> set[str]:
@@ -85,8 +78,8 @@ async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[Dead
     """The list of a tenant, by run id, at most `limit`."""
     listed: list[DeadLetter] = []
     async for document in _listed(store):
-        body = _body(document)
-        listed.append(DeadLetter(document.key, body["code"], body["detail"], body["failed_at_us"], body["failures"]))
+        body = document.body
+        listed.append(DeadLetter(document.key, body.code, body.detail, body.failed_at_us, body.failures))
         if len(listed) >= limit:
             break
     return listed
@@ -99,29 +92,24 @@ async def remove(store: Store, run_id: str) -> None:
         NotFound: it is not on the list of this tenant.
         Conflict: somebody else changed it at this moment; look again.
     """
-    known = await store.scan(DEAD_LETTERS, key=run_id)
-    if not known or not await _rests(store, known[0]):
+    known = await DEAD_LETTERS.one(store, run_id)
+    if not known or not await _rests(store, known):
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
         raise NotFound(detail)
-    taken = Write(DEAD_LETTERS, run_id, known[0].version, orjson.dumps({**_body(known[0]), "rests": False}))
+    taken = DEAD_LETTERS.write(run_id, known.version, replace(known.body, rests=False))
     await store.commit(Batch(run_id, writes=(taken,)))
 
 
-async def _listed(store: Store) -> AsyncIterator[Document]:
+async def _listed(store: Store) -> AsyncIterator[StoredDocument[DeadLetterDocument]]:
     after = ""
-    while page := await store.scan(DEAD_LETTERS, after=after):
+    while page := await DEAD_LETTERS.page(store, after=after):
         after = page[-1].key
         for document in page:
             if await _rests(store, document):
                 yield document
 
 
-async def _rests(store: Store, document: Document) -> bool:
+async def _rests(store: Store, document: StoredDocument[DeadLetterDocument]) -> bool:
     """Whether nobody took it off the list: not by a retry, and not by adding to the run's journal."""
-    body = _body(document)
-    return body["rests"] and not await store.read(document.key, after=body["entries"], limit=1)
-
-
-def _body(document: Document) -> dict[str, Any]:
-    body: dict[str, Any] = orjson.loads(document.body)
-    return body
+    body = document.body
+    return body.rests and not await store.read(document.key, after=body.entries, limit=1)

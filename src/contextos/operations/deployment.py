@@ -17,10 +17,12 @@ import orjson
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath
 from contextos.action.registry import Registry
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import LEASES, REQUESTS, Lease
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Advance, Document, Entry, Parked, Rest, SignedHead
+from contextos.contracts.journal import Advance, Entry, Parked, Rest, SignedHead
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, LoadedArtifacts
@@ -203,14 +205,13 @@ class Deployment:
 
     async def _known(self, request: InvokeRequest, mark: str) -> str | None:
         """The run that this request already is, if it is one."""
-        found = await self.ports.stores.tenant(request.tenant_id).scan("requests", key=request.request_id)
-        if not found:
+        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        if claim is None:
             return None
-        claim = orjson.loads(found[0].body)
-        if claim["fingerprint"] != mark:
+        if claim.body.fingerprint != mark:
             detail = f"`{request.request_id}` was used before with another body"
             raise ConflictingRequest(Problem("/request_id", "conflicting_request", detail, "use a new request id"))
-        return str(claim["run_id"])
+        return claim.body.run_id
 
     async def _drive(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView:
         """One drive here, or the view of a run that somebody else is driving once they let it go."""
@@ -240,16 +241,16 @@ class Deployment:
     async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
         store = self.ports.stores.tenant(tenant_id)
         # The fencing token is read first: whoever drives on meanwhile has a newer one.
-        leases = [] if fresh else await store.scan("leases", key=run_id)
+        lease = None if fresh else await LEASES.one(store, run_id)
         entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
         resting = None if fresh else self._resting.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":
             return run_view(tenant_id, run_id, entries)
-        if leases and await self._held_by_another(store, leases[0]):
+        if lease and await self._held_by_another(store, lease):
             return None
-        version = leases[0].version if leases else 0
+        version = lease.version if lease else 0
         if not (
             resting and resting.outside == self._outside(tenant_id) and resting.journal.goes_on(entries, heads, version)
         ):
@@ -326,8 +327,8 @@ class Deployment:
             self.lease_ttl_us,
         )
 
-    async def _held_by_another(self, store: Store, lease: Document) -> bool:
-        if orjson.loads(lease.body)["owner"] == self.ports.owner:
+    async def _held_by_another(self, store: Store, lease: StoredDocument[Lease]) -> bool:
+        if lease.body.owner == self.ports.owner:
             return False
         return await is_held(store, lease, self.ports.alive, self.ports.clock.now_us())
 

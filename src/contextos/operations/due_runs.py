@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import orjson
-
+from contextos.contracts.documents.runs import LEASES
 from contextos.operations.heartbeats import is_held
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
     due = {run async for run in ports.stores.due(now_us, limit=limit)}
     async for tenant_id, run_id in ports.stores.due(now_us + deployment.lease_ttl_us, limit=limit):
         store = ports.stores.tenant(tenant_id)
-        leases = await store.scan("leases", key=run_id)
-        if leases and await is_held(store, leases[0], ports.alive, now_us):
+        lease = await LEASES.one(store, run_id)
+        if lease and await is_held(store, lease, ports.alive, now_us):
             continue
         # The lease was neither released nor is it held. A heartbeat can have moved its wake past the owner's silence.
-        orphaned = bool(leases) and orjson.loads(leases[0].body)["until_us"] > 0
+        orphaned = lease is not None and lease.body.until_us > 0
         if orphaned or (tenant_id, run_id) in due:
             yield tenant_id, run_id

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from contextos.contracts.journal import Batch, Document, Write
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import HEARTBEATS, LEASES, Heartbeat, Lease
+from contextos.contracts.journal import Batch
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import Conflict
 
@@ -25,21 +25,20 @@ BEATS_PER_TTL: Final = 3
 Run = tuple[str, str]
 
 
-async def is_held(store: Store, lease: Document, alive: Callable[[str], bool], now_us: int) -> bool:
+async def is_held(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> bool:
     """Whether the owner of this lease still drives its run, as far as anybody can tell."""
-    held: dict[str, Any] = orjson.loads(lease.body)
-    until_us = held["until_us"]
-    if "silent_until_us" in held:
-        beats = [orjson.loads(beat.body) for beat in await store.scan("heartbeats", key=lease.key)]
-        heard = [_counts_until(beat, beat["until_us"], now_us) for beat in beats if beat["owner"] == held["owner"]]
-        until_us = max([_counts_until(held, held["silent_until_us"], now_us), *heard])
-    return until_us > now_us and alive(held["owner"])
+    held, until_us = lease.body, lease.body.until_us
+    if held.silent_until_us is not None:
+        # Leases of before do not say when they were given.
+        until_us = _counts_until(now_us if held.at_us is None else held.at_us, held.silent_until_us, now_us)
+        beat = await HEARTBEATS.one(store, lease.key)
+        if beat and beat.body.owner == held.owner:
+            until_us = max(until_us, _counts_until(beat.body.at_us, beat.body.until_us, now_us))
+    return until_us > now_us and alive(held.owner)
 
 
-def _counts_until(said: dict[str, Any], until_us: int, now_us: int) -> int:
+def _counts_until(at_us: int, until_us: int, now_us: int) -> int:
     """Until when a sign of life counts; 0 where a clock was put back since. Clocks may differ by less than the TTL."""
-    # Leases of before do not say when they were given.
-    at_us = said.get("at_us", now_us)
     return until_us if at_us - now_us <= until_us - at_us else 0
 
 
@@ -77,17 +76,13 @@ class Heartbeats:
                     self._driven[run] = now_us
 
     async def _beat(self, store: Store, run_id: str, owner: str, now_us: int) -> None:
-        leases = await store.scan("leases", key=run_id)
-        held = orjson.loads(leases[0].body) if leases else {"owner": "", "until_us": 0}
-        if held["owner"] != owner or not held["until_us"]:
+        lease = await LEASES.one(store, run_id)
+        if lease is None or lease.body.owner != owner or not lease.body.until_us:
             return
-        known = await store.scan("heartbeats", key=run_id)
-        said = {"owner": owner, "at_us": now_us, "until_us": now_us + self._ttl_us}
+        known = await HEARTBEATS.one(store, run_id)
+        beat = Heartbeat(owner, now_us, now_us + self._ttl_us)
         # Only while the lease is as it was seen: whoever has another one by now speaks for the run, or has committed.
-        writes = (
-            Write("leases", run_id, leases[0].version, None),
-            Write("heartbeats", run_id, known[0].version if known else 0, orjson.dumps(said)),
-        )
+        writes = (LEASES.check(run_id, lease.version), HEARTBEATS.write(run_id, known.version if known else 0, beat))
         with suppress(Conflict):
             await store.commit(Batch(run=run_id, writes=writes, wake_at_us=now_us + self._lease_ttl_us))
 

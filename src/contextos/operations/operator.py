@@ -14,11 +14,14 @@ from typing import Any, Final
 import orjson
 
 from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, result_of_settlement
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.operations import APPROVALS, DENIALS, ApprovalDocument, Denial
+from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
-from contextos.contracts.journal import CONTROL, Batch, Document, Draft, Entry, Write
+from contextos.contracts.journal import CONTROL, Batch, Draft, Entry
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ApprovalRefused, Conflict, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
@@ -82,23 +85,19 @@ async def answer_approval(
     refused = approval_fault(approver, asked, given)
     if refused:
         raise refused
-    body = orjson.loads(document.body)
     now_us = app.ports.clock.now_us()
     if now_us > asked["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
-    answered = Write(
-        "approvals",
+    answered = APPROVALS.write(
         asked["approval_id"],
         document.version,
-        orjson.dumps({**body, "state": verdict, "approver": approver_id}),
+        replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id),
         not_after_us=asked["deadline_us"],
     )
     writes = [answered]
     # Several runs may wait on one act; the first denial of it stays, and this run's question is answered all the same.
-    if verdict == "denied" and not await store.scan("denials", key=asked["denial_key"]):
-        writes.append(
-            Write("denials", asked["denial_key"], 0, orjson.dumps({"run_id": run_id, "approver": approver_id}))
-        )
+    if verdict == "denied" and not await DENIALS.one(store, asked["denial_key"]):
+        writes.append(DENIALS.write(asked["denial_key"], 0, Denial(run_id, approver_id)))
     entry = _entry(app, entries, "approval.answered", key, approver_id, given)
     try:
         await store.commit(Batch(run=run_id, entries=(entry,), writes=tuple(writes), wake_at_us=now_us))
@@ -177,10 +176,10 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: st
         refused = operator_fault(await app.ports.directory.approver(tenant_id, by), by)
         if refused:
             raise refused
-    if await store.scan("cancels", key=run_id):
+    if await CANCELS.one(store, run_id):
         return view
     control = _control(app, "run.cancelled", run_id, by, {"reason": reason})
-    wish = Write("cancels", run_id, 0, orjson.dumps({"by": by, "reason": reason}))
+    wish = CANCELS.write(run_id, 0, CancelRequest(by, reason))
     if view.waiting and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised":
         asked_at = entries[-1].key.removeprefix("slot/")
         entry = _entry(app, entries, "run.cancel_requested", asked_at, by, {"by": by, "reason": reason})
@@ -196,8 +195,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: st
         # It was answered, and not dispatched yet: the wish is looked up when the approval is redeemed.
         await store.commit(Batch(run=run_id, writes=(wish,), shared=(control,)))
         return view
-    body = orjson.loads(document.body)
-    void = Write("approvals", asked["approval_id"], document.version, orjson.dumps({**body, "state": "cancelled"}))
+    void = APPROVALS.write(asked["approval_id"], document.version, replace(document.body, state="cancelled"))
     entry = _entry(app, entries, "run.cancel_requested", key, by, {"by": by, "reason": reason})
     now_us = app.ports.clock.now_us()
     await store.commit(Batch(run=run_id, entries=(entry,), writes=(wish, void), shared=(control,), wake_at_us=now_us))
@@ -242,7 +240,9 @@ async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Seq
     return store, entries
 
 
-async def _open_question(store: Store, entries: Sequence[Entry]) -> tuple[dict[str, Any], str, Document]:
+async def _open_question(
+    store: Store, entries: Sequence[Entry]
+) -> tuple[dict[str, Any], str, StoredDocument[ApprovalDocument]]:
     """The run's open question, its key and its document. Raises `ApprovalRefused` where there is none."""
     asked = [entry for entry in entries if entry.kind == "approval.asked"]
     if not asked:
@@ -250,8 +250,9 @@ async def _open_question(store: Store, entries: Sequence[Entry]) -> tuple[dict[s
     if asked[-1].body is None:
         raise ApprovalRefused("not_waiting", "what the run asks was erased, so nobody can answer it; cancel the run")
     question = orjson.loads(asked[-1].body)
-    document = (await store.scan("approvals", key=question["approval_id"]))[0]
-    state = orjson.loads(document.body)["state"]
+    document = await APPROVALS.one(store, question["approval_id"])
+    assert document is not None, "a question and its document are written in one commit"
+    state = document.body.state
     if state == "expired":
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if state != "open":

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import orjson
-
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import CONTROL, EPOCH, INDEX, Batch, Draft, Write
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft
 from contextos.operations.deployment import Deployment
 from contextos.operations.witness import Restoration, WitnessPublisher
 
@@ -41,14 +40,13 @@ async def record_restore(
     """
     ports, store = app.ports, app.ports.stores.tenant(tenant_id)
     left = {stream: await store.read(stream) for stream in (INDEX, CONTROL)}
-    found = await store.scan(EPOCH[0], key=EPOCH[1])
+    found = await EPOCHS.one(store, EPOCH_KEY)
     # No run of the backup may look newer than the epoch, whatever the clock of this machine says.
     at_us = max([ports.clock.now_us(), *(entry.at_us for entries in left.values() for entry in entries)])
     epoch_id = ports.entropy.take(8).hex()
-    document = orjson.dumps({"id": epoch_id, "at_us": at_us, "by": by})
     body = {"by": by, "epoch": epoch_id, "left": {name: len(entries) for name, entries in left.items()}}
     line = Draft("store.restored", epoch_id, at_us, by, canonical(body), ports.entropy.take(16))
-    write = Write(*EPOCH, found[0].version if found else 0, document)
+    write = EPOCHS.write(EPOCH_KEY, found.version if found else 0, Epoch(epoch_id, at_us, by))
     heads = await witnessing.left(tenant_id) if witnessing else []
     await store.commit(Batch(run=CONTROL, writes=(write,), shared=((CONTROL, line),)))
     # Last, so that a cut is still named for as long as the approvals of before are not void.

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from contextos.contracts.journal import CONTROL, EPOCH, INDEX, Entry, WitnessedHead, genesis
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS
+from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead, genesis
 from contextos.contracts.ports.outside import Clock, Keys, Witness
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import ChainBroken, Integrity, Unavailable
@@ -51,7 +52,7 @@ class Restoration(NamedTuple):
 class KnownHeads:
     """The furthest head under each name of a tenant's streams, and the epoch in which the witness was asked for it."""
 
-    epoch: bytes | None = None
+    epoch: str | None = None
     heads: dict[str, WitnessedHead] = field(default_factory=dict)
 
     def learn(self, head: WitnessedHead) -> None:
@@ -148,8 +149,8 @@ class WitnessPublisher:
     async def _moved(self, tenant_id: str) -> list[WitnessedHead]:
         """Heads that the witness does not know yet, once what it knows is seen to stand."""
         store, known = self.stores.tenant(tenant_id), self._of_tenant(tenant_id)
-        found = await store.scan(EPOCH[0], key=EPOCH[1])
-        epoch = found[0].body if found else b""
+        found = await EPOCHS.one(store, EPOCH_KEY)
+        epoch = found.body.id if found else ""
         if known.epoch != epoch:
             return await self._asked_anew(store, tenant_id, known, epoch)
         try:
@@ -161,7 +162,7 @@ class WitnessPublisher:
             except Unavailable:
                 raise broken from None
 
-    async def _asked_anew(self, store: Store, tenant_id: str, known: KnownHeads, epoch: bytes) -> list[WitnessedHead]:
+    async def _asked_anew(self, store: Store, tenant_id: str, known: KnownHeads, epoch: str) -> list[WitnessedHead]:
         heads = await self.witness.heads(tenant_id)
         before = max(map(_number, known.heads.values()), default=0)
         for head in heads:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from contextos.contracts.documents.runs import HEARTBEATS
 from contextos.queries.run_index import newest_runs
 from contextos.queries.run_view import run_view
 
@@ -75,7 +76,7 @@ async def _listed_session(store: Store, tenant_id: str, run_id: str, received: M
     view = run_view(tenant_id, run_id, entries)
     checkpoints = [entry for entry in entries if entry.kind == "session.checkpointed"]
     checkpoint = _body(checkpoints[-1]) if checkpoints else None
-    heartbeats = await store.scan("heartbeats", key=run_id)
+    heartbeat = await HEARTBEATS.one(store, run_id)
     started_at_us = entries[0].at_us
     return ListedSession(
         run_id=run_id,
@@ -85,7 +86,7 @@ async def _listed_session(store: Store, tenant_id: str, run_id: str, received: M
         ended=view.ended,
         waits_for=view.waiting["for"] if view.waiting else None,
         started_at_us=started_at_us,
-        heartbeat_at_us=orjson.loads(heartbeats[0].body)["at_us"] if heartbeats else None,
+        heartbeat_at_us=heartbeat.body.at_us if heartbeat else None,
         checkpoint=checkpoint and {**checkpoint, "at_us": checkpoints[-1].at_us},
         deadline_us=checkpoint["deadline_us"] if checkpoint else _deadline_before_admission(started_at_us, received),
     )

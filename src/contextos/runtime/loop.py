@@ -14,17 +14,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from contextos.context.compiler import compile_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
+from contextos.contracts.documents.runs import REQUESTS, RequestClaim
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import Write
 from contextos.contracts.scope import RunScope
 from contextos.decision import critic, executor, intents, scoring
 from contextos.decision.executor import Execution
@@ -90,8 +88,8 @@ async def receive(request: InvokeRequest, fingerprint: str, world: RunEnvironmen
         return {"request": request.to_json(), "fingerprint": fingerprint, "deployment": describe_deployment(world)}
 
     received = await world.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
-    claim = {"run_id": world.journal.run_id, "fingerprint": fingerprint}
-    world.journal.stage(Write("requests", request.request_id, 0, orjson.dumps(claim)))
+    claim = RequestClaim(world.journal.run_id, fingerprint)
+    world.journal.stage(REQUESTS.write(request.request_id, 0, claim))
     if request.mode == "long_running":
         world.journal.hand_over()
     return with_recorded_deployment(world, received["deployment"])

@@ -8,6 +8,7 @@ import orjson
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.documents.operations import APPROVALS, OPERATIONS
 from contextos.contracts.journal import INDEX
 from contextos.errors import ContextOSError
 from contextos.sim import example
@@ -37,8 +38,8 @@ def check_quiet(world: SimulatedWorld) -> None:
         world.judge.violated("nobody_is_lost", f"`{seen.run_id}` is `{seen.state}`, and nothing will ever wake it")
     for seen in world.judge.runs.values():
         if seen.open_question and not seen.ended:
-            found = immediately(store.scan("approvals", key=seen.open_question))
-            state = orjson.loads(found[0].body)["state"] if found else "missing"
+            found = immediately(APPROVALS.one(store, seen.open_question))
+            state = found.body.state if found else "missing"
             if state != "open":
                 detail = f"`{seen.run_id}` waits for `{seen.open_question}`, which is {state}"
                 world.judge.violated("question_is_open", detail)
@@ -122,13 +123,13 @@ def _replays(world: SimulatedWorld, seen: RunObservation) -> None:
 
 def _acts_are_true(world: SimulatedWorld) -> None:
     """The idempotency table says of each act what the payments service says."""
-    for document in immediately(world.stores.tenant(example.EXAMPLE_TENANT).scan("keys")):
-        act, key = orjson.loads(document.body), document.key.rsplit("/", 1)[1]
+    for document in immediately(OPERATIONS.page(world.stores.tenant(example.EXAMPLE_TENANT))):
+        state, key = document.body.state, document.key.rsplit("/", 1)[1]
         done = world.shop.by_key(key) is not None
-        if act["state"] not in ("completed", "released", "unusable"):
-            world.judge.violated("acts_are_settled", f"`{document.key}` is left `{act['state']}`")
-        elif done != (act["state"] != "released"):
-            detail = f"`{document.key}` is `{act['state']}`, and it {'was' if done else 'was not'} paid"
+        if state not in ("completed", "released", "unusable"):
+            world.judge.violated("acts_are_settled", f"`{document.key}` is left `{state}`")
+        elif done != (state != "released"):
+            detail = f"`{document.key}` is `{state}`, and it {'was' if done else 'was not'} paid"
             world.judge.violated("acts_are_true", detail)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from contextos.contracts.documents.operations import APPROVALS, DENIALS, denial_key
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.journal import KINDS, Batch, Entry, genesis, header_hash
 from contextos.runtime import state_machine
@@ -110,13 +111,13 @@ class InvariantChecker:
     def committed(self, owner: str, batch: Batch) -> None:
         """A batch is durable: each entry continues its run, legally, and what it says is allowed."""
         self._world.scheduler.trace("durable", batch.run, [entry.hash for entry in batch.entries])
-        for write in batch.writes:
-            if write.collection == "approvals" and write.body and orjson.loads(write.body)["state"] == "consumed":
-                self.consumed[write.key] += 1
-                if self.consumed[write.key] > 1:
-                    self.violated("approval_consumed_once", f"`{write.key}` was consumed again by `{owner}`")
-            if write.collection == "denials" and write.body:
-                self.denied.setdefault(write.key, batch.run)
+        for key, approval in APPROVALS.written(batch.writes):
+            if approval.state == "consumed":
+                self.consumed[key] += 1
+                if self.consumed[key] > 1:
+                    self.violated("approval_consumed_once", f"`{key}` was consumed again by `{owner}`")
+        for key, _ in DENIALS.written(batch.writes):
+            self.denied.setdefault(key, batch.run)
         for entry in batch.entries:
             self._entry(entry)
 
@@ -163,7 +164,7 @@ class InvariantChecker:
         seen.dispatched.setdefault(envelope["tool_call_id"], told)
         if first and seen.deadline_us is not None and entry.at_us >= seen.deadline_us:
             self.violated("session_is_bounded", f"`{seen.run_id}` dispatches `{entry.key}` after its deadline")
-        denial = f"{envelope['capability_id']}/{told['definition_digest']}/{envelope['idempotency_key']}"
+        denial = denial_key(envelope["capability_id"], told["definition_digest"], envelope["idempotency_key"])
         if write and first and denial in self.denied:
             self.violated("denial_is_final", f"`{seen.run_id}` dispatches what was denied in `{self.denied[denial]}`")
         if write and first and seen.run_id in self._world.cancelled:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import orjson
-
 from contextos import __version__
-from contextos.action.breaker import BREAKERS, CircuitBreakers
+from contextos.action.breaker import CircuitBreakers
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
@@ -98,8 +97,7 @@ class SimulatedWorld:
     def committed(self, owner: str, batch: Batch) -> None:
         """A batch is durable."""
         self.judge.committed(owner, batch)
-        changed = [orjson.loads(one.body or b"") for one in batch.writes if one.collection == BREAKERS]
-        self.exercised.update(f"circuit {one['state']}" for one in changed)
+        self.exercised.update(f"circuit {circuit.state}" for _, circuit in BREAKERS.written(batch.writes))
 
     def give_up(self, host: Host) -> None:
         """Others take this process for dead, and it is not: a zombie."""

@@ -64,7 +64,7 @@ class FileStores:
     def tenant(self, _: str) -> FileStores:
         return self
 
-    async def scan(self, collection: str, *, key: str | None = None, after: str = "") -> list[Document]:
+    async def scan(self, collection: str, *, key: str | None = None, after: str = "", **_: Any) -> list[Document]:
         """The letters of runs; there is nothing else."""
         which = "WHERE run = coalesce(?, run) AND run > ?"
         rows = self.file.execute(f"SELECT run, version, body FROM letters {which}", (key, after))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from contextos.contracts.documents.memories import CANDIDATES
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.pack import MemoryLayer
@@ -17,7 +18,6 @@ from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, NotFound
 from contextos.intelligence.memory import (
-    CANDIDATES,
     REVIEWED,
     BoundMemory,
     MemoryReviewChange,
@@ -177,7 +177,7 @@ def test_a_candidate_without_the_consent_it_needs_is_not_kept_and_cannot_be_prom
     forged = json.loads(with_consent.body)
     forged["proposal"]["consent_check"] = "missing"
     raw = json.dumps(forged).encode()
-    now(store.commit(Batch(run="run_x", writes=(type(with_consent)(CANDIDATES, with_consent.key, 0, raw),))))
+    now(store.commit(Batch(run="run_x", writes=(type(with_consent)(CANDIDATES.name, with_consent.key, 0, raw),))))
     assert refusal(store, with_consent.key).reason == "consent_missing"
     assert refusal(store, with_consent.key, supersede=True).reason == "consent_missing"
 

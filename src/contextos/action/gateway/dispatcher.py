@@ -369,8 +369,4 @@ def _consumed(approval: Redeemed | None) -> tuple[Write, ...]:
     """The redemption: the approval is spent in the commit that dispatches its call, or that commit fails."""
     if approval is None:
         return ()
-    return (
-        Write(
-            "approvals", approval.approval_id, approval.version, approval.document, not_after_us=approval.not_after_us
-        ),
-    )
+    return (approval.consume,)

@@ -14,6 +14,7 @@ from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.dispatcher import DispatchPorts
 from contextos.action.registry import Registry
+from contextos.contracts.documents.catalog import POLICY_LIST_KEY, POLICY_LISTS
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.pack import Permission
@@ -353,4 +354,4 @@ async def credentialed(at: GuardContext, governed: GuardedCall) -> GuardedCall |
     standing = await at.standing(governed.key)
     if standing.failure:
         return Refusal("blocked", standing.failure.code, standing.failure.detail)
-    return replace(governed, still=(Write("active", "policies", standing.policies_version, None),))
+    return replace(governed, still=(POLICY_LISTS.check(POLICY_LIST_KEY, standing.policies_version),))

@@ -9,14 +9,17 @@ Source: shared/design/contracts.md, "idempotency key", "A denial is final".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-import orjson
-
+from contextos.contracts.documents.collection import StoredDocument, find_documents
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
+from contextos.contracts.documents.operations import DENIALS, OPERATIONS, OperationDocument, denial_key, operation_key
+from contextos.contracts.documents.runs import CANCELS
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import Idempotency, ToolResultEnvelope
 from contextos.contracts.ids import idempotency_key
-from contextos.contracts.journal import EPOCH, Document, Parked, Write
+from contextos.contracts.journal import Parked, Write
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.ports.storage import Store
@@ -51,9 +54,8 @@ def call_fingerprint(args: Any) -> str:
     return content_address({name: value for name, value in args.items() if name != "idempotency_key"})
 
 
-def denial_key(capability: Capability, key: str) -> str:
-    """A denial holds for this definition of the capability; a changed definition is a new question."""
-    return f"{capability.capability_id}/{capability.definition_digest}/{key}"
+def _denial_key(capability: Capability, key: str) -> str:
+    return denial_key(capability.capability_id, capability.definition_digest, key)
 
 
 async def look_up_operation(
@@ -77,27 +79,33 @@ async def look_up_operation(
     deadline_us = session.deadline_us if session else None
 
     async def call() -> dict[str, Any]:
-        cancel, denial = ("cancels", journal.run_id), ("denials", denial_key(capability, key))
-        place = ("keys", f"{capability.capability_id}/{key}")
-        found = await store.find((cancel, denial, place, EPOCH))
+        denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
+        found = await find_documents(
+            store,
+            CANCELS.place(journal.run_id),
+            DENIALS.place(denial),
+            OPERATIONS.place(place),
+            EPOCHS.place(EPOCH_KEY),
+        )
         answer: dict[str, Any] = {
-            "cancelled": cancel in found,
-            "denied": denial in found,
+            "cancelled": found.has(CANCELS, journal.run_id),
+            "denied": found.has(DENIALS, denial),
             "state": "free",
             "version": 0,
             "mutations": [],
-            "epoch": _epoch(found.get(EPOCH)),
+            "epoch": _epoch(found.one(EPOCHS, EPOCH_KEY)),
         }
-        if place in found:
-            act = orjson.loads(found[place].body)
-            if act["fingerprint"] != mine:
+        known = found.one(OPERATIONS, place)
+        if known:
+            if known.body.fingerprint != mine:
                 return {**answer, "state": "other_body"}
-            if act["state"] == "completed":
-                return {**answer, "state": "completed", "output": act["output"], "mutations": act["mutations"]}
-            if act["state"] == "unusable":
+            if known.body.state == "completed":
+                output, mutations = known.body.output, list(known.body.mutations)
+                return {**answer, "state": "completed", "output": output, "mutations": mutations}
+            if known.body.state == "unusable":
                 return {**answer, "state": "unusable"}
-            if act["state"] == "released":
-                return {**answer, "version": found[place].version}
+            if known.body.state == "released":
+                return {**answer, "version": known.version}
             now_us = clock.now_us()
             if when == "redeem" or (deadline_us is not None and now_us >= deadline_us):
                 # What was rechecked a moment ago would be old by the time the other run is done.
@@ -115,19 +123,19 @@ async def look_up_operation(
 
 def claim_key(run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str) -> Write:
     """Take the act: it was free (or given back) at `version`, and it is nobody else's from this commit on."""
-    body = {"run_id": run_id, "tool_call_id": tool_call_id, "fingerprint": call_fingerprint(args), "state": "claimed"}
-    return Write("keys", f"{capability_id}/{key}", version, orjson.dumps(body))
+    claim = OperationDocument(run_id, tool_call_id, call_fingerprint(args), "claimed")
+    return OPERATIONS.write(operation_key(capability_id, key), version, claim)
 
 
 def unchanged_since_lookup(run_id: str, capability: Capability, key: str, act: Mapping[str, Any]) -> tuple[Write, ...]:
     """Checks that ride with the claim: no cancel, denial or restore came between the look-up and this commit."""
-    checks = (Write("cancels", run_id, 0, None), Write("denials", denial_key(capability, key), 0, None))
+    checks = (CANCELS.check(run_id, 0), DENIALS.check(_denial_key(capability, key), 0))
     return (*checks, *same_epoch_check(act))
 
 
 def same_epoch_check(act: Mapping[str, Any]) -> tuple[Write, ...]:
     """The check that the store was not restored since the look-up."""
-    return (Write(*EPOCH, act["epoch"]["version"], None),) if "epoch" in act else ()
+    return (EPOCHS.check(EPOCH_KEY, act["epoch"]["version"]),) if "epoch" in act else ()
 
 
 async def still_in_epoch(run_id: str, store: Store, act: Mapping[str, Any]) -> None:
@@ -137,19 +145,22 @@ async def still_in_epoch(run_id: str, store: Store, act: Mapping[str, Any]) -> N
 
     Raises: `Integrity`; the run rests until somebody looked at the other side's books.
     """
-    if "epoch" in act and _epoch((await store.find((EPOCH,))).get(EPOCH))["id"] != act["epoch"]["id"]:
+    if (
+        "epoch" in act
+        and _epoch((await find_documents(store, EPOCHS.place(EPOCH_KEY))).one(EPOCHS, EPOCH_KEY))["id"]
+        != act["epoch"]["id"]
+    ):
         raise Integrity(
             f"`{run_id}` stands between two attempts of a call, and the store was restored since; nothing more is sent:"
             " compare with the other side's books, then send a new request"
         )
 
 
-def _epoch(found: Document | None) -> dict[str, Any]:
+def _epoch(found: StoredDocument[Epoch] | None) -> dict[str, Any]:
     """The epoch of the store as a look-up records it; old journals hold none."""
     if found is None:
         return {"id": "", "version": 0, "since_us": 0}
-    said = orjson.loads(found.body)
-    return {"id": said["id"], "version": found.version, "since_us": said["at_us"]}
+    return {"id": found.body.id, "version": found.version, "since_us": found.body.at_us}
 
 
 def in_one_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -168,11 +179,10 @@ def began_before(act: Mapping[str, Any], first_us: int) -> bool:
 
 def complete_key(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:
     """After the outcome: keep the output for every later caller, or give the act back because nothing happened."""
-    assert claimed.body is not None, "a claim has a body"
-    body = orjson.loads(claimed.body)
+    ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:
-        body["state"] = "completed" if result.status == "completed" else "unusable"
-        body |= {"output": result.output, "mutations": list(result.mutations)}
+        state: Literal["completed", "unusable"] = "completed" if result.status == "completed" else "unusable"
+        done = replace(claim, state=state, output=result.output, mutations=result.mutations)
     else:
-        body["state"] = "released"
-    return Write(claimed.collection, claimed.key, claimed.expect + 1, orjson.dumps(body))
+        done = replace(claim, state="released")
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, done)

@@ -28,12 +28,12 @@ def breakers_command(
     """List the tenant's circuit breakers that ever opened."""
 
     async def operation(context: CommandContext) -> tuple[int, list[tuple[str, Any]]]:
-        import orjson
+        from dataclasses import asdict
 
-        from contextos.action.breaker import BREAKERS
+        from contextos.contracts.documents.operations import BREAKERS
 
-        found = await context.store.scan(BREAKERS, after=after, limit=limit)
-        return context.deployment.ports.clock.now_us(), [(one.key, orjson.loads(one.body)) for one in found]
+        found = await BREAKERS.page(context.store, after=after, limit=limit)
+        return context.deployment.ports.clock.now_us(), [(one.key, asdict(one.body)) for one in found]
 
     now_us, found = with_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'state':<9}  {'failures':>8}  {'again in s':>10}  {'process':<16}  capability")]

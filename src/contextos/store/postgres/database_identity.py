@@ -8,11 +8,17 @@ the same database, and the server's files put back as they were.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from contextos.contracts.journal import EPOCH, Batch
+from contextos.contracts.documents.epochs import (
+    DATABASE_PLACE_KEY,
+    DATABASE_PLACES,
+    EPOCH_KEY,
+    EPOCHS,
+    DatabasePlace,
+    is_epoch_write,
+)
+from contextos.contracts.journal import Batch
 from contextos.errors import StoreRestored
 from contextos.store.postgres.connections import Connection
 
@@ -21,7 +27,6 @@ DATABASE_IDENTITY: Final = (
     " || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())::text"
     " || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 )
-_KEPT: Final = (EPOCH[0], "place")
 _READ: Final = "SELECT key, version, body FROM contextos.documents WHERE tenant = $1 AND collection = $2"
 _NOTE: Final = (
     "INSERT INTO contextos.documents (tenant, collection, key, version, body) VALUES ($1, $2, $3, $4, $5)"
@@ -44,24 +49,26 @@ async def is_same_database(connection: Connection, tenant: str, place: str) -> b
 
     False where it stood elsewhere and its epoch is still the one of then. Part of the tenant's transaction.
     """
-    rows = await connection.fetch(_READ, tenant, EPOCH[0])
+    rows = await connection.fetch(_READ, tenant, EPOCHS.name)
     found = {key: (version, body) for key, version, body in rows}
-    epoch = found[EPOCH[1]][0] if EPOCH[1] in found else 0
-    version, body = found.get(_KEPT[1], (0, None))
-    said: dict[str, Any] = orjson.loads(body) if body else {}
-    if said == {"place": place, "epoch": epoch}:
+    epoch = found[EPOCH_KEY][0] if EPOCH_KEY in found else 0
+    version, body = found.get(DATABASE_PLACE_KEY, (0, None))
+    known = DATABASE_PLACES.decoded(DATABASE_PLACE_KEY, body) if body else None
+    here = DatabasePlace(place, epoch)
+    if known == here:
         return True
-    if said and said["place"] != place and said["epoch"] >= epoch:
+    if known and known.place != place and known.epoch >= epoch:
         return False
-    note = orjson.dumps({"place": place, "epoch": epoch})
     # Another process may have noted it first: where it is not this place, the next start of it will tell.
-    await connection.execute(_NOTE, tenant, *_KEPT, version + 1, note)
+    await connection.execute(
+        _NOTE, tenant, *DATABASE_PLACES.place(DATABASE_PLACE_KEY), version + 1, DATABASE_PLACES.encode(here)
+    )
     return True
 
 
 def begins_epoch(batch: Batch) -> bool:
     """Whether a batch begins a new epoch."""
-    return any((write.collection, write.key) == EPOCH and write.body is not None for write in batch.writes)
+    return any(is_epoch_write(write) for write in batch.writes)
 
 
 def restore_not_recorded() -> StoreRestored:

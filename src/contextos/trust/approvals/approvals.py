@@ -8,19 +8,19 @@ Source: shared/design/contracts.md, "Approval modes"; standards.md, B4.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
 from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import Timeout, Write
+from contextos.contracts.journal import Timeout
 from contextos.contracts.ports.outside import Clock, Directory
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import Action, Redeemed, RunScope
@@ -51,19 +51,22 @@ class RunApprovals:
         """An approval that counts now, or the failure that says why there is none."""
         asked = self._question(action)
         # The question itself stays in the journal, where it can be erased.
-        kept = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
-        document = {**{name: asked[name] for name in kept}, "run_id": self.scope.run.run_id, "state": "open"}
-        approval_id = asked["approval_id"]
+        document = ApprovalDocument(
+            approval_id=asked["approval_id"],
+            gate_id=asked["gate_id"],
+            required_role=asked["required_role"],
+            deadline_us=asked["deadline_us"],
+            binding_digest=asked["binding_digest"],
+            run_id=self.scope.run.run_id,
+            state="open",
+        )
+        approval_id = document.approval_id
         self.journal.derive("approval.asked", action.key, asked)
-        self.journal.stage(Write("approvals", approval_id, 0, orjson.dumps(document)))
+        self.journal.stage(APPROVALS.write(approval_id, 0, document))
         self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval"))
         await self.journal.commit(wake_at_us=asked["deadline_us"])
-        expired = Write(
-            "approvals",
-            approval_id,
-            1,
-            orjson.dumps({**document, "state": "expired"}),
-            not_before_us=asked["deadline_us"],
+        expired = APPROVALS.write(
+            approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
         )
         kind, answer = await self.journal.wait(
             ("approval.answered", "approval.expired", "run.cancel_requested"),
@@ -91,15 +94,13 @@ class RunApprovals:
             return self._failure(
                 "budget_exhausted" if late else "approval_void", action, f"the approval no longer holds: {void}"
             )
-        consumed = {**document, "state": "consumed", "approver": answer["approver"]}
+        consumed = replace(document, state="consumed", approver=answer["approver"])
         return Redeemed(
             approval_id,
             action.gate.gate_id,
             answer["approver"],
             asked["evidence_snapshot_hash"],
-            2,
-            orjson.dumps(consumed),
-            asked["deadline_us"],
+            APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
         )
 
     def _question(self, action: Action) -> dict[str, Any]:
@@ -147,7 +148,9 @@ class RunApprovals:
             "shown_digest": content_address(shown),
             "barred": self._barred(),
             "approval_mode_effective": action.mode,
-            "denial_key": _denial_key(action),
+            "denial_key": denial_key(
+                action.capability.capability_id, action.capability.definition_digest, action.idempotency_key
+            ),
         }
 
     def _barred(self) -> list[str]:
@@ -217,7 +220,3 @@ def escape_all(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [escape_all(item) for item in value]
     return value
-
-
-def _denial_key(action: Action) -> str:
-    return f"{action.capability.capability_id}/{action.capability.definition_digest}/{action.idempotency_key}"

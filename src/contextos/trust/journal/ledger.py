@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import (
@@ -161,10 +162,8 @@ class RunJournal:
         letting_go = wake_at_us is not None
         now_us, silence_us = live.clock.now_us(), live.silence_us() if live.silence_us else 0
         until = 0 if letting_go else now_us + live.lease_ttl_us
-        held = {"owner": live.owner, "until_us": until}
-        if silence_us and not letting_go:
-            held |= {"at_us": now_us, "silent_until_us": now_us + silence_us}
-        lease = Write("leases", self.run_id, live.lease_version, orjson.dumps(held))
+        silent = (now_us, now_us + silence_us) if silence_us and not letting_go else ()
+        lease = LEASES.write(self.run_id, live.lease_version, Lease(live.owner, until, *silent))
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
             run=self.run_id,

@@ -1,0 +1,47 @@
+"""Documents of memory: what was proposed, what was promoted, and what a reviewer rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from contextos.contracts.documents.collection import Collection
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.memory import MemoryReview, PromotedMemory, ReviewedProposal
+from contextos.contracts.model import Model
+
+MAX_PROPOSAL_BYTES: Final = 8 << 20
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+
+def subject_prefix(entity_ceid: str) -> str:
+    """What the key of every promoted memory about this entity begins with: a CEID has no bar."""
+    return f"{entity_ceid}|"
+
+
+def promoted_key(entity_ceid: str, predicate: str) -> str:
+    """The key of a promoted memory: `<ceid>|<digest of the predicate>`, so that recall reads one range per subject."""
+    return subject_prefix(entity_ceid) + content_address(predicate)[7:39]
+
+
+def _encode(model: Model) -> bytes:
+    return canonical(model.to_json())
+
+
+def _decoder(model: type[ModelT]) -> Callable[[bytes], ModelT]:
+    def decode(raw: bytes) -> ModelT:
+        return parse(model, raw, max_bytes=MAX_PROPOSAL_BYTES)
+
+    return decode
+
+
+CANDIDATES: Final[Collection[ReviewedProposal]] = Collection("memory_candidates", _encode, _decoder(ReviewedProposal))
+"""By proposal id."""
+
+PROMOTED: Final[Collection[PromotedMemory]] = Collection("memory_promoted", _encode, _decoder(PromotedMemory))
+"""By `promoted_key`."""
+
+REJECTED: Final[Collection[MemoryReview]] = Collection("memory_rejected", _encode, _decoder(MemoryReview))
+"""By the digest of the rejected statement."""

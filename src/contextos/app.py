@@ -1,7 +1,7 @@
-"""The composition root: `Settings` in, a running `App` out. The only place that builds things.
+"""The composition root: builds a running `App` from `Settings`. No other module builds implementations of ports.
 
-A workspace is a directory with `contextos.toml`; everything in it is named there, and nothing is discovered. Settings
-whose names begin with `unsafe_` are development stand-ins, and every record made under one is marked with its name.
+A workspace is a directory with `contextos.toml`, which names everything that is used; nothing is discovered. Settings
+whose names begin with `unsafe_` are development stand-ins, and every record made under one names it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,16 @@ from contextos.operations.deployment import Deployment
 from contextos.operations.due_runs import DrivenRun, due_runs
 from contextos.operations.ports import Ports
 from contextos.operations.witness import WitnessPublisher
-from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, AdapterSetting, Settings, check, is_sink, is_url, refused
+from contextos.settings import (
+    SETTINGS_FILE,
+    UNSAFE_SETTINGS,
+    AdapterSetting,
+    Settings,
+    check_settings,
+    invalid_setting,
+    is_postgres_url,
+    is_sink_url,
+)
 from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
@@ -49,7 +58,7 @@ MAX_ARTIFACT_BYTES: Final = 8 << 20
 
 
 class SystemEntropy:
-    """The `Entropy` of the machine."""
+    """The `Entropy` port over the operating system's random source."""
 
     def take(self, count: int) -> bytes:
         return os.urandom(count)
@@ -57,7 +66,11 @@ class SystemEntropy:
 
 @dataclass(slots=True)
 class App:
-    """An open deployment: what to call (`deployment`), and what to close."""
+    """An open deployment. Call `deployment`; call `close` at the end.
+
+    `engine` drives due runs in this process once it is started. `keys` are the keys of the runtime. `stores` is the
+    storage of all tenants.
+    """
 
     settings: Settings
     deployment: Deployment
@@ -68,20 +81,23 @@ class App:
     witnessing: WitnessPublisher | None
 
     def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
-        """The engine of a process that drives whatever is due: over the deployment's queue, if it has one.
+        """Return the engine of a worker process, which drives every due run, over the queue if the settings name one.
 
-        Raises: `InvalidSettings` where the extra `durable` is not installed.
+        `on_failure` is called when a run cannot be driven.
+
+        Raises:
+            InvalidSettings: the settings name a queue, and the extra `durable` is not installed.
         """
-        tell = partial(_tell, self.witnessing, self.deployment) if self.witnessing else None
-        orphans, asked = partial(due_runs, self.deployment), self.settings.driving
+        publish_heads = partial(_publish_heads, self.witnessing, self.deployment) if self.witnessing else None
+        orphans, driving = partial(due_runs, self.deployment), self.settings.driving
         if not self.settings.queue:
-            limits = EngineLimits(max_drives=asked.max_drives, max_drives_per_tenant=asked.max_drives_per_tenant)
+            limits = EngineLimits(max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
             return LocalEngine(
                 self.deployment.advance,
                 self.stores,
                 SystemClock(),
                 orphans=orphans,
-                witness=tell,
+                witness=publish_heads,
                 beat=self.deployment.beat,
                 limits=limits,
                 on_failure=on_failure,
@@ -90,14 +106,14 @@ class App:
         from contextos.engine.durable.workflows import QueueLimits
         from contextos.store.postgres.stores import PostgresStores
 
-        assert isinstance(self.stores, PostgresStores), "settings refuse a queue beside a file"
+        assert isinstance(self.stores, PostgresStores), "settings refuse a queue together with a file"
         bounds = QueueLimits(
             store=self.stores.name,
-            max_drives=asked.max_drives,
-            max_drives_per_tenant=asked.max_drives_per_tenant,
-            max_drives_per_tenant_in_all=asked.max_drives_per_tenant_in_all or None,
-            rate_per_tenant=asked.rate_per_tenant or None,
-            rate_period_ms=asked.rate_period_ms,
+            max_drives=driving.max_drives,
+            max_drives_per_tenant=driving.max_drives_per_tenant,
+            max_drives_per_tenant_in_all=driving.max_drives_per_tenant_in_all or None,
+            rate_per_tenant=driving.rate_per_tenant or None,
+            rate_period_ms=driving.rate_period_ms,
         )
         return DurableEngine(
             self.deployment.advance,
@@ -105,7 +121,7 @@ class App:
             SystemClock(),
             url=self.settings.queue,
             orphans=orphans,
-            witness=tell,
+            witness=publish_heads,
             beat=self.deployment.beat,
             limits=DurableLimits(queue=bounds),
             on_failure=on_failure,
@@ -119,20 +135,26 @@ class App:
         return await drive_due_runs(self.deployment, self.engine, patience_s=patience_s)
 
     def close(self) -> None:
-        """Let go of leases, files and connections. A file's queue is finished first; a database's is not waited for."""
+        """Release leases, files and connections.
+
+        Pending writes to a SQLite file are finished first; a PostgreSQL database is not waited for.
+        """
         self.deployment.close()
         self.stores.close()
         self.owner.close()
 
 
 async def open_app(settings: Settings) -> App:
-    """Build a deployment from its settings and publish its packs: it starts whole or not at all.
+    """Open a deployment and publish the packs of its workspace. On an error nothing stays open.
 
     Raises:
-        InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
-        StoreRestored: the store was restored from a backup and nobody said so.
+        InvalidSettings: a setting, a key file or an adapter is invalid; names the remedy.
+        InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
+        SignatureInvalid: no trusted key signed an artifact.
+        StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
+        Unavailable: the store does not answer.
     """
-    app = await open_as_it_is(settings)
+    app = await open_unpublished(settings)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
         await publish_all(app)
@@ -140,17 +162,18 @@ async def open_app(settings: Settings) -> App:
     return app
 
 
-async def open_as_it_is(settings: Settings) -> App:
-    """The same with nothing published: for who looks at a store before anything acts on it.
+async def open_unpublished(settings: Settings) -> App:
+    """Open a deployment without publishing its packs, to inspect or repair a store.
 
     Raises:
-        InvalidSettings, InvalidArtifact, SignatureInvalid: what cannot be started with, and the mend.
+        InvalidSettings: a setting, a key file or an adapter is invalid; names the remedy.
+        Unavailable: the store does not answer.
     """
-    check(settings)
+    check_settings(settings)
     for name, what in (("unsafe_local_directory", "a directory file"), ("unsafe_local_keys", "a key file")):
         if name not in settings.unsafe:
-            mend = f"allow `{name}`" if settings.profile == "embedded" else "build its `Deployment` on other ports"
-            raise refused("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", mend)
+            remedy = f"allow `{name}`" if settings.profile == "embedded" else "build its `Deployment` on other ports"
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
     workspace, clock = settings.workspace, SystemClock()
     keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
     adapters = _adapters(settings)
@@ -188,16 +211,21 @@ async def open_as_it_is(settings: Settings) -> App:
     )
     known = witness_at(settings.witness, workspace) if settings.witness else None
     witnessing = WitnessPublisher(stores, known, keys, clock) if known else None
-    tell = partial(_tell, witnessing, deployment) if witnessing else None
+    publish_heads = partial(_publish_heads, witnessing, deployment) if witnessing else None
     engine = LocalEngine(
-        deployment.advance, stores, clock, orphans=partial(due_runs, deployment), witness=tell, beat=deployment.beat
+        deployment.advance,
+        stores,
+        clock,
+        orphans=partial(due_runs, deployment),
+        witness=publish_heads,
+        beat=deployment.beat,
     )
     return App(settings, deployment, stores, owner, engine, keys, witnessing)
 
 
 async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Owner | LeasedOwner]:
-    """The storage of a deployment, and who this process is to the leases in it."""
-    if not is_url(settings.store):
+    """Open the storage, and make the id under which this process owns leases."""
+    if not is_postgres_url(settings.store):
         path = settings.workspace / settings.store
         return SqliteStores(path, clock=SystemClock()), Owner(path)
     try:
@@ -208,33 +236,39 @@ async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Ow
 
 
 def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
-    return refused("/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`")
+    return invalid_setting(
+        "/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`"
+    )
 
 
-async def _tell(witnessing: WitnessPublisher, deployment: Deployment) -> None:
+async def _publish_heads(witnessing: WitnessPublisher, deployment: Deployment) -> None:
     await witnessing.tell(deployment.tenants())
     deployment.told()
 
 
 def witness_at(place: str, workspace: Path) -> Witness:
-    """The witness behind a URL or in a file. Raises `InvalidSettings` where the extra `http` is not installed."""
-    if not is_sink(place):
+    """Return the witness at a URL or in a file.
+
+    Raises:
+        InvalidSettings: `place` is a URL, and the extra `http` is not installed.
+    """
+    if not is_sink_url(place):
         return FileWitness(workspace / place)
     try:
         from contextos.store.witness.http import HttpWitness
     except ModuleNotFoundError as missing:
         detail = f"`{missing.name}` is not installed"
-        raise refused("/witness", "missing_extra", detail, "install `contextos[http]`") from None
+        raise invalid_setting("/witness", "missing_extra", detail, "install `contextos[http]`") from None
     return HttpWitness(place)
 
 
 async def migrate(url: str) -> tuple[str | None, str]:
-    """Bring the schema of the PostgreSQL database at `url` up to date; return the versions (before, after).
+    """Migrate the schema of the PostgreSQL database at `url` to this version; return the versions (before, after).
 
-    May be repeated. The role of `url` will own the schema; deployments run as another.
+    A repeated call changes nothing. The role in `url` owns the schema; deployments connect as another role.
 
     Raises:
-        InvalidSettings: with one sentence on what to do, also where the extra `postgres` is not installed.
+        InvalidSettings: the database cannot be migrated, or the extra `postgres` is not installed.
         Unavailable: the server does not answer.
     """
     try:
@@ -245,9 +279,9 @@ async def migrate(url: str) -> tuple[str | None, str]:
 
 
 def migrate_queue(url: str, worker_url: str) -> str | None:
-    """Bring the queue in the database at `url` up to date, and let the role of `worker_url` use it. May be repeated.
+    """Migrate the queue in the database at `url`, and grant its use to the role in `worker_url`.
 
-    Returns that role, if one is named. Raises: as `migrate`.
+    Returns that role, or None if `worker_url` names none. A repeated call changes nothing. Raises as `migrate`.
     """
     from contextos.engine.durable import queue_connection
 
@@ -255,9 +289,10 @@ def migrate_queue(url: str, worker_url: str) -> str | None:
 
 
 async def publish_all(app: App) -> None:
-    """Publish every artifact of the workspace's packs, and put the platform and tenant policies in force.
+    """Publish every artifact in the pack directories, and activate the policies that the settings list.
 
-    What names no tenant is the platform's: it is published in every tenant that the packs name.
+    An artifact that names no tenant belongs to the platform and is published in every tenant that the packs name.
+    Raises as `publish`.
     """
     paths = [path for folder in app.settings.packs for path in sorted((app.settings.workspace / folder).glob("*.json"))]
     envelopes = [loads(path.read_bytes(), max_bytes=MAX_ARTIFACT_BYTES) for path in paths]
@@ -273,11 +308,21 @@ async def publish_all(app: App) -> None:
 
 
 async def publish(app: App, envelope: dict[str, Any], *, by: str) -> str:
-    """Publish one signed artifact in the tenant that it names, and return that tenant. Raises as `Catalog.publish`."""
+    """Publish one signed artifact in the tenant that it names, and return that tenant.
+
+    `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the publisher's id, which is
+    recorded: a publisher cannot approve runs of their pack. Publishing the same version again changes nothing.
+
+    Raises:
+        InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
+        SignatureInvalid: no trusted key signed the envelope.
+    """
     tenant = tenant_named(app, envelope)
     if tenant is None:
         raise InvalidArtifact(
-            Problem("/tenant", "no_tenant", "it is the platform's", "publish it in each tenant with `catalog(tenant)`")
+            Problem(
+                "/tenant", "no_tenant", "it belongs to the platform", "publish it in each tenant with `catalog(tenant)`"
+            )
         )
     await _publish_in(app, tenant, envelope, by=by)
     return tenant
@@ -289,7 +334,7 @@ async def _publish_in(app: App, tenant_id: str, envelope: dict[str, Any], *, by:
 
 
 def tenant_named(app: App, envelope: dict[str, Any]) -> str | None:
-    """The tenant that a signed artifact is for; None for the platform's. Raises `SignatureInvalid`."""
+    """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
     artifact = loads(open_sealed(envelope, app.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
     stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
     tenant = stated.get("tenant") if isinstance(stated, dict) else None
@@ -297,22 +342,29 @@ def tenant_named(app: App, envelope: dict[str, Any]) -> str | None:
 
 
 def read_seed(path: Path) -> bytes:
-    """A key file: 32 bytes in hex, readable by its owner only. Raises `InvalidSettings`."""
+    """Read a key file: 32 bytes in hex, readable by its owner only.
+
+    Raises:
+        InvalidSettings: the file is missing, other users can read it, or it holds no key.
+    """
     try:
         if os.stat(path).st_mode & 0o077:
-            raise refused("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
+            raise invalid_setting("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
         raw = bytes.fromhex(path.read_text("ascii").strip())
     except (OSError, ValueError) as error:
-        raise refused(
-            "/keys", "unreadable", f"`{path.name}` is no key file: {error}", "make one with `contextos demo --keep DIR`"
+        raise invalid_setting(
+            "/keys",
+            "unreadable",
+            f"`{path.name}` is not a key file: {error}",
+            "make one with `contextos demo --keep DIR`",
         ) from None
     if len(raw) != 32:
-        raise refused("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
+        raise invalid_setting("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
     return raw
 
 
 def write_seed(path: Path) -> bytes:
-    """Make a new key file. Refuses to overwrite one."""
+    """Write a new random key to a key file and return its 32 bytes. Raises `FileExistsError` if the file exists."""
     raw = secrets.token_bytes(32)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
@@ -321,13 +373,13 @@ def write_seed(path: Path) -> bytes:
 
 
 def _adapters(settings: Settings) -> dict[str, Adapter]:
-    found: dict[str, Adapter] = {}
+    adapters: dict[str, Adapter] = {}
     for one in settings.adapters:
         for adapter in load_function_adapters(
             one.path, one.digest, root=settings.workspace, workspace=settings.workspace
         ):
-            found[adapter.describe().adapter_id] = adapter
-    return found
+            adapters[adapter.describe().adapter_id] = adapter
+    return adapters
 
 
 __all__ = [
@@ -340,7 +392,7 @@ __all__ = [
     "migrate",
     "migrate_queue",
     "open_app",
-    "open_as_it_is",
+    "open_unpublished",
     "publish",
     "publish_all",
     "read_seed",

@@ -1,33 +1,33 @@
-"""The error tree: broken promises only.
+"""The exceptions that ContextOS raises on purpose.
 
-A verdict (deny, refuse, escalate, replan) is a value and never an exception; the impossible is an
-assert. What is left is here, and each class names the boundary that raises it and what the caller
-must do::
+A verdict (deny, refuse, escalate, replan) is a value and never an exception. An impossible state is an assertion. Every
+other failure is a class of this tree. The tree names the packages that raise it, the remedy, and the exit code of the
+command line::
 
     ContextOSError
-    +-- InvalidInput            any boundary; nothing was stored; mend the input            exit 2
-    |   +-- MalformedJson       contracts.codec; not I-JSON within the limits               exit 2
-    |   +-- InvalidEnvelope     contracts.codec; JSON, but not this contract                exit 2
-    |   +-- ConflictingRequest  app; a `request_id` was used before with another body       exit 2
-    |   +-- InvalidSettings     app; the settings cannot start a runtime                    exit 2
-    |   +-- InvalidArtifact     control; a pack, bundle or catalog that lint refuses        exit 2
-    |   +-- IncoherentSelection store; a pinned triple is not what it says; resolve again   exit 2
-    |   +-- RepeatedAct         store; an act of selection came again with other refs       exit 2
-    +-- NotFound                app, store; no such thing in this tenant                    exit 2
-    +-- ApprovalRefused         desk; this person's act does not count, and why             exit 1
-    +-- Integrity               stop, keep the evidence, tell an operator                   exit 3
-    |   +-- ReplayMismatch      trust.ledger; names the first differing step                exit 3
-    |   +-- ChainBroken         trust.ledger, trust.heads; names the entry                  exit 3
-    |   +-- SignatureInvalid    trust.seal; bytes and signature disagree, or key unknown    exit 3
-    |   +-- UnknownSemantics    trust.ledger; written by a runtime that we are not          exit 3
-    +-- Conflict                store; a compare-and-set lost; advance the run again        exit 4
-    +-- Unavailable             adapters, store; not done, or not known: read, then again   exit 4
-    |   +-- Overloaded          engine, store, adapters; no room, nothing stored: later     exit 4
-    |   +-- CircuitOpen         action.breaker; not sent, it failed too often just now     exit 4
-    |   +-- StoreRestored       store; a database that was restored and nobody said so      exit 3
-    +-- LostReply               adapters; sent, and not known whether it happened           exit 4
+    +-- InvalidInput            any boundary; nothing was stored: fix the input               exit 2
+    |   +-- MalformedJson       contracts.encoding; not I-JSON within the limits              exit 2
+    |   +-- InvalidEnvelope     contracts.encoding; JSON that does not fit its contract       exit 2
+    |   +-- ConflictingRequest  operations.deployment; a `request_id` with another body       exit 2
+    |   +-- InvalidSettings     settings, app; a deployment cannot start with the settings    exit 2
+    |   +-- InvalidArtifact     control; lint refuses the pack, bundle or catalog             exit 2
+    |   +-- IncoherentSelection store; the ids of a pin do not belong together: resolve again exit 2
+    |   +-- RepeatedAct         store; the key of a selection was used for other refs         exit 2
+    +-- NotFound                operations, store; this tenant has no such thing              exit 2
+    +-- ApprovalRefused         operations.operator; the answer of this person is not valid   exit 1
+    +-- Integrity               stop, keep the evidence, inform an operator                   exit 3
+    |   +-- ReplayMismatch      trust.journal.ledger, audit; names the first differing entry  exit 3
+    |   +-- ChainBroken         trust.journal, audit; names the entry                         exit 3
+    |   +-- SignatureInvalid    trust.seal; the signature is wrong, or the key is unknown     exit 3
+    |   +-- UnknownSemantics    trust.journal.chain; another runtime wrote the run            exit 3
+    +-- Conflict                store; a compare-and-set lost: advance the run again          exit 4
+    +-- Unavailable             adapters, store; not done, or unknown: read, then try again   exit 4
+    |   +-- Overloaded          engine, store, adapters; no capacity: try again later         exit 4
+    |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
+    |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
+    +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
 
-Messages are lower case, quote the input in backticks, have no full stop and say what to do next.
+A message is lower case, quotes input in backticks, has no full stop and names the remedy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input: where (RFC 6901 pointer), what, and the mend."""
+    """One fault of an input: its place (`pointer`, RFC 6901), a stable `code`, a sentence and the remedy."""
 
     pointer: str
     code: str
@@ -51,14 +51,20 @@ class Problem:
 
 
 class ContextOSError(Exception):
-    """Base of every error that ContextOS raises on purpose."""
+    """Base of every error that ContextOS raises on purpose.
+
+    `code` is a stable name of the class, and `exit_code` the exit code of the command line.
+    """
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 4
 
 
 class InvalidInput(ContextOSError):
-    """An input was refused at a boundary and nothing was stored."""
+    """An input was refused at a boundary and nothing was stored.
+
+    `problems` has at least one `Problem`.
+    """
 
     code = "invalid_input"
     exit_code = 2
@@ -71,56 +77,56 @@ class InvalidInput(ContextOSError):
 
 
 class MalformedJson(InvalidInput):
-    """The bytes are not I-JSON within the limits (contracts.codec)."""
+    """The bytes are not I-JSON within the limits of `contracts.encoding.codec`."""
 
     code = "malformed_json"
 
 
 class InvalidEnvelope(InvalidInput):
-    """The JSON does not fit its contract (contracts.codec)."""
+    """The JSON does not fit its contract."""
 
     code = "invalid_envelope"
 
 
 class ConflictingRequest(InvalidInput):
-    """A `request_id` came again with another body."""
+    """A `request_id` was used before with another body."""
 
     code = "conflicting_request"
 
 
 class InvalidSettings(InvalidInput):
-    """The settings cannot start a runtime; it did not start by half."""
+    """The settings are invalid; nothing was started."""
 
     code = "invalid_settings"
 
 
 class InvalidArtifact(InvalidInput):
-    """A governed artifact fails lint; it was not loaded."""
+    """A governed artifact fails lint; it was not published or loaded."""
 
     code = "invalid_artifact"
 
 
 class IncoherentSelection(InvalidInput):
-    """A ref does not belong together, or is not eligible any more; the whole act was not recorded."""
+    """The ids of a ref do not belong together, or it is no longer eligible; nothing of the selection was recorded."""
 
     code = "incoherent_selection"
 
 
 class RepeatedAct(InvalidInput):
-    """The key of an act of selection was used before for another pick."""
+    """The `act_key` of a selection was used before for other refs."""
 
     code = "repeated_act"
 
 
 class NotFound(ContextOSError):
-    """No such thing in this tenant; another tenant's thing answers the same."""
+    """This tenant has no such thing; the answer is the same if another tenant has it."""
 
     code = "not_found"
     exit_code = 2
 
 
 class ApprovalRefused(ContextOSError):
-    """An answer to an approval that does not count; `reason` is a stable code."""
+    """An answer to an approval is not valid; `reason` is a stable code."""
 
     code = "approval_refused"
     exit_code = 1
@@ -131,14 +137,14 @@ class ApprovalRefused(ContextOSError):
 
 
 class Integrity(ContextOSError):
-    """Stored and derived facts disagree: stop, keep the evidence, tell an operator."""
+    """Stored and derived facts disagree: stop, keep the evidence, inform an operator."""
 
     code = "integrity"
     exit_code = 3
 
 
 class ReplayMismatch(Integrity):
-    """A replay derived something else than the journal holds; `seq` is the first differing entry."""
+    """A replay derived something other than the journal holds; `seq` is the first differing entry."""
 
     code = "replay_mismatch"
 
@@ -148,7 +154,7 @@ class ReplayMismatch(Integrity):
 
 
 class ChainBroken(Integrity):
-    """A journal fails verification; `seq` names the entry."""
+    """A journal fails verification; `stream` and `seq` name the entry."""
 
     code = "chain_broken"
 
@@ -158,7 +164,7 @@ class ChainBroken(Integrity):
 
 
 class SignatureInvalid(Integrity):
-    """A signature does not verify under a key that may sign this."""
+    """A signature does not verify under any key that is trusted for its purpose."""
 
     code = "signature_invalid"
 
@@ -170,7 +176,7 @@ class UnknownSemantics(Integrity):
 
 
 class Conflict(ContextOSError):
-    """A compare-and-set was lost; `what` names the document, or the stream whose sequence moved."""
+    """A compare-and-set lost; `what` names the document, or the stream whose sequence moved."""
 
     code = "conflict"
 
@@ -180,7 +186,7 @@ class Conflict(ContextOSError):
 
 
 class Unavailable(ContextOSError):
-    """A dependency did not answer; nothing was lost; try again after `retry_after_ms`."""
+    """A dependency did not answer and nothing was lost; try again after `retry_after_ms` milliseconds."""
 
     code = "unavailable"
 
@@ -190,13 +196,13 @@ class Unavailable(ContextOSError):
 
 
 class Overloaded(Unavailable):
-    """There is no room for more, in all or for this tenant; nothing was stored; try again after `retry_after_ms`."""
+    """The process or the tenant is at its limit; nothing was stored; try again after `retry_after_ms` milliseconds."""
 
     code = "overloaded"
 
 
 class CircuitOpen(Unavailable):
-    """A capability failed too often just now; nothing was sent; it may be tried again at `retry_at_us`."""
+    """Recent calls of a capability failed, so nothing was sent; try again at `retry_at_us` (Unix microseconds)."""
 
     code = "circuit_open"
 
@@ -206,7 +212,7 @@ class CircuitOpen(Unavailable):
 
 
 class StoreRestored(Unavailable):
-    """The database is not where it was: nothing is committed to it until an operator says that it was restored."""
+    """The database was restored from a backup; no commit is possible until an operator records the restore."""
 
     code = "store_restored"
     exit_code = 3
@@ -217,6 +223,6 @@ class StoreRestored(Unavailable):
 
 
 class LostReply(ContextOSError):
-    """A call was sent and it is not known whether it happened; a blind retry of an effect is forbidden."""
+    """A call was sent and its outcome is unknown; an effect must not be sent again without a key or a lookup."""
 
     code = "lost_reply"

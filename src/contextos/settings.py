@@ -1,7 +1,7 @@
-"""`Settings`: what a deployment is told at start. Everything in it is checked there, and nothing per request.
+"""`Settings`: the configuration of one deployment. It is checked once, at start.
 
-Refuses names that are not known, values of another type or out of bounds, and any development stand-in under the
-profile `service`.
+Refuses an unknown name, a value of a wrong type or out of bounds, and a development stand-in under the profile
+`service`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ UNSAFE_SETTINGS: Final = (
     "unsafe_local_approvals",
     "unsafe_unsigned_packs",
 )
-LEASE_TTL_S: Final = (1, 86_400)
-HEARTBEAT_TTL_S: Final = (3, 86_400)
+LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
+HEARTBEAT_TTL_BOUNDS_S: Final = (3, 86_400)
 
-LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "total_tokens": (1, MAX_COUNT),
     "max_tool_calls": (0, MAX_COUNT),
     "max_replan_attempts": (0, MAX_COUNT),
@@ -44,9 +44,9 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "claim_ttl_s": (1, MAX_TTL_S),
     "max_session_duration_ms": (1, MAX_COUNT),
 }
-"""The least and the most of each limit; 0 where a deployment may allow none at all."""
+"""The smallest and largest value of each field of `RunLimits`."""
 
-DRIVING: Final[Mapping[str, tuple[int, int]]] = {
+DRIVING_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_drives": (1, 1000),
     "max_drives_per_tenant": (1, 1000),
     "max_drives_per_tenant_in_all": (0, MAX_COUNT),
@@ -54,7 +54,7 @@ DRIVING: Final[Mapping[str, tuple[int, int]]] = {
     "rate_period_ms": (1, MAX_COUNT),
 }
 
-LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_callers": (1, 1_000_000),
     "max_callers_per_tenant": (1, 1_000_000),
     "max_turns": (1, 1_024),
@@ -63,12 +63,12 @@ LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "breaker_failures_in_a_row": (1, 1_000_000),
     "breaker_cool_down_ms": (1, 86_400_000),
 }
-"""The least and the most of each bound of a process; none of them can be taken off."""
+"""The smallest and largest value of each field of `AdmissionLimits`; none can be switched off."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterSetting:
-    """A trusted function adapter: `module.py:attribute`, and the sha256 that its source must have."""
+    """A trusted function adapter: `path` is `module.py:attribute`, `digest` the SHA-256 that its source must have."""
 
     path: str
     digest: str
@@ -76,10 +76,11 @@ class AdapterSetting:
 
 @dataclass(frozen=True, slots=True)
 class Driving:
-    """How much a worker drives at once, in all and of one tenant.
+    """How many runs a worker drives at the same time, in total and for one tenant.
 
-    The other three need a `queue`: how many drives of a tenant there may be over all workers, and how many may start
-    within a period; 0 is no bound.
+    The other three need a `queue` and count over all workers: the most drives of one tenant at the same time
+    (`max_drives_per_tenant_in_all`), and the most that start within `rate_period_ms` (`rate_per_tenant`). In these 0
+    means no bound.
     """
 
     max_drives: int = 32
@@ -91,15 +92,19 @@ class Driving:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One deployment, fixed at start. Paths are relative to `workspace`.
+    """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
-    `store` is a file of SQLite, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
-    `queue` is the URL of a PostgreSQL database of its own in which workers on any number of machines share what is due
-    (empty: each worker finds it in the store by itself).
-    `packs` are directories of signed artifacts; `policies` are (level, ref) of the platform and tenant policies in
-    force; `unsafe` names the development stand-ins that are allowed; `witness` is a file or the URL of a sink outside
-    the reach of who owns the store, told where each tenant's index and control streams stand (empty: a cut of them is
-    not provable).
+    `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
+    `directory` is the file with users, agents and approvers, and `keys` the directory with the key files.
+    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts. `policies` are the platform and
+    tenant policies in force, as pairs (level, ref). `adapters` are pinned by digest. `unsafe` names the development
+    stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.
+
+    `witness` is a file or the URL of a sink that the owner of the store cannot write. It keeps the newest signed head
+    of each tenant's index and control streams. Without a witness nobody can prove that these streams were cut.
+
+    `queue` is the URL of a second PostgreSQL database, through which workers on several machines share due runs.
+    Without it each worker looks for due runs in the store.
     """
 
     workspace: Path
@@ -121,14 +126,20 @@ class Settings:
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
-        """The settings of a workspace. Raises `InvalidSettings` with a pointer to what is wrong."""
+        """Read `contextos.toml` in the directory `workspace`.
+
+        Raises:
+            InvalidSettings: the file is missing, not TOML, or a setting in it is invalid; names the setting.
+        """
         try:
             table = tomllib.loads((workspace / SETTINGS_FILE).read_text("utf-8"))
         except FileNotFoundError:
-            detail = f"`{workspace}` is no workspace: it has no `{SETTINGS_FILE}`"
-            raise refused("", "missing", detail, "make one with `contextos demo --keep DIR`") from None
+            detail = f"`{workspace}` is not a workspace: it has no `{SETTINGS_FILE}`"
+            raise invalid_setting("", "missing", detail, "make one with `contextos demo --keep DIR`") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise refused("", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "mend the file") from None
+            raise invalid_setting(
+                "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "fix the file"
+            ) from None
         made = _named(cls, table, "")
         for name in ("packs", "policies", "adapters", "unsafe"):
             if name in made:
@@ -142,28 +153,28 @@ class Settings:
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
         settings = cls(workspace=workspace, **made)
-        check(settings)
+        check_settings(settings)
         return settings
 
 
-def is_url(store: str) -> bool:
-    """Whether `store` names a PostgreSQL database, and not a file of SQLite."""
+def is_postgres_url(store: str) -> bool:
+    """Return whether `store` is the URL of a PostgreSQL database and not a file."""
     return store.startswith(("postgresql://", "postgres://"))
 
 
-def check(settings: Settings) -> None:
-    """Hold settings to their types and bounds, however they were made.
+def check_settings(settings: Settings) -> None:
+    """Check the type and bounds of every setting, however the settings were made.
 
     Raises:
-        InvalidSettings: with a pointer to the first that does not fit, and the mend.
+        InvalidSettings: names the first invalid setting and the remedy.
     """
     if not isinstance(settings.workspace, Path):
-        raise refused("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
+        raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "directory", "keys", "profile"):
         _text(getattr(settings, name), f"/{name}")
-    if "://" in settings.store and not is_url(settings.store):
-        detail = "the URL in `/store` is not one of PostgreSQL"
-        raise refused("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
+    if "://" in settings.store and not is_postgres_url(settings.store):
+        detail = "the URL in `/store` is not a PostgreSQL URL"
+        raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
     if settings.witness != "":
         _text(settings.witness, "/witness")
         check_witness(settings.witness)
@@ -175,50 +186,54 @@ def check(settings: Settings) -> None:
     for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
         _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
         _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
-    _number(settings.lease_ttl_s, LEASE_TTL_S, "/lease_ttl_s")
-    _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_S, "/heartbeat_ttl_s")
+    _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
+    _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
     _check_driving(settings)
     check_pressure(settings.pressure)
     if settings.profile not in PROFILES:
         detail = f"`{settings.profile[:40]}` is no profile"
-        raise refused("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
+        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
     _check_unsafe(settings)
 
 
 def check_limits(limits: RunLimits) -> None:
-    """Every limit is a number within its bounds. Raises `InvalidSettings`."""
+    """Check that every run limit is a number within its bounds. Raises `InvalidSettings`."""
     if not isinstance(limits, RunLimits):
-        raise refused("/limits", "bad_setting", "`/limits` are no limits", "give a `Limits`")
-    for name, bounds in LIMITS.items():
+        raise invalid_setting("/limits", "bad_setting", "`/limits` is not a `RunLimits`", "give a `RunLimits`")
+    for name, bounds in RUN_LIMIT_BOUNDS.items():
         _number(getattr(limits, name), bounds, f"/limits/{name}", whole=name != "max_cost_cents")
     if round(limits.max_cost_cents, 4) != limits.max_cost_cents:
         detail = f"`{limits.max_cost_cents}` has more than 4 decimals"
-        raise refused("/limits/max_cost_cents", "bad_setting", detail, "give US cents in steps of 1/10,000 cent")
+        raise invalid_setting(
+            "/limits/max_cost_cents", "bad_setting", detail, "give US cents in steps of 1/10,000 cent"
+        )
 
 
 def check_pressure(pressure: AdmissionLimits) -> None:
-    """Every bound is a whole number within its own. Raises `InvalidSettings`."""
+    """Check that every admission limit is a whole number within its bounds. Raises `InvalidSettings`."""
     if not isinstance(pressure, AdmissionLimits):
-        raise refused("/pressure", "bad_setting", "`/pressure` are no bounds", "give a `Pressure`")
-    for name, bounds in LIMIT_BOUNDS.items():
+        raise invalid_setting(
+            "/pressure", "bad_setting", "`/pressure` is not an `AdmissionLimits`", "give an `AdmissionLimits`"
+        )
+    for name, bounds in ADMISSION_LIMIT_BOUNDS.items():
         _number(getattr(pressure, name), bounds, f"/pressure/{name}")
 
 
-def refused(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
-    """The error for one setting."""
+def invalid_setting(pointer: str, code: str, detail: str, remedy: str) -> InvalidSettings:
+    """Return the error for one setting; `pointer` names it."""
     return InvalidSettings(Problem(pointer, code, detail, remedy))
 
 
-def is_sink(witness: str) -> bool:
-    """Whether `witness` is the URL of a sink, and not a file."""
+def is_sink_url(witness: str) -> bool:
+    """Return whether `witness` is the URL of a sink and not a file."""
     return witness.startswith(("https://", "http://"))
 
 
 def check_witness(witness: str) -> None:
-    """A file, or a URL whose answers nobody between can change. Raises `InvalidSettings`."""
+    """Check that `witness` is a file, or a URL whose answers nobody on the way can change. Raises `InvalidSettings`."""
     if "\0" in witness:
-        raise refused("/witness", "bad_setting", "`/witness` is no path", "name a file")
+        raise invalid_setting("/witness", "bad_setting", "`/witness` is not a path", "name a file")
     if "://" not in witness:
         return
     try:
@@ -226,12 +241,14 @@ def check_witness(witness: str) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host = ""
-    if not host or not is_sink(witness) or parts.query or parts.fragment:
-        detail = "the URL in `/witness` is not one of a sink"
-        raise refused("/witness", "bad_setting", detail, "write `https://host/path` without a query, or name a file")
+    if not host or not is_sink_url(witness) or parts.query or parts.fragment:
+        detail = "the URL in `/witness` is not the URL of a sink"
+        raise invalid_setting(
+            "/witness", "bad_setting", detail, "write `https://host/path` without a query, or name a file"
+        )
     if parts.scheme == "http" and not _is_loopback(host):
-        detail = "the witness would be asked in the clear, so anybody between could answer for it"
-        raise refused("/witness", "bad_setting", detail, "write `https://`")
+        detail = "the connection to the witness is not encrypted, so anybody on the way could answer for it"
+        raise invalid_setting("/witness", "bad_setting", detail, "write `https://`")
 
 
 def _is_loopback(host: str) -> bool:
@@ -245,65 +262,73 @@ def _check_policy(pair: Any, at: str) -> None:
     fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[1], str)
     if not fits or pair[0] not in LEVELS[:2]:
         detail = "a policy is a level (`platform` or `tenant`) and a ref"
-        raise refused(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
+        raise invalid_setting(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
 
 
 def _check_driving(settings: Settings) -> None:
-    if not isinstance(settings.queue, str) or (settings.queue and not is_url(settings.queue)):
+    if not isinstance(settings.queue, str) or (settings.queue and not is_postgres_url(settings.queue)):
         detail = "`/queue` is not the URL of a PostgreSQL database"
-        raise refused("/queue", "bad_setting", detail, "write `postgresql://…`, or leave it out")
-    if settings.queue and not is_url(settings.store):
+        raise invalid_setting("/queue", "bad_setting", detail, "write `postgresql://…`, or leave it out")
+    if settings.queue and not is_postgres_url(settings.store):
         detail = "workers that share a queue cannot share a file"
-        raise refused("/queue", "bad_setting", detail, "name a PostgreSQL database in `store`, or leave `queue` out")
+        raise invalid_setting(
+            "/queue", "bad_setting", detail, "name a PostgreSQL database in `store`, or leave `queue` out"
+        )
     if not isinstance(settings.driving, Driving):
-        raise refused("/driving", "bad_setting", "`/driving` is no table", "give a `Driving`")
-    for name, bounds in DRIVING.items():
+        raise invalid_setting("/driving", "bad_setting", "`/driving` is not a table", "give a `Driving`")
+    for name, bounds in DRIVING_BOUNDS.items():
         _number(getattr(settings.driving, name), bounds, f"/driving/{name}")
     for name in ("max_drives_per_tenant_in_all", "rate_per_tenant"):
         if getattr(settings.driving, name) and not settings.queue:
             detail = f"`/driving/{name}` counts over all workers"
-            raise refused(f"/driving/{name}", "bad_setting", detail, "name a `queue`, or leave it out")
+            raise invalid_setting(f"/driving/{name}", "bad_setting", detail, "name a `queue`, or leave it out")
 
 
 def _check_unsafe(settings: Settings) -> None:
     stray = sorted(set(settings.unsafe) - set(UNSAFE_SETTINGS))
     if stray:
-        detail = f"`{stray[0][:40]}` is no unsafe setting"
-        raise refused("/unsafe", "unknown_setting", detail, f"use one of {', '.join(UNSAFE_SETTINGS)}")
+        detail = f"`{stray[0][:40]}` is not an unsafe setting"
+        raise invalid_setting("/unsafe", "unknown_setting", detail, f"use one of {', '.join(UNSAFE_SETTINGS)}")
     if settings.unsafe and settings.profile == "service":
         detail = f"`{settings.unsafe[0]}` is a development stand-in, and this deployment is a service"
-        raise refused("/unsafe", "unsafe_not_allowed", detail, "take it out, or set `profile` to `embedded`")
+        raise invalid_setting("/unsafe", "unsafe_not_allowed", detail, "remove it, or set `profile` to `embedded`")
 
 
 def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
-    """A table of the settings with no key but the fields of `kind`, and with all that have no default."""
+    """Check that `table` has only fields of `kind` as keys, and every field of an adapter; return a copy."""
     known = {one.name: one for one in fields(kind) if one.name != "workspace"}
     if not isinstance(table, dict):
-        raise refused(where, "bad_setting", f"`{where}` is not a table", f"give a table of {', '.join(sorted(known))}")
+        raise invalid_setting(
+            where, "bad_setting", f"`{where}` is not a table", f"give a table of {', '.join(sorted(known))}"
+        )
     for name in sorted(table.keys() - known):
-        detail = f"`{name[:80]}` is no setting{' here' if where else ''}"
-        raise refused(f"{where}/{name[:80]}", "unknown_setting", detail, f"use one of {', '.join(sorted(known))}")
+        detail = f"`{name[:80]}` is not a setting{' here' if where else ''}"
+        raise invalid_setting(
+            f"{where}/{name[:80]}", "unknown_setting", detail, f"use one of {', '.join(sorted(known))}"
+        )
     if kind is AdapterSetting:
         for name in sorted(known.keys() - table):
-            raise refused(f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest")
+            raise invalid_setting(
+                f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest"
+            )
     return dict(table)
 
 
 def _list(value: Any, at: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise refused(at, "bad_setting", f"`{at}` is not a list", "give a list")
+        raise invalid_setting(at, "bad_setting", f"`{at}` is not a list", "give a list")
     return tuple(value)
 
 
 def _text(value: Any, at: str) -> None:
     if not isinstance(value, str) or not value:
-        raise refused(at, "bad_setting", f"`{at}` is not a text", "give a text that is not empty")
+        raise invalid_setting(at, "bad_setting", f"`{at}` is not a text", "give a text that is not empty")
 
 
 def _number(value: Any, bounds: tuple[int, int], at: str, *, whole: bool = True) -> None:
-    """A bool is no number, and neither is what is not finite."""
+    """Check a number. A bool is not a number, and neither is NaN or infinity."""
     kind = "a whole number" if whole else "a number"
     fits = type(value) is int or (not whole and type(value) is float and math.isfinite(value))
     if not fits or not bounds[0] <= value <= bounds[1]:
         detail = f"`{str(value)[:40]}` is not {kind} from {bounds[0]} to {bounds[1]}"
-        raise refused(at, "bad_setting", detail, "give one within these bounds")
+        raise invalid_setting(at, "bad_setting", detail, "give one within these bounds")

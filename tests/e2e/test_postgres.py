@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.app import open_app, open_as_it_is
+from contextos.app import open_app, open_unpublished
 from contextos.audit import export, verify
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, seed_graph
@@ -230,7 +230,7 @@ def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_
 
 
 async def said_restored(shop: Path, copy: Database) -> None:
-    app = await open_as_it_is(replace(Settings.read(shop), store=copy.app))
+    app = await open_unpublished(replace(Settings.read(shop), store=copy.app))
     await record_restore(app.deployment, None, TENANT, by="user_operator_5")
     app.close()
 

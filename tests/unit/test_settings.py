@@ -13,7 +13,15 @@ from contextos.app import open_app
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.errors import InvalidSettings, Problem
 from contextos.runtime.wiring import RunLimits
-from contextos.settings import LIMIT_BOUNDS, LIMITS, SETTINGS_FILE, UNSAFE_SETTINGS, AdapterSetting, Settings, check
+from contextos.settings import (
+    ADMISSION_LIMIT_BOUNDS,
+    RUN_LIMIT_BOUNDS,
+    SETTINGS_FILE,
+    UNSAFE_SETTINGS,
+    AdapterSetting,
+    Settings,
+    check_settings,
+)
 
 
 def read(path: Path, text: str) -> Settings:
@@ -141,9 +149,9 @@ def test_no_bound_of_a_process_can_be_taken_off(tmp_path: Path, name: str, value
 
 
 def test_every_limit_has_its_bounds_and_the_defaults_are_within() -> None:
-    assert list(LIMITS) == [one.name for one in fields(RunLimits)]
-    assert list(LIMIT_BOUNDS) == [one.name for one in fields(AdmissionLimits)]
-    check(Settings(Path()))
+    assert list(RUN_LIMIT_BOUNDS) == [one.name for one in fields(RunLimits)]
+    assert list(ADMISSION_LIMIT_BOUNDS) == [one.name for one in fields(AdmissionLimits)]
+    check_settings(Settings(Path()))
 
 
 @pytest.mark.parametrize(

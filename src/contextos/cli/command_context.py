@@ -126,13 +126,13 @@ def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContex
     """
     import asyncio
 
-    from contextos.app import open_as_it_is
+    from contextos.app import open_unpublished
     from contextos.settings import Settings
 
     async def inside() -> ReturnT:
         settings = Settings.read(workspace)
         tenant_id = tenant or only_tenant(workspace / settings.directory)
-        app = await open_as_it_is(settings)
+        app = await open_unpublished(settings)
         try:
             done = await act(CommandContext(app, tenant_id))
             if app.witnessing:

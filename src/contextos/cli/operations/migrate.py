@@ -26,14 +26,14 @@ def migrate_command(
 
     from contextos.app import migrate as bring_up_to_date
     from contextos.app import migrate_queue
-    from contextos.settings import SETTINGS_FILE, Settings, is_url
+    from contextos.settings import SETTINGS_FILE, Settings, is_postgres_url
 
     told: list[str] = []
     settings = Settings.read(workspace) if not url or (workspace / SETTINGS_FILE).exists() else None
     place = url or (settings.store if settings else "")
     before: str | None = None
     after: str | None = None
-    if is_url(place) or url:
+    if is_postgres_url(place) or url:
         before, after = asyncio.run(bring_up_to_date(place))
         told.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
     else:
@@ -43,7 +43,12 @@ def migrate_command(
         role = migrate_queue(queue, settings.queue if settings and queue_url else "")
         told.append(f"the queue is up to date, and `{role}` may use it" if role else "the queue is up to date")
     print_result(
-        {"store": "postgresql" if is_url(place) else place, "before": before, "after": after, "queue": bool(queue)},
+        {
+            "store": "postgresql" if is_postgres_url(place) else place,
+            "before": before,
+            "after": after,
+            "queue": bool(queue),
+        },
         told,
         as_json=as_json,
     )

@@ -254,7 +254,7 @@ def test_a_state_that_was_cut_is_refused(shelf: Shelf) -> None:
 
 
 def test_what_talks_to_the_network_by_itself_is_not_loaded(shelf: Shelf) -> None:
-    voice = ROOT / "tests" / "unit" / "slots" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
+    voice = ROOT / "tests" / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
     with pytest.raises(InvalidInput, match="`ApiNode` is not in the allow list"):
         load_flow(voice.read_bytes(), {})
 

@@ -1,9 +1,9 @@
-"""An Open Agent Spec flow as a graph: nodes and edges by id, each with its place in the document.
+"""An Open Agent Spec flow as a graph: nodes and edges by id, each with its path in the document.
 
-The reader takes what it understands and passes over the rest; it never raises on a foreign document. A component is
-written in place or named by `$component_ref`, which is looked for in the `$referenced_components` of the components
-around it, the nearest first. However many name it, a component, its lists and its graph are read once.
-Source: shared/spec/context-slots-facts.md, sections 7 and 10; Open Agent Spec 25.4 to 26.3, serialisation.
+The reader uses what it understands and skips the rest; it never raises on a foreign document. A component is either
+written in place or referenced by `$component_ref`, which is looked up in the `$referenced_components` of the enclosing
+components, nearest first. A component, its lists and its graph are read once, however often it is referenced.
+Source: Open Agent Spec 25.4 to 26.3, serialisation.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contextos.contracts.encoding.codec import JsonValue
 DocumentPath: TypeAlias = tuple[str | int, ...]
 COMPONENT_REF: Final = "$component_ref"
 DEFINED: Final = "$referenced_components"
-BELOW: Final = ("subflow", "tool", "agent", "flow")
-"""Where a node keeps the component whose inputs and outputs are its own when it does not list them."""
+INNER_KEYS: Final = ("subflow", "tool", "agent", "flow")
+"""The keys under which a node holds the component that it runs. A node without its own lists has that one's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The components that a component defines by name, and the scope that it stands in itself."""
+    """The components that a component defines by name, and the enclosing scope."""
 
     names: Mapping[str, JsonValue]
     at: DocumentPath
     outer: Scope | None
 
     def named(self, name: str) -> tuple[DocumentPath, Scope] | None:
-        """Where the component of that name stands, and the scope that it stands in."""
+        """Return the path of the component with that name, and the scope that defines it; None if there is none."""
         scope: Scope | None = self
         while scope is not None:
             if isinstance(scope.names.get(name), dict):
@@ -40,8 +40,8 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
-    """What was read of a document, by place, and what was `done` to it, so that many who share it cost it once."""
+class DocumentCache:
+    """What was already read from a document, by path, and the checks already `done`, so shared components cost once."""
 
     components: dict[DocumentPath, Component] = field(default_factory=dict)
     properties: dict[tuple[DocumentPath, str], dict[str, tuple[Mapping[str, JsonValue], DocumentPath]]] = field(
@@ -54,12 +54,12 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A JSON object of the document, its place, and the components that can be named from inside it."""
+    """A JSON object of the document, its path, and the scope in which it references other components."""
 
     value: Mapping[str, JsonValue]
     at: DocumentPath
     scope: Scope | None
-    book: Book
+    cache: DocumentCache
 
     @property
     def id(self) -> str:
@@ -75,42 +75,42 @@ class Component:
 
     @property
     def package(self) -> str:
-        """The agent package that the component says it belongs to; empty if it says nothing."""
+        """The agent package that the component states, or an empty string."""
         return text_of(cinatra(self.value).get("packageName"))
 
     def child(self, value: JsonValue, *path: str | int) -> Component | None:
-        """The component written at `path`, or the one that it names; None if there is none."""
+        """Return the component written at `path` or referenced there; None if there is none."""
         named = value.get(COMPONENT_REF) if isinstance(value, dict) else None
         if not isinstance(named, str):
-            return _component(value, (*self.at, *path), self.scope, self.book)
+            return _component(value, (*self.at, *path), self.scope, self.cache)
         found = self.scope.named(named) if self.scope is not None else None
-        return _component(found[1].names[named], *found, self.book) if found is not None else None
+        return _component(found[1].names[named], *found, self.cache) if found is not None else None
 
-    def below(self) -> Component | None:
-        """The flow, tool or agent that a node runs."""
-        return next((found for key in BELOW if (found := self.child(self.value.get(key), key))), None)
+    def inner(self) -> Component | None:
+        """Return the flow, tool or agent that a node runs, or None."""
+        return next((found for key in INNER_KEYS if (found := self.child(self.value.get(key), key))), None)
 
-    def once(self, what: str) -> bool:
-        """Whether this was not done to the component before, whoever names it; from now on it was."""
-        before = len(self.book.done)
-        self.book.done.add((self.at, what))
-        return len(self.book.done) > before
+    def once(self, check: str) -> bool:
+        """Whether `check` was not done on this component before. It is marked as done."""
+        before = len(self.cache.done)
+        self.cache.done.add((self.at, check))
+        return len(self.cache.done) > before
 
-    def inside(self) -> Iterator[Component]:
-        """All that a node runs: one flow, tool or agent, or several flows beside each other."""
-        if (one := self.below()) is not None:
+    def inner_components(self) -> Iterator[Component]:
+        """Yield everything that a node runs: one flow, tool or agent, or several parallel flows."""
+        if (one := self.inner()) is not None:
             yield one
         for index, value in enumerate(items(self.value.get("subflows"))):
             if (one := self.child(value, "subflows", index)) is not None:
                 yield one
 
     def properties(self, side: str) -> dict[str, tuple[Mapping[str, JsonValue], DocumentPath]]:
-        """`inputs` or `outputs` by title, each with its place: the node's own list, or that of what it runs."""
-        inner = None if isinstance(self.value.get(side), list) else self.below()
+        """Return `inputs` or `outputs` by title, with their paths: the node's own list, or its inner component's."""
+        inner = None if isinstance(self.value.get(side), list) else self.inner()
         holder = inner or self
-        if (holder.at, side) not in self.book.properties:
-            self.book.properties[holder.at, side] = _listed(holder, side)
-        return self.book.properties[holder.at, side]
+        if (holder.at, side) not in self.cache.properties:
+            self.cache.properties[holder.at, side] = _listed(holder, side)
+        return self.cache.properties[holder.at, side]
 
 
 def _listed(holder: Component, side: str) -> dict[str, tuple[Mapping[str, JsonValue], DocumentPath]]:
@@ -123,8 +123,8 @@ def _listed(holder: Component, side: str) -> dict[str, tuple[Mapping[str, JsonVa
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """A control edge between two nodes, by id. `branch` is empty for the only way on."""
+class ControlEdge:
+    """A control edge between two nodes, by id. `branch` is empty if the source node has only one branch."""
 
     source: str
     branch: str
@@ -133,8 +133,8 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """A data edge, by id and title."""
+class ValueEdge:
+    """A data edge from an output to an input: node ids and titles."""
 
     source: str
     output: str
@@ -145,101 +145,101 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph:
-    """One flow: nodes by id, edges in the order of the document. `start` is empty where the flow names none."""
+    """One flow: nodes by id, edges in document order. `start` is empty if the flow has no start node."""
 
     flow: Component
     start: str
     nodes: Mapping[str, Component]
-    control: tuple[Control, ...]
-    data: tuple[Wire, ...]
-    _into: dict[tuple[str, str], list[Wire]] = field(init=False, default_factory=dict)
-    _all_into: dict[str, list[Wire]] = field(init=False, default_factory=dict)
-    _out_of: dict[str, list[Wire]] = field(init=False, default_factory=dict)
-    _ways_to: dict[str, list[Control]] = field(init=False, default_factory=dict)
-    _ways_from: dict[str, list[Control]] = field(init=False, default_factory=dict)
+    control: tuple[ControlEdge, ...]
+    data: tuple[ValueEdge, ...]
+    _into: dict[tuple[str, str], list[ValueEdge]] = field(init=False, default_factory=dict)
+    _all_into: dict[str, list[ValueEdge]] = field(init=False, default_factory=dict)
+    _out_of: dict[str, list[ValueEdge]] = field(init=False, default_factory=dict)
+    _control_into: dict[str, list[ControlEdge]] = field(init=False, default_factory=dict)
+    _control_out_of: dict[str, list[ControlEdge]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for edge in self.control:
-            self._ways_to.setdefault(edge.target, []).append(edge)
-            self._ways_from.setdefault(edge.source, []).append(edge)
-        for wire in self.data:
-            self._into.setdefault((wire.target, wire.input), []).append(wire)
-            self._all_into.setdefault(wire.target, []).append(wire)
-            self._out_of.setdefault(wire.source, []).append(wire)
+            self._control_into.setdefault(edge.target, []).append(edge)
+            self._control_out_of.setdefault(edge.source, []).append(edge)
+        for data_edge in self.data:
+            self._into.setdefault((data_edge.target, data_edge.input), []).append(data_edge)
+            self._all_into.setdefault(data_edge.target, []).append(data_edge)
+            self._out_of.setdefault(data_edge.source, []).append(data_edge)
 
-    def into(self, node: str, title: str) -> Sequence[Wire]:
-        """The data edges into one input of a node."""
+    def into(self, node: str, title: str) -> Sequence[ValueEdge]:
+        """Return the data edges into one input of a node."""
         return self._into.get((node, title), ())
 
-    def all_into(self, node: str) -> Sequence[Wire]:
-        """The data edges into a node."""
+    def all_into(self, node: str) -> Sequence[ValueEdge]:
+        """Return all data edges into a node."""
         return self._all_into.get(node, ())
 
-    def out_of(self, node: str) -> Sequence[Wire]:
-        """The data edges that leave a node."""
+    def out_of(self, node: str) -> Sequence[ValueEdge]:
+        """Return the data edges that leave a node."""
         return self._out_of.get(node, ())
 
-    def ways_to(self, node: str) -> Sequence[Control]:
-        """The control edges that lead to a node."""
-        return self._ways_to.get(node, ())
+    def control_into(self, node: str) -> Sequence[ControlEdge]:
+        """Return the control edges into a node."""
+        return self._control_into.get(node, ())
 
-    def ways_from(self, node: str) -> Sequence[Control]:
-        """The control edges that leave a node."""
-        return self._ways_from.get(node, ())
+    def control_out_of(self, node: str) -> Sequence[ControlEdge]:
+        """Return the control edges that leave a node."""
+        return self._control_out_of.get(node, ())
 
     def reached(self, source: str, *, without: frozenset[str] = frozenset()) -> frozenset[str]:
-        """The nodes that control can come to from `source`, itself included, never passing `without`."""
-        return _closed({source} - without, lambda node: {one.target for one in self.ways_from(node)} - without)
+        """Return the nodes that control can reach from `source` (included), without passing `without`."""
+        return _closure({source} - without, lambda node: {one.target for one in self.control_out_of(node)} - without)
 
-    def leading(self, to: frozenset[str], *, without: frozenset[str]) -> frozenset[str]:
-        """The nodes that control can come from to one of `to`, these included, never passing `without`."""
-        return _closed(to - without, lambda node: {one.source for one in self.ways_to(node)} - without)
+    def reaching(self, to: frozenset[str], *, without: frozenset[str]) -> frozenset[str]:
+        """Return the nodes from which control can reach a node of `to` (included), without passing `without`."""
+        return _closure(to - without, lambda node: {one.source for one in self.control_into(node)} - without)
 
 
-def _closed(first: Iterable[str], further: Callable[[str], set[str]]) -> frozenset[str]:
+def _closure(first: Iterable[str], neighbours: Callable[[str], set[str]]) -> frozenset[str]:
     seen, waiting = set(first), [*first]
     while waiting:
-        new = further(waiting.pop()) - seen
+        new = neighbours(waiting.pop()) - seen
         seen |= new
         waiting += new
     return frozenset(seen)
 
 
 def root_of(document: JsonValue) -> Component | None:
-    """The document as a component; None if it is no object."""
-    return _component(document, (), None, Book())
+    """Return the document as a component; None if it is not a JSON object."""
+    return _component(document, (), None, DocumentCache())
 
 
-def _component(value: JsonValue, at: DocumentPath, scope: Scope | None, book: Book) -> Component | None:
+def _component(value: JsonValue, at: DocumentPath, scope: Scope | None, cache: DocumentCache) -> Component | None:
     if not isinstance(value, dict):
         return None
-    if at not in book.components:
+    if at not in cache.components:
         own = value.get(DEFINED)
         if isinstance(own, dict) and own:
             scope = Scope(own, (*at, DEFINED), scope)
-        book.components[at] = Component(value, at, scope, book)
-    return book.components[at]
+        cache.components[at] = Component(value, at, scope, cache)
+    return cache.components[at]
 
 
-def written_out(root: Component) -> Iterator[Component]:
-    """Every component of the document, outer ones first: what is written in place, and what can be named."""
+def all_components(root: Component) -> Iterator[Component]:
+    """Yield every component of the document, outer ones first: written in place or defined for reference."""
     waiting: list[tuple[JsonValue, DocumentPath, Scope | None]] = [(root.value, root.at, root.scope)]
     while waiting:
         value, at, scope = waiting.pop()
         inside: Iterable[tuple[str | int, JsonValue]] = enumerate(value) if isinstance(value, list) else ()
         if isinstance(value, dict):
             inside = value.items()
-            if text_of(value.get("component_type")) and (found := _component(value, at, scope, root.book)) is not None:
+            if text_of(value.get("component_type")) and (found := _component(value, at, scope, root.cache)) is not None:
                 scope = found.scope
                 yield found
         waiting += [(one, (*at, key), scope) for key, one in reversed([*inside]) if isinstance(one, dict | list)]
 
 
 def graph_of(flow: Component) -> FlowGraph:
-    """The graph of a flow; empty where it is none."""
-    if flow.at not in flow.book.graphs:
-        flow.book.graphs[flow.at] = _graph(flow)
-    return flow.book.graphs[flow.at]
+    """Return the graph of a flow; empty if the component is not a flow."""
+    if flow.at not in flow.cache.graphs:
+        flow.cache.graphs[flow.at] = _graph(flow)
+    return flow.cache.graphs[flow.at]
 
 
 def _graph(flow: Component) -> FlowGraph:
@@ -253,9 +253,9 @@ def _graph(flow: Component) -> FlowGraph:
 
 
 def dangling(graph: FlowGraph) -> Iterator[tuple[str, DocumentPath]]:
-    """Names of nodes, and of what nodes run, that stand for nothing."""
+    """Yield references to nodes and to inner components that do not exist, each with its path."""
     flow = graph.flow
-    edges: list[Control | Wire] = [*graph.control, *graph.data]
+    edges: list[ControlEdge | ValueEdge] = [*graph.control, *graph.data]
     for edge in edges:
         for name in (edge.source, edge.target):
             if name not in graph.nodes:
@@ -265,45 +265,45 @@ def dangling(graph: FlowGraph) -> Iterator[tuple[str, DocumentPath]]:
         if node is None:
             yield _named(one), (*flow.at, "nodes", index)
             continue
-        for key in BELOW:
-            if isinstance(below := node.value.get(key), dict) and COMPONENT_REF in below and node.child(below) is None:
-                yield _named(below), (*node.at, key)
+        for key in INNER_KEYS:
+            if isinstance(ref := node.value.get(key), dict) and COMPONENT_REF in ref and node.child(ref) is None:
+                yield _named(ref), (*node.at, key)
 
 
-def _control(flow: Component) -> Iterator[Control]:
+def _control(flow: Component) -> Iterator[ControlEdge]:
     key = "control_flow_connections"
     for index, edge in enumerate(items(flow.value.get(key))):
         if isinstance(edge, dict):
             source, target = _named(edge.get("from_node")), _named(edge.get("to_node"))
-            yield Control(source, text_of(edge.get("from_branch")), target, (*flow.at, key, index))
+            yield ControlEdge(source, text_of(edge.get("from_branch")), target, (*flow.at, key, index))
 
 
-def _data(flow: Component) -> Iterator[Wire]:
+def _data(flow: Component) -> Iterator[ValueEdge]:
     key = "data_flow_connections"
     for index, edge in enumerate(items(flow.value.get(key))):
         if isinstance(edge, dict):
             source, target = _named(edge.get("source_node")), _named(edge.get("destination_node"))
             output, input_ = text_of(edge.get("source_output")), text_of(edge.get("destination_input"))
-            yield Wire(source, output, target, input_, (*flow.at, key, index))
+            yield ValueEdge(source, output, target, input_, (*flow.at, key, index))
 
 
 def _named(value: JsonValue) -> str:
-    """The id of a node that an edge names, or writes out in place."""
+    """Return the id of a node that an edge references or contains in place."""
     return text_of(value.get(COMPONENT_REF, value.get("id"))) if isinstance(value, dict) else ""
 
 
 def cinatra(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """`metadata.cinatra` of a component or of a package; empty where there is none."""
+    """Return `metadata.cinatra` of a component or a package; empty if there is none."""
     metadata = value.get("metadata")
     inner = metadata.get("cinatra") if isinstance(metadata, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
 def items(value: JsonValue) -> Sequence[JsonValue]:
-    """The items of a list; nothing for anything else."""
+    """Return the items of a list; nothing for any other value."""
     return value if isinstance(value, list) else ()
 
 
 def text_of(value: JsonValue) -> str:
-    """A text; empty for anything else."""
+    """Return a string; an empty one for any other value."""
     return value if isinstance(value, str) else ""

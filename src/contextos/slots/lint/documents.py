@@ -1,7 +1,7 @@
-"""The bytes of an Open Agent Spec document to a JSON value: JSON, or YAML as pyagentspec writes it.
+"""Reads the bytes of an Open Agent Spec document as a JSON value: JSON, or YAML as pyagentspec writes it.
 
-YAML is read as JSON's data model and nothing more: no aliases (a few lines of them stand for gigabytes), no tags, no
-keys that are not text, no key twice, no dates. What is left passes the same caps and checks as JSON.
+YAML is restricted to JSON's data model: no aliases (a few lines of them can expand to gigabytes), no tags, no keys that
+are not strings, no duplicate keys, no dates. The result passes the same size limits and checks as JSON.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextos.errors import MalformedJson, Problem
 
 
 def read_document(raw: bytes) -> JsonValue:
-    """A document from outside. What begins with a brace is JSON, anything else YAML.
+    """Read an external document. If it begins with a brace or a bracket it is JSON, otherwise YAML.
 
     Raises:
-        MalformedJson: it is neither within the limits.
+        MalformedJson: it is neither JSON nor YAML, or it exceeds a size limit.
     """
     if raw.lstrip()[:1] in (b"{", b"["):
         return loads(raw)
@@ -25,15 +25,15 @@ def read_document(raw: bytes) -> JsonValue:
 
 
 def exceeded_size_limit(value: Any) -> Problem | None:
-    """Which limit a value is beyond that somebody else read, or built: one that holds itself is beyond all."""
+    """Return the first size limit that `value` exceeds, or None. A value that contains itself exceeds a limit."""
     waiting, count = [(value, 1)], 0
     while waiting:
         one, depth = waiting.pop()
         count += 1
         if depth > MAX_DEPTH + 1:
-            return Problem("", "too_deep", f"nesting is deeper than {MAX_DEPTH}", "flatten the value")
+            return Problem("", "too_deep", f"the document is nested deeper than {MAX_DEPTH} levels", "flatten it")
         if count > MAX_NODES:
-            return Problem("", "too_many_nodes", f"the document holds more than {MAX_NODES} values", "send less")
+            return Problem("", "too_many_nodes", f"the document has more than {MAX_NODES} values", "send less")
         inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
         waiting += [(below, depth + 1) for below in inside]
     return None
@@ -54,56 +54,56 @@ def _as_json(raw: bytes) -> str:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1} column {mark.column + 1}" if mark is not None else ""
-        raise _malformed("syntax", f"this is neither JSON nor YAML{where}", "send one document") from None
+        raise _malformed("syntax", f"the document is neither JSON nor YAML{where}", "send one document") from None
 
 
 def _loader() -> Any:
-    """The parser in C where the package has it: the one in Python takes seconds for a megabyte."""
+    """Return the C parser if the package has it: the Python one takes seconds for a megabyte."""
     import yaml
 
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _check_events(text: str) -> None:
-    """Depth, size and forbidden forms, before anything is built."""
+    """Refuse excessive depth or size, aliases and tags, before any value is built."""
     import yaml
 
     depth = nodes = 0
     for event in yaml.parse(text, Loader=_loader()):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _at(event, "alias", "an alias stands for text elsewhere", "write the value out")
+            raise _at(event, "alias", "aliases are not allowed", "write the value out")
         if getattr(event, "tag", None) is not None:
-            raise _at(event, "tag", "a tag asks for a type of its own", "leave it out")
+            raise _at(event, "tag", "tags are not allowed", "remove the tag")
         nodes += isinstance(event, yaml.NodeEvent)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise _at(event, "too_deep", f"nesting is deeper than {MAX_DEPTH}", "flatten the value")
+            raise _at(event, "too_deep", f"the document is nested deeper than {MAX_DEPTH} levels", "flatten it")
         if nodes > MAX_NODES:
-            raise _malformed("too_many_nodes", f"the document holds more than {MAX_NODES} values", "send less")
+            raise _malformed("too_many_nodes", f"the document has more than {MAX_NODES} values", "send less")
 
 
 _JSON_TAGS: Final = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null")}
 
 
 def _value(node: Any, loader: Any) -> Any:
-    """A composed node as JSON; scalars as `safe_load` would read them, so that both readers agree."""
+    """Convert a composed node to JSON. Scalars are read as `safe_load` reads them."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, value in node.value:
             if key.tag != "tag:yaml.org,2002:str":
-                raise _at(key, "not_text", "a key is not text", "put it in quotes")
-            if key.value in made:
-                raise _at(key, "duplicate_key", "the key stands here twice", "keep one of them")
-            made[key.value] = _value(value, loader)
-        return made
+                raise _at(key, "not_text", "the key is not a string", "put it in quotes")
+            if key.value in result:
+                raise _at(key, "duplicate_key", "the key occurs twice", "keep one of them")
+            result[key.value] = _value(value, loader)
+        return result
     if isinstance(node, yaml.SequenceNode):
         return [_value(one, loader) for one in node.value]
     if node is None:
         return None
     if node.tag not in _JSON_TAGS:
-        raise _at(node, "not_json", "the value is none of JSON's, a date for example", "put it in quotes")
+        raise _at(node, "not_json", "the value has no JSON type (for example, it is a date)", "put it in quotes")
     try:
         return loader.construct_object(node)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The part of the wiring lint that looks at the whole document: whether each name in it stands for one thing.
+"""Wiring lint of the whole document: whether each id identifies one component.
 
-A runtime makes one component per id, and the first one that it meets stands for all: a twin of a node or of an edge
-replaces it without a word, wherever in the document it is written. Written out twice alike it is the same thing.
+A runtime builds one component per id, and the first one it reads replaces all others with that id, silently and
+wherever they are in the document. Two identical copies count as the same component.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from collections.abc import Iterator
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import DEFINED, Component, FlowGraph, dangling, graph_of, items, written_out
+from contextos.slots.lint.components import DEFINED, Component, FlowGraph, all_components, dangling, graph_of, items
 
 
 def name_faults(root: Component) -> Iterator[Problem]:
-    """Ids that stand twice or under another name, and in every flow the edges that lead nowhere or stand twice."""
+    """Yield duplicate and misnamed ids, and in every flow the edges that dangle or are duplicated."""
     first: dict[str, Component] = {}
-    for one in written_out(root):
+    for one in all_components(root):
         if one.id and first.setdefault(one.id, one).value != one.value:
-            detail = f"another component has the id `{one.id[:64]}` and differs, and a runtime makes one of the two"
-            yield Problem(pointer((*one.at, "id")), "duplicate_id", detail, "give it an id of its own")
+            detail = f"a different component has the same id `{one.id[:64]}`, and a runtime builds only one of them"
+            yield Problem(pointer((*one.at, "id")), "duplicate_id", detail, "give it its own id")
         if one.at[-2:-1] == (DEFINED,) and one.at[-1] != one.id:
-            detail = f"the component is named `{str(one.at[-1])[:64]}` and its id is `{one.id[:64]}`"
-            yield Problem(pointer((*one.at, "id")), "wrong_name", detail, "name it by its id")
+            detail = f"the component is defined as `{str(one.at[-1])[:64]}`, and its id is `{one.id[:64]}`"
+            yield Problem(pointer((*one.at, "id")), "wrong_name", detail, "define it under its id")
         if items(one.value.get("nodes")):
             yield from _edges(graph_of(one))
 
 
 def _edges(graph: FlowGraph) -> Iterator[Problem]:
     for name, at in dangling(graph):
-        detail = f"nothing is called `{name[:64]}`"
-        yield Problem(pointer(at), "dangling_reference", detail, "define it, or mend the name")
+        detail = f"there is no component `{name[:64]}`"
+        yield Problem(pointer(at), "dangling_reference", detail, "define it, or correct the reference")
     seen: set[tuple[str, str, str, str]] = set()
-    for wire in graph.data:
-        ends = (wire.source, wire.output, wire.target, wire.input)
+    for edge in graph.data:
+        ends = (edge.source, edge.output, edge.target, edge.input)
         if ends in seen:
-            detail = f"`{wire.output[:64]}` of `{wire.source[:64]}` is led to `{wire.input[:64]}` already"
-            yield Problem(pointer(wire.at), "duplicate_edge", detail, "remove one of them")
+            detail = f"`{edge.output[:64]}` of `{edge.source[:64]}` already feeds `{edge.input[:64]}`"
+            yield Problem(pointer(edge.at), "duplicate_edge", detail, "remove one of the two edges")
         seen.add(ends)
 
 
 def overwritten(graph: FlowGraph, node: str) -> Iterator[Problem]:
-    """Inputs of a node that several edges feed: which of them arrives is a matter of who ran last."""
+    """Yield the inputs of a node that several edges feed: only the value written last arrives."""
     inputs: dict[str, int] = {}
-    for wire in graph.all_into(node):
-        inputs[wire.input] = inputs.get(wire.input, 0) + 1
-        if inputs[wire.input] == 2:
-            detail = f"several edges feed `{wire.input[:64]}` of `{node[:64]}`, and the last one written arrives"
-            yield Problem(pointer(wire.at), "overwritten_input", detail, "keep one of them")
+    for edge in graph.all_into(node):
+        inputs[edge.input] = inputs.get(edge.input, 0) + 1
+        if inputs[edge.input] == 2:
+            detail = f"several edges feed `{edge.input[:64]}` of `{node[:64]}`, and only the last written value arrives"
+            yield Problem(pointer(edge.at), "overwritten_input", detail, "keep one edge")

@@ -1,8 +1,8 @@
-"""The slots that an Open Agent Spec document declares, and everything that is wrong with the declaration.
+"""The slots that an Open Agent Spec document declares, and the problems of the declarations.
 
-Slots stand in `metadata.cinatra.contextSlots` of the root component. A document that declares none is fine; so is one
-that is no agent at all. Nothing here raises: a slot that does not hold is left out and its faults are named.
-Source: shared/spec/seeds/003, "Slot schema"; shared/design/contracts.md, "Context slots".
+Slots are in `metadata.cinatra.contextSlots` of the root component. A document without slots is fine, and so is a
+document that is not an agent. An invalid slot is left out, and its problems are listed.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_SLOTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """The slots that hold, each with its place, and what is wrong with the others.
+class DeclaredSlots:
+    """The valid slots, each with its path, and the problems of the others.
 
-    `names` are the ids of all that name themselves, also of those that do not hold.
+    `names` holds the ids of all slots that have one, also of invalid slots.
     """
 
     slots: tuple[tuple[AgentContextSlot, DocumentPath], ...] = ()
@@ -35,17 +35,19 @@ class Declared:
     problems: tuple[Problem, ...] = ()
 
 
-def declared_slots(document: JsonValue, at: DocumentPath = ()) -> Declared:
-    """What a document, or the component of it that stands at `at`, declares. Never raises."""
+def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
+    """Return what a document, or its component at the path `at`, declares. Never raises."""
     listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
     if listed is None:
-        return Declared()
+        return DeclaredSlots()
     place = (*at, *SLOTS)
     if not isinstance(listed, list):
-        return Declared(problems=(Problem(pointer(place), "not_a_list", "slots are a list", "put it in brackets"),))
+        return DeclaredSlots(
+            problems=(Problem(pointer(place), "not_a_list", "`contextSlots` is not a list", "write a list"),)
+        )
     if len(listed) > MAX_SLOTS:
-        detail = f"an agent declares at most {MAX_SLOTS} slots"
-        return Declared(problems=(Problem(pointer(place), "too_many_slots", detail, "declare fewer"),))
+        detail = f"the agent declares more than {MAX_SLOTS} slots"
+        return DeclaredSlots(problems=(Problem(pointer(place), "too_many_slots", detail, "declare fewer"),))
     slots: list[tuple[AgentContextSlot, DocumentPath]] = []
     names: set[str] = set()
     problems: list[Problem] = []
@@ -54,27 +56,27 @@ def declared_slots(document: JsonValue, at: DocumentPath = ()) -> Declared:
         name = text_of(one.get("slotId")) if isinstance(one, dict) else ""
         if name and name in names:
             detail = f"slot `{name[:64]}` is declared twice"
-            problems.append(Problem(pointer((*here, "slotId")), "duplicate_slot", detail, "give each an id of its own"))
+            problems.append(Problem(pointer((*here, "slotId")), "duplicate_slot", detail, "give each slot its own id"))
             continue
         names |= {name} if name else set()
         found = list(_faults(one, here))
         problems += found
         if not found:
             slots.append((AgentContextSlot.model_validate(one), here))
-    return Declared(tuple(slots), frozenset(names), tuple(problems))
+    return DeclaredSlots(tuple(slots), frozenset(names), tuple(problems))
 
 
 def names_slots(document: JsonValue) -> bool:
-    """Whether a component declares a slot that names itself, well or badly."""
+    """Whether a component declares a slot that has an id, valid or not."""
     listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
     return any(isinstance(one, dict) and text_of(one.get("slotId")) for one in items(listed)[: MAX_SLOTS + 1])
 
 
 def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
-    """The one slot of that id.
+    """Return the slot with that id.
 
     Raises:
-        InvalidInput: there is none, there are two, or it is not what a slot is.
+        InvalidInput: there is no such slot, there are two, or it is invalid.
     """
     declared = declared_slots(document)
     named = [one for one in declared.problems if one.code == "duplicate_slot" and f"`{slot_id[:64]}`" in one.detail]

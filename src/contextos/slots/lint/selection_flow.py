@@ -1,9 +1,9 @@
-"""The part of the wiring lint that looks into a selection node: whether the flow behind it does all that it is for.
+"""Wiring lint of the flow behind a selection node.
 
-It asks for the slot that the node was told, waits for the person where the slot is interactive and needs none where it
-is autonomous, and hands out what was pinned and nothing else. A copy of the selection agent does; an edited copy may
-have lost an edge that has a default, or answer in the person's place. So control comes to the step that judges an
-answer straight from the pause that the answer comes from: then nothing else can have been said since.
+The flow must resolve the slot that the node was given, wait for a person if the slot is interactive and not need one if
+it is autonomous, and return only what was pinned. A copy of the selection agent does so. An edited copy can have lost
+an edge that has a default, or can answer in the person's place. So control must reach the step that checks an answer
+directly from the pause that the answer comes from: then no other answer can come in between.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
 from contextos.slots.lint.components import Component, DocumentPath, FlowGraph
 from contextos.slots.lint.names import overwritten
-from contextos.slots.lint.selection_node import ANSWER, INPUTS, SelectionNode, acts, asks_person
+from contextos.slots.lint.selection_node import ANSWER, INPUTS, SelectionNode, asks_person, steps_doing
 
 KEY: Final = "actKey"
 PAUSE, END = "InputMessageNode", "EndNode"
-COPY: Final = "copy the selection agent as it is"
+COPY: Final = "copy the selection agent unchanged"
 STEPS: Final = frozenset(
     {"StartNode", "EndNode", "ToolNode", "ApiNode", "BranchingNode", "InputMessageNode", "OutputMessageNode"}
 )
@@ -31,58 +31,62 @@ _MARKS: Final = re.compile(r"\{[{%#]|[}%#]\}")
 
 
 def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Problem]:
-    """What the flow behind a selection node fails to do; told of the first of several nodes that run it alike."""
-    inside = selection.inside
+    """Yield the problems of the flow behind a selection node. A flow that several nodes run is checked once."""
+    inside = selection.flow
     if not inside.flow.once(f"selects {interactive} {selection.output}"):
         return
-    finals = acts(inside, "finalize")
-    yield from _handed_out(selection, finals)
-    yield from _told(inside, acts(inside, "resolve"), finals)
-    if interactive and not any(asks_person(inside.nodes[step]) for step in finals):
-        detail = f"the slot is interactive and the flow behind `{selection.node.id[:64]}` takes no person's answer"
+    finalizing = steps_doing(inside, "finalize")
+    yield from _returned_refs(selection, finalizing)
+    yield from _passed_inputs(inside, steps_doing(inside, "resolve"), finalizing)
+    if interactive and not any(asks_person(inside.nodes[step]) for step in finalizing):
+        detail = f"the slot is interactive, and the flow behind `{selection.node.id[:64]}` takes no person's answer"
         yield Problem(pointer(inside.flow.at), "no_pause", detail, COPY)
-    if not interactive and finals and all(asks_person(inside.nodes[step]) for step in finals):
-        detail = f"the slot is autonomous and the flow behind `{selection.node.id[:64]}` pins only what a person picks"
+    if not interactive and finalizing and all(asks_person(inside.nodes[step]) for step in finalizing):
+        detail = f"the slot is autonomous, and the flow behind `{selection.node.id[:64]}` pins only what a person picks"
         yield Problem(pointer(inside.flow.at), "only_asks", detail, COPY)
     yield from answer_faults(inside)
-    yield from _asked_again(inside, finals)
+    yield from _refused_picks(inside, finalizing)
     yield from _steps(inside)
 
 
-def _handed_out(selection: SelectionNode, finals: frozenset[str]) -> Iterator[Problem]:
-    inside, title = selection.inside, selection.output
+def _returned_refs(selection: SelectionNode, finalizing: frozenset[str]) -> Iterator[Problem]:
+    inside, title = selection.flow, selection.output
     ends = {name for name, node in inside.nodes.items() if node.kind == END}
-    feeds = [wire for end in sorted(ends) for wire in inside.into(end, title)]
-    for wire in feeds:
-        if wire.source not in finals:
-            detail = f"`{title}` comes from `{wire.source[:64]}`, which pins and records nothing"
-            yield Problem(pointer(wire.at), "not_pinned", detail, "take it from the finalize step")
-    past = inside.reached(inside.start, without=finals)
-    for edge in (way for end in sorted(ends & past) for way in inside.ways_to(end) if way.source in past):
-        detail = f"control comes from `{edge.source[:64]}` to the end, and nothing was pinned or recorded by then"
-        yield Problem(pointer(edge.at), "not_pinned", detail, "lead every way to the end through a finalize step")
+    feeds = [feed for end in sorted(ends) for feed in inside.into(end, title)]
+    for feed in feeds:
+        if feed.source not in finalizing:
+            detail = f"`{title}` is fed from `{feed.source[:64]}`, which pins and records nothing"
+            yield Problem(pointer(feed.at), "not_pinned", detail, "feed it from the finalize step")
+    bypassing = inside.reached(inside.start, without=finalizing)
+    for edge in (
+        edge for end in sorted(ends & bypassing) for edge in inside.control_into(end) if edge.source in bypassing
+    ):
+        detail = f"control reaches the end from `{edge.source[:64]}` before anything is pinned or recorded"
+        yield Problem(
+            pointer(edge.at), "not_pinned", detail, "route every control path to the end through a finalize step"
+        )
     if not feeds:
-        detail = f"the flow behind `{selection.node.id[:64]}` hands out no `{title}`"
-        yield Problem(pointer(inside.flow.at), "not_pinned", detail, "end it with what the finalize step returns")
+        detail = f"the flow behind `{selection.node.id[:64]}` returns no `{title}`"
+        yield Problem(pointer(inside.flow.at), "not_pinned", detail, "return the output of the finalize step")
 
 
-def _told(inside: FlowGraph, resolves: frozenset[str], finals: frozenset[str]) -> Iterator[Problem]:
-    """Each step gets the four inputs of the node, unchanged, and sends them on; the last ones get the key too."""
-    for step in sorted(resolves | finals):
+def _passed_inputs(inside: FlowGraph, resolving: frozenset[str], finalizing: frozenset[str]) -> Iterator[Problem]:
+    """Check that each step receives the node's four inputs unchanged and sends them on; finalize steps also the key."""
+    for step in sorted(resolving | finalizing):
         node = inside.nodes[step]
         for title in INPUTS:
-            given = inside.into(step, title)
-            if [(wire.source, wire.output) for wire in given] != [(inside.start, title)]:
-                at = given[0].at if given else node.at
-                detail = f"`{title}` of `{step[:64]}` is not what the selection node was given"
+            feeds = inside.into(step, title)
+            if [(feed.source, feed.output) for feed in feeds] != [(inside.start, title)]:
+                at = feeds[0].at if feeds else node.at
+                detail = f"`{title}` of `{step[:64]}` is not the input of the selection node"
                 yield Problem(pointer(at), "input_not_passed_on", detail, f"feed it from the start node's `{title}`")
-        key = [(wire.source in resolves, wire.output) for wire in inside.into(step, KEY)]
-        if KEY in node.properties("inputs") and step in finals and len(key) < 2 and key != [(True, KEY)]:
-            detail = f"`{KEY}` of `{step[:64]}` is not the one that resolving gave"
+        key = [(feed.source in resolving, feed.output) for feed in inside.into(step, KEY)]
+        if KEY in node.properties("inputs") and step in finalizing and len(key) < 2 and key != [(True, KEY)]:
+            detail = f"`{KEY}` of `{step[:64]}` is not the one that the resolve step returned"
             yield Problem(pointer(node.at), "input_not_passed_on", detail, f"feed it from the resolve step's `{KEY}`")
         for title in (*INPUTS, ANSWER) if asks_person(node) else INPUTS:
             if node.kind == "ApiNode" and not _sends(node, title):
-                detail = f"the body of `{step[:64]}` does not send the `{title}` that the step was given"
+                detail = f"the body of `{step[:64]}` does not send the step's input `{title}`"
                 at = (*node.at, "data")
                 yield Problem(pointer(at), "input_not_passed_on", detail, f'send `"{title}": "{{{{{title}}}}}"`')
 
@@ -95,73 +99,73 @@ def _sends(node: Component, title: str) -> bool:
 
 
 def answer_faults(inside: FlowGraph) -> Iterator[Problem]:
-    """What is judged as an answer is what a person said to the pause right before, in whatever flow it is judged."""
-    for step in sorted(acts(inside, "finalize")):
+    """Check that every finalize step takes its answer from the pause directly before it. Applies to every flow."""
+    for step in sorted(steps_doing(inside, "finalize")):
         if not asks_person(inside.nodes[step]):
             continue
-        said = inside.into(step, ANSWER)
-        gates = {wire.source for wire in said if wire.source in inside.nodes}
-        gates = {name for name in gates if inside.nodes[name].kind == PAUSE}
-        if not said:
-            detail = f"nothing feeds `{ANSWER}` of `{step[:64]}`, so that a default answers in a person's place"
+        answers = inside.into(step, ANSWER)
+        pauses = {feed.source for feed in answers if feed.source in inside.nodes}
+        pauses = {name for name in pauses if inside.nodes[name].kind == PAUSE}
+        if not answers:
+            detail = f"no edge feeds `{ANSWER}` of `{step[:64]}`, so a default answers in the person's place"
             yield Problem(pointer(inside.nodes[step].at), "no_pause", detail, COPY)
-        for wire in said:
-            if wire.source not in gates:
-                detail = f"`{wire.source[:64]}` answers `{step[:64]}` in a person's place"
-                yield Problem(pointer(wire.at), "no_pause", detail, "take the answer from an `InputMessageNode`")
-        for edge in inside.ways_to(step):
-            if gates and {edge.source} != gates:
-                detail = f"control comes to `{step[:64]}` from `{edge.source[:64]}` and not from the pause it judges"
-                yield Problem(pointer(edge.at), "no_pause", detail, "lead every way to it straight from the pause")
+        for feed in answers:
+            if feed.source not in pauses:
+                detail = f"`{feed.source[:64]}` answers `{step[:64]}` in the person's place"
+                yield Problem(pointer(feed.at), "no_pause", detail, "feed the answer from an `InputMessageNode`")
+        for edge in inside.control_into(step):
+            if pauses and {edge.source} != pauses:
+                detail = f"control reaches `{step[:64]}` from `{edge.source[:64]}` and not from the pause of its answer"
+                yield Problem(pointer(edge.at), "no_pause", detail, "route control to it directly from the pause")
 
 
-def _asked_again(inside: FlowGraph, finals: frozenset[str]) -> Iterator[Problem]:
-    """A pick that does not count is asked again: only the verdict `accepted` leads to the end, the others to a pause.
+def _refused_picks(inside: FlowGraph, finalizing: frozenset[str]) -> Iterator[Problem]:
+    """Check that only the verdict `accepted` leads to the end; every other verdict leads back to a pause.
 
     An API call that refuses ends the flow by itself.
     """
     kinds = {kind: frozenset(name for name, node in inside.nodes.items() if node.kind == kind) for kind in (PAUSE, END)}
-    ending = inside.leading(kinds[END], without=kinds[PAUSE] | finals)
-    for step in sorted(finals):
+    ending = inside.reaching(kinds[END], without=kinds[PAUSE] | finalizing)
+    for step in sorted(finalizing):
         if not asks_person(inside.nodes[step]) or inside.nodes[step].kind != "ToolNode":
             continue
-        for edge in inside.ways_from(step):
+        for edge in inside.control_out_of(step):
             branching = inside.nodes[edge.target].value if edge.target in inside.nodes else {}
             mapping = branching.get("mapping")
-            judged = [(wire.source, wire.output) for wire in inside.all_into(edge.target)] == [(step, "verdict")]
-            if not judged or not isinstance(mapping, dict) or [*mapping] != ["accepted"]:
-                detail = f"`{step[:64]}` leads to `{edge.target[:64]}`, which does not look at its verdict"
+            read = [(feed.source, feed.output) for feed in inside.all_into(edge.target)]
+            if read != [(step, "verdict")] or not isinstance(mapping, dict) or [*mapping] != ["accepted"]:
+                detail = f"`{step[:64]}` leads to `{edge.target[:64]}`, which does not check its verdict"
                 yield Problem(pointer(edge.at), "not_asked_again", detail, COPY)
                 continue
-            for way in inside.ways_from(edge.target):
-                if way.branch != mapping["accepted"] and way.target in ending:
-                    detail = f"a pick that was refused goes from `{way.source[:64]}` to the end, and nobody is asked"
-                    yield Problem(pointer(way.at), "not_asked_again", detail, "lead it back to the pause")
+            for branch in inside.control_out_of(edge.target):
+                if branch.branch != mapping["accepted"] and branch.target in ending:
+                    detail = f"a refused pick leads from `{branch.source[:64]}` to the end, and no one is asked again"
+                    yield Problem(pointer(branch.at), "not_asked_again", detail, "route it back to the pause")
 
 
 def _steps(inside: FlowGraph) -> Iterator[Problem]:
-    """Nothing but the kinds of step that a selection is made of, none of which computes anything of its own."""
+    """Check that the flow has only the step kinds of a selection. None of them computes anything itself."""
     if inside.flow.kind != "Flow":
-        detail = f"a selection is a `Flow`, and this is a `{inside.flow.kind[:64]}`"
+        detail = f"the selection is a `{inside.flow.kind[:64]}` and not a `Flow`"
         yield Problem(pointer((*inside.flow.at, "component_type")), "foreign_step", detail, COPY)
     for name, node in inside.nodes.items():
-        if node.kind != END:  # what a branch hands out, and what the other one does, meet there
+        if node.kind != END:  # the outputs of several branches meet there
             yield from overwritten(inside, name)
         if node.kind not in STEPS:
-            detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is no step of a selection"
+            detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is not a step of a selection"
             yield Problem(pointer(node.at), "foreign_step", detail, COPY)
-        tool = node.below()
+        tool = node.inner()
         if tool is not None and tool.value.get("requires_confirmation"):
-            detail = f"the tool of `{name[:64]}` waits for a confirmation, which is no answer"
-            yield Problem(pointer(tool.at), "foreign_step", detail, "leave `requires_confirmation` out")
+            detail = f"the tool of `{name[:64]}` waits for a confirmation, which is not an answer"
+            yield Problem(pointer(tool.at), "foreign_step", detail, "remove `requires_confirmation`")
         for text, at in _texts(node):
             if _MARKS.search(_PLAIN.sub("", text)):
-                detail = f"a template of `{name[:64]}` does more than name a value"
-                yield Problem(pointer(at), "not_plain", detail, "write `{{name}}` and nothing else in braces")
+                detail = f"a template of `{name[:64]}` is more than a plain value"
+                yield Problem(pointer(at), "not_plain", detail, "write only `{{name}}` in braces")
 
 
 def _texts(node: Component) -> Iterator[tuple[str, DocumentPath]]:
-    """Every text of a node that is a template, names of headers and fields included."""
+    """Yield every template string of a node with its path, including names of headers and fields."""
     waiting: list[tuple[JsonValue, DocumentPath]] = [(node.value.get(key), (*node.at, key)) for key in TEMPLATES]
     while waiting:
         value, at = waiting.pop()

@@ -1,9 +1,9 @@
-"""How a selection node is told from any other: by what the flow behind it does, never by its name.
+"""Recognises selection nodes: by what the flow behind a node does, never by its name.
 
-It resolves a slot and finalises a pick in its own steps: tools named `context_resolve` and `context_finalize` (or
-`context_take`, where nobody picks), or API calls to `/api/context-resolve` and `/api/context-finalize`. A child agent
-that has a selection node inside is none.
-Source: shared/design/contracts.md, "Context slots"; context-slots-facts.md, section 6.
+The flow itself resolves a slot and finalises a pick: by tools named `context_resolve` and `context_finalize` (or
+`context_take` for an autonomous slot), or by API calls to `/api/context-resolve` and `/api/context-finalize`. A child
+agent that contains a selection node is not one itself.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -19,72 +19,72 @@ from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, 
 SELECTION_AGENT: Final = "@cinatra-ai/context-selection-agent"
 INPUTS: Final = ("parentRunId", "parentPackageName", "slotId", "projectId")
 OUTPUTS: Final = ("contextRefs", "contextSlotBindings")
-"""The guide's name of the output first, then the one of later versions of the original."""
+"""Names of the output: the guide's name first, then that of later versions of the original agent."""
 BINDINGS: Final = "contextSlotBindings"
-"""The input of a consumer."""
+"""The input of a consumer that receives the refs."""
 ANSWER: Final = "userResponse"
-"""The input of the step that judges what a person said."""
+"""The input of the step that checks a person's answer."""
 
-# The whole path: what merely begins or ends like it is another address.
+# The whole path must match: a path that only begins or ends like it is a different address.
 _ADDRESS: Final = re.compile(r"(?:https?://[^/?#{}]+|\{\{[^{}/?#]+\}\})?/api/context-(resolve|finalize)/?")
 _TOOLS: Final = {"context_resolve": "resolve", "context_finalize": "finalize", "context_take": "finalize"}
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionNode:
-    """A selection node of a flow, the constant that its `slotId` gets, and where that constant stands.
+    """A selection node of a flow, the constant value of its input `slotId`, and the path of that constant.
 
-    `slot_id` is None where no constant arrives.
+    `slot_id` is None if the input is not fed by a constant.
     """
 
     node: Component
-    inside: FlowGraph
+    flow: FlowGraph
     slot_id: str | None
     slot_id_at: DocumentPath
 
     @property
     def output(self) -> str:
-        """The output that carries the refs; the guide's name where there is none."""
+        """The output with the refs; the guide's name if there is none."""
         titles = self.node.properties("outputs")
         return next((title for title in OUTPUTS if title in titles), OUTPUTS[0])
 
 
 def selection_nodes(graph: FlowGraph) -> Iterator[SelectionNode]:
-    """Every selection node of a flow, in the order of its nodes."""
+    """Yield every selection node of a flow, in the order of its nodes."""
     for node in graph.nodes.values():
-        inner = node.below() if node.kind == "FlowNode" else None
+        inner = node.inner() if node.kind == "FlowNode" else None
         if inner is None:
             continue
-        inside = graph_of(inner)
-        if acts(inside, "resolve"):
+        flow = graph_of(inner)
+        if steps_doing(flow, "resolve"):
             value, at = constant(graph, node.id, "slotId")
-            yield SelectionNode(node, inside, value, at or node.at)
+            yield SelectionNode(node, flow, value, at or node.at)
 
 
 def constant(graph: FlowGraph, node: str, title: str) -> tuple[str | None, DocumentPath]:
-    """The text that an input always gets where nobody sets it: the default of the start input that feeds it."""
-    wires = graph.into(node, title)
-    if len(wires) != 1:
+    """Return the constant string that feeds an input, and its path: the default of a start input, or None."""
+    edges = graph.into(node, title)
+    if len(edges) != 1:
         return None, ()
-    if wires[0].source != graph.start or not graph.start:
-        return None, wires[0].at
-    given = graph.nodes[graph.start].properties("inputs") or graph.flow.properties("inputs")
-    schema, at = given.get(wires[0].output, ({}, wires[0].at))
+    if edges[0].source != graph.start or not graph.start:
+        return None, edges[0].at
+    start_inputs = graph.nodes[graph.start].properties("inputs") or graph.flow.properties("inputs")
+    schema, at = start_inputs.get(edges[0].output, ({}, edges[0].at))
     default = schema.get("default")
     return (default, (*at, "default")) if isinstance(default, str) else (None, at)
 
 
-def acts(inside: FlowGraph, act: str) -> frozenset[str]:
-    """The steps of a flow that do `act` themselves."""
-    known, at = inside.flow.book.steps, (inside.flow.at, act)
-    if at not in known:
-        known[at] = frozenset(name for name, node in inside.nodes.items() if _act(node) == act)
-    return known[at]
+def steps_doing(graph: FlowGraph, operation: str) -> frozenset[str]:
+    """Return the ids of the steps of a flow that do `operation` (`resolve` or `finalize`) themselves."""
+    cached, key = graph.flow.cache.steps, (graph.flow.at, operation)
+    if key not in cached:
+        cached[key] = frozenset(name for name, node in graph.nodes.items() if _operation(node) == operation)
+    return cached[key]
 
 
 def asks_person(node: Component) -> bool:
-    """Whether a step that finalises takes a person's answer; where nobody picks there is none."""
-    tool = node.below() if node.kind == "ToolNode" else None
+    """Whether a finalize step takes a person's answer. A step of an autonomous slot takes none."""
+    tool = node.inner() if node.kind == "ToolNode" else None
     named = tool is not None and text_of(tool.value.get("name")) == "context_finalize"
     return named or ANSWER in node.properties("inputs") or ANSWER in _body(node)
 
@@ -94,9 +94,9 @@ def _body(node: Component) -> Mapping[str, JsonValue]:
     return body if isinstance(body, dict) else {}
 
 
-def _act(node: Component) -> str:
+def _operation(node: Component) -> str:
     if node.kind == "ToolNode":
-        tool = node.below()
+        tool = node.inner()
         return _TOOLS.get(text_of(tool.value.get("name")), "") if tool is not None else ""
     found = _ADDRESS.fullmatch(text_of(node.value.get("url"))) if node.kind == "ApiNode" else None
     return found[1] if found else ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import Component, ValueEdge, FlowGraph, graph_of
+from contextos.slots.lint.components import Component, FlowGraph, ValueEdge, graph_of
 from contextos.slots.lint.oas import names_slots
 from contextos.slots.lint.selection_node import BINDINGS, OUTPUTS, SelectionNode
 

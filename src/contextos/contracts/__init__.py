@@ -1,4 +1,8 @@
-"""Nouns that cross planes: frozen, closed models and the ports. No behaviour lives here.
+"""Contracts: the types that more than one plane uses. Every plane imports this package and no other plane.
 
-Every plane imports this package and nothing beside it, so what two planes both know stands here.
+Owns the wire models (`envelopes`), stored documents (`documents`), the journal's types (`journal`), ids and evidence
+references, the ports, and JSON encoding (`encoding`). Does not own behaviour: no module here does I/O, and none calls a
+port. `pydantic_internals` holds every private part of pydantic that is used.
+
+Tests that prove it: `tests/unit/contracts`, and `tests/unit/contracts/test_fuzz_envelopes.py` for arbitrary input.
 """

@@ -1,4 +1,4 @@
-"""`AdmissionLimits`: how much one process does at once, for whom, and when it stops asking what keeps failing."""
+"""`AdmissionLimits`: the load that one process accepts, in total and for one tenant, and its circuit breakers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Bounds of one process; those of a tenant hold within those of the process.
+    """Limits of one process. A tenant's limits apply within those of the process.
 
-    A caller counts from its request to its answer. A run has a turn while it is driven, and lets others have it while
-    an adapter is asked. A tenant keeps to its share of the turns where another was there within a minute. New runs may
-    come at once up to the quota of a minute, and then as fast as it comes back.
+    A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during an
+    adapter call. `max_turns_per_tenant` applies while another tenant was active within the last minute. The quota of
+    new runs is a token bucket: it holds one minute's quota and refills evenly. A circuit opens after
+    `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
     """
 
     max_callers: int = 256
@@ -25,6 +26,6 @@ class AdmissionLimits:
 
 @dataclass(slots=True)
 class YieldedTurn:
-    """How a run stood aside once: `waited_us` is how long it then waited for its turn, with the answer in hand."""
+    """A turn that a run yielded during a call. `waited_us` is how long it then waited to get a turn back."""
 
     waited_us: int = 0

@@ -1,4 +1,4 @@
-"""Bindings: how a plan argument that names a source and a JSON Pointer becomes a value."""
+"""Bindings: resolve a plan argument that names a source and a JSON Pointer to its value."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _SOURCES: Final = frozenset({"request", "pack", "evidence", "step"})
 
 
 def binding_of(value: Any) -> Binding | None:
-    """The binding that a parameter is, or None for a literal. An object of exactly `from` and `pointer` is one."""
+    """Return the binding in a parameter, or None for a literal. A binding has exactly the keys `from` and `pointer`."""
     if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
-        source, where = value["from"], value["pointer"]
-        return _binding(source, where) if isinstance(where, str) else Binding.model_validate(dict(value))
+        source, pointer = value["from"], value["pointer"]
+        return _binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(dict(value))
     return None
 
 
 @lru_cache(1024)
-def _binding(source: str, where: str) -> Binding:
-    return Binding.model_validate({"from": source, "pointer": where})
+def _binding(source: str, pointer: str) -> Binding:
+    return Binding.model_validate({"from": source, "pointer": pointer})
 
 
 def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
-    """The bound value, or `MISSING`."""
+    """Return the bound value, or `MISSING`."""
     return resolve_pointer(sources[binding.source], binding.pointer) if binding.source in sources else MISSING
 
 
 def resolve_params(
     params: Mapping[str, Any], sources: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """(arguments, provenance by argument, arguments that do not resolve yet)."""
+    """Return (arguments, provenance by argument, names of arguments that do not resolve yet)."""
     args: dict[str, Any] = {}
     provenance: dict[str, str] = {}
     missing: list[str] = []

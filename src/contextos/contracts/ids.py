@@ -1,10 +1,10 @@
-"""The identifiers, each a string type of its own with two strengths: as read from the wire, and as the runtime writes.
+"""Identifiers: a string type for each kind of id.
 
-Off the wire an id is held to its prefix, printable ASCII and a length. In what the runtime seals it is held to its
-exact form. Names of governed things (rules, gates, bundles, pins, capabilities)
-and idempotency keys have one strength, so that a gate id never stands where a rule id belongs.
-Everything below a run is derived from it: replay makes the same ids without storing them.
-Source: shared/design/contracts.md, "Identifiers"; SPIFFE ids by shared/spec/standards.md, A4; pins by A10.
+A kind has two strengths. In the wire form an id is checked by its prefix, printable ASCII and length; in the sealed
+form by its exact pattern. Names of governed things (rules, gates, bundles, pins, capabilities) and idempotency keys
+have one strength, so that a gate id is never accepted as a rule id.
+Ids within a run are derived from the run id, so a replay makes the same ids.
+Source: docs/design/contracts.md, "Identifiers"; docs/design/standards.md, "SPIFFE".
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SEALED: Final = "sealed_pattern"
 
 
 class Form:
-    """What one kind of identifier looks like: a pydantic annotation for `str`.
+    """The form of one kind of identifier: an annotation of `str` for pydantic.
 
-    `loose` and `sealed` are regular expressions without look-around and without nested repetition, so they match in
-    linear time in any engine; the whole string must match. Without `sealed` there is one strength.
+    `loose` and `sealed` are regular expressions that the whole string must match. They have no look-around and no
+    nested repetition, so every engine matches them in linear time. Without `sealed` there is one strength.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Form:
         self._fits_loose, self._fits_sealed = re.compile(self.loose).fullmatch, re.compile(self.sealed).fullmatch
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:
-        """Whether `value` has this form; the same answer as validation gives."""
+        """Return whether `value` has this form; validation gives the same answer."""
         return len(value) <= self.max_chars and (self._fits_sealed if sealed else self._fits_loose)(value) is not None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The loose form, matched by pydantic's own engine; `sealing` makes the sealed one of it."""
+        """The loose form; `sealed_schema` replaces its pattern with the sealed one."""
         loose = core_schema.str_schema(
             pattern=f"^(?:{self.loose})$",
             max_length=self.max_chars,
@@ -59,7 +59,7 @@ class Form:
         )
 
     def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
-        """What is asked of a text that matches; nothing, for most."""
+        """Add the checks that a pattern cannot express; most forms have none."""
         return matched
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -72,26 +72,26 @@ class Form:
 
 
 def sealed_schema(schema: Any) -> Any:
-    """A core schema of pydantic in which every id is held to its sealed form; the given one stays as it is."""
+    """Return a copy of a pydantic core schema in which every id must have its sealed form."""
     if isinstance(schema, list):
         return [sealed_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    held = {name: sealed_schema(item) for name, item in schema.items()}
+    copied = {name: sealed_schema(item) for name, item in schema.items()}
     metadata = schema.get("metadata")
     if isinstance(metadata, dict) and _SEALED in metadata:
-        held["pattern"] = metadata[_SEALED]
-    return held
+        copied["pattern"] = metadata[_SEALED]
+    return copied
 
 
 class _Strict(Form):
-    """A form that a pattern alone does not tell."""
+    """A form with a check that a pattern cannot express."""
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:
         return super().fits(value, sealed=sealed) and self._holds(value)
 
     def _holds(self, value: str) -> bool:
-        """What is asked of a value that matches the pattern."""
+        """Return whether a value that matches the pattern also passes the check."""
         raise NotImplementedError
 
     def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
@@ -104,7 +104,7 @@ class _Strict(Form):
 
 
 class _Timestamp(_Strict):
-    """A form whose digits must also be a date that exists."""
+    """A form whose digits must be a date that exists."""
 
     def _holds(self, value: str) -> bool:
         try:
@@ -115,7 +115,7 @@ class _Timestamp(_Strict):
 
 
 class _NotZero(_Strict):
-    """Hex of which at least one digit is not 0 (W3C Trace Context)."""
+    """Hex digits that are not all 0 (W3C Trace Context)."""
 
     def _holds(self, value: str) -> bool:
         return value.strip("0") != ""
@@ -208,7 +208,7 @@ Timestamp = Annotated[str, TIMESTAMP]
 
 
 def derive(prefix: str, run_id: str, kind: str, ordinal: int | str) -> str:
-    """The id of the `ordinal`-th thing of its kind in a run: `prefix` and 16 hex digits; the same on every replay.
+    """Derive an id within a run from its kind and ordinal: `prefix` and 16 hex digits; the same in every replay.
 
     >>> derive("tool_", "run_a1b2c3d4e5f60718", "tool_call", 1)
     'tool_b5be5dd2089d81a5'
@@ -217,16 +217,16 @@ def derive(prefix: str, run_id: str, kind: str, ordinal: int | str) -> str:
 
 
 def idempotency_key(*, tenant_id: str, scope: str, capability_id: str, args: dict[str, Any], occurrence: int) -> str:
-    """The key of one act: `ik_` and 16 of [a-z0-9]; a replan or retry of the same act gets the same key.
+    """Derive the key of one operation: `ik_` and 16 characters of [a-z0-9]. A retry or replan gets the same key.
 
-    `scope` is the value that the capability's scope names (the run id, unless wider). An `idempotency_key` inside
-    `args` is not part of the act. `occurrence` counts equal acts that are meant to happen more than once.
+    `scope` is the value of the capability's scope (the run id, unless the scope is wider). An `idempotency_key` in
+    `args` is ignored. `occurrence` distinguishes equal operations that are meant to happen more than once.
 
     Raises:
         MalformedJson: `args` is not I-JSON.
     """
-    act = {name: value for name, value in args.items() if name != "idempotency_key"}
-    number = int.from_bytes(hashlib.sha256(canonical([tenant_id, scope, capability_id, act, occurrence])).digest())
+    identity = {name: value for name, value in args.items() if name != "idempotency_key"}
+    number = int.from_bytes(hashlib.sha256(canonical([tenant_id, scope, capability_id, identity, occurrence])).digest())
     text = ""
     for _ in range(16):
         number, digit = divmod(number, 36)

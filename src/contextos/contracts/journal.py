@@ -1,9 +1,9 @@
-"""The journal's nouns: an entry, what links entries to a chain, and one atomic commit.
+"""The types of the journal: an entry, the hash that links it to the one before, and one atomic commit.
 
-A stream is append-only and hash-chained. A tenant has one stream per run (named by its run id) and
-two of its own: `index` (its runs, without gaps) and `control` (operator acts). The chain covers a
-salted digest of each body, so a body can be erased by law and the chain still verifies.
-Source: shared/design/journal.md.
+A stream is append-only and hash-chained. A tenant has one stream per run (named by its run id) and two of its own:
+`index` (every run, without gaps) and `control` (what operators did). The chain covers a salted digest of each body, so
+a body can be erased by law and the chain still verifies.
+Source: docs/design/journal.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 1
-"""Pinned by every run; replay refuses a number that it does not know."""
+"""The version of the loop's rules. Every run pins it; a replay refuses a number that it does not know."""
 
 INDEX: Final = "index"
 CONTROL: Final = "control"
@@ -27,7 +27,7 @@ CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 
 
 class Kind(NamedTuple):
-    """What a kind of entry fixes: its ledger, and whether it is recorded (an answer from outside) or derived."""
+    """The ledger of a kind of entry, and whether its body is recorded (an answer of a port) or derived."""
 
     ledger: Ledger
     recorded: bool
@@ -72,7 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 class Draft(NamedTuple):
-    """An entry that is not yet linked. `body` is canonical JSON; `salt` is 16 random bytes."""
+    """An entry that has no place in a stream yet. `body` is canonical JSON; `salt` is 16 random bytes."""
 
     kind: str
     key: str
@@ -101,17 +101,17 @@ class Entry(NamedTuple):
 
 
 def body_digest(salt: bytes, body: bytes) -> str:
-    """The salted digest that the chain covers: sha256(salt || body)."""
+    """Return the salted digest that the chain covers: SHA-256 of salt and body."""
     return "sha256:" + hashlib.sha256(salt + body).hexdigest()
 
 
 def genesis(tenant: str, run: str) -> str:
-    """The hash that entry 1 links to; it binds tenant and run."""
+    """Return the hash to which entry 1 links; it covers tenant and run."""
     return _hash({"genesis": ENTRY_FORMAT, "tenant": tenant, "run": run})
 
 
 def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry:
-    """Give `draft` its place in a stream. `seq` counts from 1."""
+    """Return `draft` as the entry with number `seq` (from 1) of a stream."""
     digest = body_digest(draft.salt, draft.body)
     header = {
         "v": ENTRY_FORMAT,
@@ -142,9 +142,10 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
 
 
 def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
-    """What the hash of `draft` covers, in three parts: `prev_hash` goes after the first and `seq` after the second.
+    """Return the hashed header of `draft` in three parts: `prev_hash` goes after the first, `seq` after the second.
 
-    For a store that finds both where the entry is inserted, and hashes there. `digest` is the draft's `body_digest`.
+    It is for a store that computes the hash inside the insert, where both become known. `digest` is the draft's
+    `body_digest`.
     """
     before = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}
     return (
@@ -155,7 +156,7 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
 
 
 def header_hash(entry: Entry) -> str:
-    """What `entry.hash` must be, recomputed from the entry's own header."""
+    """Compute the hash of an entry's header; it must equal `entry.hash`."""
     return _hash(
         {
             "v": entry.v,
@@ -173,7 +174,7 @@ def header_hash(entry: Entry) -> str:
 
 
 def _hash(header: dict[str, Any]) -> str:
-    # Only texts and integers under ASCII keys: orjson's sorted output is RFC 8785 as it is.
+    # With ASCII keys, texts and integers only, orjson's sorted output is RFC 8785.
     return "sha256:" + hashlib.sha256(orjson.dumps(header, None, orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -185,8 +186,9 @@ def _spelled(part: dict[str, Any]) -> str:
 class Write:
     """One compare-and-set of a document.
 
-    `expect` is the version that must be there now; 0 means absent. `body` None deletes nothing and only
-    checks. The write also fails if the store's own clock is past `not_after_us`, or before `not_before_us`.
+    `expect` is the required current version; 0 means that the document must not exist. With `body` None the version is
+    checked and nothing is written. The write also fails if the store's clock is past `not_after_us` or before
+    `not_before_us` (Unix time in microseconds).
     """
 
     collection: str
@@ -199,7 +201,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as stored: `version` counts from 1 with every write."""
+    """A document as stored. `version` is 1 after the first write and rises with each further one."""
 
     collection: str
     key: str
@@ -212,7 +214,7 @@ SignedHead = tuple[int, str, str, str]
 
 
 class WitnessedHead(NamedTuple):
-    """Where a tenant's stream stood at `at_us` (Unix time in microseconds), signed by the runtime as heads are."""
+    """The last entry of a tenant's stream at `at_us` (Unix time in microseconds), signed by the runtime."""
 
     tenant: str
     stream: str
@@ -225,13 +227,13 @@ class WitnessedHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One atomic commit: it happens whole, or `Conflict` says what stood in the way and nothing happened.
+    """One atomic commit: all of it is stored, or nothing is and the store raises `Conflict`.
 
-    `entries` continue stream `run` at exactly the sequence they carry. `shared` drafts are linked by the
-    store to the heads of the tenant's `index` or `control` stream. `wake_at_us` is when `due` shall name
-    this run (None leaves it as it is, 0 means never again). `signature` is a signed head of the run's stream
-    (kid, hex) and lies outside the chain. A lease is a document in `leases` and its version is the fencing
-    token: every batch of a driver carries the write that renews it.
+    `entries` continue the stream `run` at exactly their sequence numbers. `shared` are pairs of a stream (`index` or
+    `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
+    lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
+    id, signature in hex) and is not part of the chain. A lease is a document in `leases`, and its version is the fencing
+    token: every batch of a driver has the write that renews it.
     """
 
     run: str
@@ -243,7 +245,7 @@ class Batch:
 
 
 class Logged(NamedTuple):
-    """An entry as the loop sees it: its body parsed. Of an asked entry, `body` is the answer."""
+    """An entry as the loop sees it: `body` is parsed; for a recorded entry it is the answer."""
 
     seq: int
     kind: str
@@ -256,7 +258,7 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """What the loop itself records when nobody answered in time, and the writes that arbitrate it."""
+    """The entry that the loop records if no answer came in time, and the writes that decide which was first."""
 
     kind: str
     writes: tuple[Write, ...] = ()
@@ -264,9 +266,9 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Awaited by a loop that waits: it reaches the driver, who drives on when an answer may be there.
+    """A loop that waits awaits this: it suspends the loop and reaches the driver, which resumes it later.
 
-    Nothing depends on its being kept: a loop that is dropped here is derived again from its journal.
+    The driver can drop a suspended loop at any time; the loop is then derived again from the journal.
     """
 
     wake_at_us: int
@@ -276,7 +278,7 @@ class Rest:
 
 
 class Parked(Exception):
-    """The run waits and its drive ends here. `wake_at_us` 0: until somebody wakes it. Only drivers catch this."""
+    """The run waits and this drive ends. With `wake_at_us` 0 only an answer wakes it. Only drivers catch this."""
 
     def __init__(self, wake_at_us: int) -> None:
         self.wake_at_us = wake_at_us
@@ -285,7 +287,7 @@ class Parked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How far one drive came. `wake_at_us` is None when the run has ended, 0 when only an answer wakes it."""
+    """The result of one drive. `wake_at_us` is None if the run has ended, and 0 if only an answer wakes it."""
 
     state: str
     wake_at_us: int | None

@@ -1,8 +1,8 @@
-"""Evidence references: one grammar, one parser, and a maker for each kind.
+"""Evidence references: one grammar, one parser, and a constructor for each kind.
 
-A reference says where a fact can be found again: a graph entity at a snapshot, the result of one tool call, a rule of a
-bundle, a session, a revision of an artifact, the bytes of an attachment, a promoted memory.
-Source: shared/design/contracts.md, "Identifiers"; seeds, DecisionRecord `evidence_refs`.
+A reference names the source of a fact: a graph entity at a snapshot, the result of one tool call, a rule of a bundle, a
+session, a revision of an artifact, the bytes of an attachment, or a promoted memory.
+Source: docs/design/contracts.md, "Identifiers"; API Contracts, "DecisionRecord", `evidence_refs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_REF_CHARS: Final = 420
 
 
 class _Shape(NamedTuple):
-    """`<scheme>:<subject>`, and where there is more: the mark between and the form of the rest."""
+    """The form of `<scheme>:<subject>`, and optionally of a separator `mark` and a version after it."""
 
     subject: ids.Form
     mark: str = ""
@@ -27,7 +27,7 @@ class _Shape(NamedTuple):
 
 _NAME: Final = ids.Form("name", "art_invoice_881", "[A-Za-z0-9_.:-]{1,128}")
 _CALL: Final = ids.Form("tool call id", ids.TOOL_CALL.example, "(?:tool|tc)_[!-~]+", ids.TOOL_CALL.sealed)
-"""The seeds' examples write `tc_`; the runtime never does."""
+"""The specification's examples write `tc_`; the runtime never does."""
 
 _SHAPES: Final[dict[Scheme, _Shape]] = {
     "kg": _Shape(ids.CEID, "#snapshot_", _NAME),
@@ -59,9 +59,9 @@ EvidenceRef = Annotated[str, EVIDENCE]
 
 
 class Ref(NamedTuple):
-    """A reference in its parts; `str()` gives the text again.
+    """A reference in its parts; `str()` returns its text.
 
-    `version` is what pins it: snapshot id, tool call id, rule id, revision id or digest; empty for a session or memory.
+    `version` is a snapshot id, tool call id, rule id, revision id or digest; it is empty for a session or memory.
     """
 
     scheme: Scheme
@@ -73,13 +73,13 @@ class Ref(NamedTuple):
 
 
 def parse_ref(text: str, *, sealed: bool = False) -> Ref:
-    """Take a reference apart.
+    """Parse a reference.
 
     >>> parse_ref("kg:order:ord_881#snapshot_kg_2026_05_03_T0930")
     Ref(scheme='kg', subject='order:ord_881', version='kg_2026_05_03_T0930')
 
     Raises:
-        InvalidEnvelope: it is no evidence reference; with `sealed`, not one that the runtime writes.
+        InvalidEnvelope: `text` is not an evidence reference; with `sealed`, not one in the sealed form.
     """
     if not EVIDENCE.fits(text, sealed=sealed):
         remedy = f"write it like `{EVIDENCE.example}`"
@@ -92,43 +92,47 @@ def parse_ref(text: str, *, sealed: bool = False) -> Ref:
 
 
 def kg_ref(ceid: str, snapshot_id: str) -> str:
-    """A graph entity at a snapshot. Raises InvalidEnvelope, as all makers here do, where the parts make no ref."""
+    """Return the reference of a graph entity at a snapshot.
+
+    Raises:
+        InvalidEnvelope: the parts do not make a reference. All constructors below raise it too.
+    """
     return _text(Ref("kg", ceid, snapshot_id))
 
 
 def tool_ref(capability_id: str, tool_call_id: str) -> str:
-    """The result of one call."""
+    """Return the reference of the result of one tool call."""
     return _text(Ref("tool", capability_id, tool_call_id))
 
 
 def policy_ref(bundle_id: str, rule_id: str) -> str:
-    """A rule of a bundle."""
+    """Return the reference of a rule in a policy bundle."""
     return _text(Ref("policy", bundle_id, rule_id))
 
 
 def session_ref(session_id: str) -> str:
-    """A session."""
+    """Return the reference of a session."""
     return _text(Ref("session", session_id))
 
 
 def artifact_ref(artifact_id: str, revision_id: str) -> str:
-    """A revision of an artifact."""
+    """Return the reference of a revision of an artifact."""
     return _text(Ref("artifact", artifact_id, revision_id))
 
 
 def attachment_ref(artifact_id: str, digest: str) -> str:
-    """The bytes of an attachment; `digest` as in `sha256:<hex>`."""
+    """Return the reference of the bytes of an attachment; `digest` is `sha256:` and 64 hex digits."""
     return _text(Ref("attachment", artifact_id, digest))
 
 
 def memory_ref(memory_id: str) -> str:
-    """A promoted memory."""
+    """Return the reference of a promoted memory."""
     return _text(Ref("memory", memory_id))
 
 
 def _text(ref: Ref) -> str:
     text = str(ref)
-    # Not `assert`, which an option of Python leaves out: nobody asks again what is made here.
+    # Not `assert`, which `python -O` removes: no later check would find a wrong reference.
     if parse_ref(text) != ref:
-        raise AssertionError("no subject can hold the mark that ends it")
+        raise AssertionError("a subject never contains the mark that ends it")
     return text

@@ -1,8 +1,8 @@
-"""The published JSON Schemas, generated from the models: JSON Schema 2020-12, closed objects, the wire form.
+"""The published JSON Schemas (2020-12), generated from the models: closed objects, in the wire form.
 
-They say everything about a single field that JSON Schema can say. What lies beyond, only the models refuse: an
-integer spelled `1.0`, a date that does not exist, an amount with more than four decimals.
-Source: Runtime API Schemas, "Published schemas"; shared/design/contracts.md, "Wire and hashing".
+Some rules are beyond JSON Schema, so only the models check them: an integer spelled `1.0`, a date that does not exist,
+an amount with more than four decimals.
+Source: Runtime API Schemas, "Published schemas"; docs/design/contracts.md, "Wire and hashing".
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
     "replay-packet.v1": ("ReplayPacket", (ReplayPacket,)),
     "context-slot.v1": ("AgentContextSlot", (AgentContextSlot,)),
 }
-"""Name to title and models; where there are several, a value is exactly one of them."""
+"""From a name to its title and models; with several models a value is exactly one of them."""
 
 
 def published() -> dict[str, dict[str, Any]]:
-    """Every published schema by its name (`run-context.v1`); the same on every call."""
+    """Return every published schema by its name, such as `run-context.v1`."""
     return {name: _schema(name, title, models) for name, (title, models) in PUBLISHED.items()}
 
 
 def file_name(name: str) -> str:
-    """The last part of a schema's address, and its file under `schemas/`.
+    """Return the last part of a schema's address, which is also its file name in `schemas/`.
 
     >>> file_name("run-context.v1")
     'run-context.v1.schema.json'
@@ -50,7 +50,7 @@ def file_name(name: str) -> str:
 
 
 def schema_text(schema: dict[str, Any]) -> str:
-    """The schema as it is checked in and served: sorted keys, two spaces, a last newline."""
+    """Return a schema as text: sorted keys, an indent of two spaces, and a final newline."""
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -65,7 +65,7 @@ def _schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str,
 
 
 def _plain(schema: Any) -> Any:
-    """The schema without the titles that merely repeat a name."""
+    """Return the schema without the titles that pydantic makes from names."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):

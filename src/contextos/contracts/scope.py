@@ -1,4 +1,4 @@
-"""What the planes are handed of one run: values only, so that a plane can do no more than it was given."""
+"""The values that describe one run and one call. Planes receive these values and no ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextos.contracts.journal import Write
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A registered capability: its definition, and the content address of its adapter's whole definition."""
+    """A registered capability. `definition_digest` is the content address of its adapter's whole definition."""
 
     capability_id: str
     adapter: AdapterDefinition
@@ -27,7 +27,7 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A named piece of evidence as the run may use it."""
+    """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds."""
 
     name: str
     evidence_ref: str
@@ -39,24 +39,28 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindow:
-    """How long a `long_running` run may take from `run.received` on, waiting for people included."""
+    """The time limit of a `long_running` run, counted from `run.received` and including the wait for people.
+
+    `deadline_us` is Unix time in microseconds.
+    """
 
     max_duration_ms: int
     deadline_us: int
 
     @property
     def limit(self) -> str:
-        """What is said where its time is over."""
+        """Return the text that names this limit in a failure."""
         return f"`max_session_duration_ms` is {self.max_duration_ms}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """Everything that is fixed for a run once it is admitted.
+    """Everything about a run that does not change after its admission.
 
-    `asked` is the request in its wire form. `facts` are the roots that policy knows from compile on. `scopes` is
-    user ∩ agent ∩ requested. `pins` maps each pinned reference to its content address. `unsafe` names the development
-    stand-ins in force. `session` bounds a `long_running` run; other modes have none.
+    `asked` is the request in its wire form. `facts` are the values below each root name that policy knows from compile
+    on. `scopes` is the intersection of the scopes of user, agent and request. `pins` maps each pinned reference to its
+    content address. `unsafe` names the development stand-ins in force. `session` is the time limit of a `long_running`
+    run; other modes have none.
     """
 
     request: InvokeRequest
@@ -81,17 +85,17 @@ class RunScope:
     session: SessionWindow | None = None
 
     def session_over(self, at_us: int) -> bool:
-        """Whether the session of the run is over by then; a run without one has no such end."""
+        """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""
         return self.session is not None and at_us >= self.session.deadline_us
 
     def within_session(self, at_us: int) -> int:
-        """That time, or the end of the session where it comes earlier."""
+        """Return `at_us` or the deadline of the session, whichever is earlier."""
         return min(at_us, self.session.deadline_us) if self.session is not None else at_us
 
 
 @dataclass(frozen=True, slots=True)
 class StepCall:
-    """One plan step, resolved: final arguments, and where each came from (`literal` or `source:pointer`)."""
+    """One plan step with its final arguments. `provenance` is `literal` or `source:pointer` for each argument."""
 
     revision: int
     step: PlanStep
@@ -105,7 +109,7 @@ class StepCall:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a person is asked to agree to: one call, its final arguments and the evidence it rests on."""
+    """The call that a person is asked to approve: its final arguments and its evidence."""
 
     tool_call_id: str
     key: str
@@ -120,7 +124,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """An approval that counts: it is consumed in the same commit that dispatches the call."""
+    """A valid approval. The commit that dispatches the call also consumes it."""
 
     approval_id: str
     gate_id: str

@@ -1,9 +1,9 @@
-"""W3C Trace Context (level 2) and Baggage: what is read from a caller and what goes out with a call.
+"""W3C Trace Context (level 2) and Baggage: read the headers of a caller, and make those of an outbound call.
 
-Nothing here decides anything: tenant and authority are never read from baggage or tracestate. What a caller sent is
-kept verbatim in `TraceContext`; an outbound call gets a fresh parent id from its caller, at most one tracestate member
-of ours, and no baggage or foreign tracestate where the callee is outside the trust domain. No chance in here.
-Source: shared/spec/standards.md, A1 and A2; shared/design/contracts.md, "Tracing".
+No decision uses these headers: tenant and authority are never read from baggage or tracestate. `TraceContext` keeps
+the caller's headers verbatim. An outbound call gets a new parent id and one tracestate member of ContextOS. A callee
+outside the trust domain gets no baggage and no other tracestate. The functions are pure; the caller makes the random ids.
+Source: docs/design/standards.md, "Trace Context and Baggage"; docs/design/contracts.md, "Tracing".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_HEADER_CHARS: Final = 32_768
 HeaderText = Annotated[str, Field(max_length=MAX_BAGGAGE_BYTES, pattern=r"^[\t -~]*$")]
 
 Header = str | list[str]
-"""One value, or every value of a header that came more than once, in order."""
+"""The value of a header, or all values in order if the header was sent more than once."""
 
 StateMember = tuple[str, str]
 
@@ -58,7 +58,7 @@ class TraceContext(Model):
 
 @dataclass(frozen=True, slots=True)
 class Traceparent:
-    """A valid traceparent. Test bits of `flags`, never equality."""
+    """A valid traceparent. `flags` is a bit field: test single bits."""
 
     trace_id: str
     parent_id: str
@@ -75,7 +75,7 @@ class Traceparent:
 
 @dataclass(frozen=True, slots=True)
 class BaggageMember:
-    """One member: `value` is decoded, `properties` are kept as spelled."""
+    """One baggage member. `value` is decoded; `properties` are kept verbatim."""
 
     key: str
     value: str
@@ -83,10 +83,10 @@ class BaggageMember:
 
 
 def parse_traceparent(header: Header) -> Traceparent | None:
-    """Read a traceparent; None means: start a new trace, and drop tracestate with it.
+    """Parse a traceparent. None means that the caller must start a new trace and drop tracestate.
 
-    Refuses upper case, ids of zeros, version ff, a header that came twice, and anything after the flags in version 00.
-    A higher version is read as far as we know it.
+    Refuses upper case, ids of zeros, version ff, a repeated header, and text after the flags in version 00. In a higher
+    version such text is ignored.
 
     >>> parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").sampled
     True
@@ -103,14 +103,14 @@ def parse_traceparent(header: Header) -> Traceparent | None:
 
 
 def format_traceparent(trace_id: str, parent_id: str, flags: int) -> str:
-    """Version 00, whatever was read; flag bits that level 2 does not know go out as 0."""
+    """Return a traceparent of version 00. Flag bits that level 2 does not define are set to 0."""
     assert TRACE.fits(trace_id), "a trace id is checked where it is made"
     assert SPAN.fits(parent_id), "a span id is checked where it is made"
     return f"00-{trace_id}-{parent_id}-{flags & (SAMPLED | RANDOM):02x}"
 
 
 def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
-    """The members in order, the first of each key; none at all where one is malformed or there are more than 32."""
+    """Return the members in order; of a repeated key the first. A malformed or 33rd member drops all of them."""
     text = _joined(header)
     found: dict[str, str] = {}
     count = 0
@@ -125,9 +125,9 @@ def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
 
 
 def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[StateMember, ...]:
-    """The members with our own at the left, within 32 members and 512 characters.
+    """Return the members with the one of ContextOS first, within 32 members and 512 characters.
 
-    Whole members are dropped: those above 128 characters first, then from the right; ours stays.
+    Members of more than 128 characters are dropped first, then members from the right.
     """
     assert _STATE_MEMBER.fullmatch(f"{OWN_MEMBER}={value}"), "our own member is well-formed"
     others = [member for member in members if member[0] != OWN_MEMBER][: MAX_STATE_MEMBERS - 1]
@@ -139,14 +139,14 @@ def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[State
 
 
 def format_tracestate(members: Iterable[StateMember]) -> str:
-    """The header value."""
+    """Return the header value."""
     return ",".join([f"{key}={value}" for key, value in members])
 
 
 def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
-    """The members in order, duplicates too. Malformed ones are dropped whole, and so is what exceeds 64 or 8192 bytes.
+    """Return the members in order, duplicates included; a malformed one is dropped.
 
-    Percent-encoding is decoded; bytes that are not UTF-8 become U+FFFD.
+    Reading stops at 64 members or 8192 bytes. Percent-encoding is decoded; bytes that are not UTF-8 become U+FFFD.
     """
     found: list[BaggageMember] = []
     size = 0
@@ -162,7 +162,7 @@ def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
 
 
 def format_baggage(members: Iterable[BaggageMember]) -> str:
-    """The header value; members that exceed 64 or 8192 bytes are dropped whole, from the right."""
+    """Return the header value. Members beyond 64, or beyond 8192 bytes, are dropped from the right."""
     parts: list[str] = []
     size = 0
     for member in members:
@@ -176,27 +176,30 @@ def format_baggage(members: Iterable[BaggageMember]) -> str:
 
 
 def receive_trace(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
-    """What a caller's headers say; None without one valid traceparent, and then tracestate counts for nothing.
+    """Return the trace context in a caller's headers, or None if they have no valid traceparent.
 
-    Names are compared without case. State and baggage are kept verbatim; a value that no header may hold is dropped.
+    Header names are compared without case. Tracestate and baggage are kept verbatim; a value that is too long or has
+    characters other than printable ASCII and tab is dropped.
     """
     values: dict[str, list[str]] = {"traceparent": [], "tracestate": [], "baggage": []}
     for name, value in headers:
         values.get(name.lower(), []).append(value)
     if not (parent := parse_traceparent(values["traceparent"])):
         return None
-    aside = {name: text for name in ("tracestate", "baggage") if (text := ",".join(values[name])) and _is_plain(text)}
-    given = {"trace_id": parent.trace_id, "span_id": parent.parent_id, "trace_flags": f"{parent.flags:02x}"}
-    return TraceContext.model_validate(given | aside)
+    verbatim = {
+        name: text for name in ("tracestate", "baggage") if (text := ",".join(values[name])) and _is_plain(text)
+    }
+    parsed = {"trace_id": parent.trace_id, "span_id": parent.parent_id, "trace_flags": f"{parent.flags:02x}"}
+    return TraceContext.model_validate(parsed | verbatim)
 
 
 def child_headers(
     trace: TraceContext, span_id: str, *, baggage: Mapping[str, str] | None = None, external: bool = False
 ) -> dict[str, str]:
-    """The headers of an outbound call under `trace`; `span_id` is the fresh parent id.
+    """Return the headers of an outbound call within `trace`; `span_id` is the new parent id.
 
-    `baggage` are our own values (run, session, decision); they replace what the caller sent under the same key.
-    An `external` callee gets neither baggage nor anybody else's tracestate.
+    `baggage` has the values of ContextOS (run, session, decision). They replace the caller's values of the same key.
+    An `external` callee gets no baggage and no tracestate of others.
     """
     headers = {"traceparent": format_traceparent(trace.trace_id, span_id, int(trace.trace_flags, 16))}
     foreign = () if external else parse_tracestate(trace.tracestate or "")

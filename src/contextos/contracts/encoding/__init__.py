@@ -1,1 +1,5 @@
-"""How values become bytes and back: strict JSON in, canonical JSON (RFC 8785) out, JSON Pointer, display escapes."""
+"""Encoding: strict JSON input, canonical JSON output (RFC 8785), JSON Pointer, and escapes for display.
+
+Does not own what a value means: models are in `contracts.envelopes`.
+Tests that prove it: `tests/unit/contracts/encoding`.
+"""

@@ -1,9 +1,9 @@
-"""The one strict loader, and the way from bytes to a contract.
+"""The strict JSON loader, and `parse` from bytes to a contract. Every input from outside passes through it.
 
-Every byte that enters the system passes here: UTF-8 without a mark, within caps on bytes, depth and nodes that are
-checked before parsing, no duplicate keys, no NaN or Infinity, no integer that a reader could round, no half characters.
-What `loads` returns, `canonical` writes and `loads` reads again.
-Source: shared/design/contracts.md, "Wire and hashing"; RFC 7493 (I-JSON); RFC 8785 (JCS); RFC 6901 (pointers).
+It accepts UTF-8 without a byte order mark, within limits on bytes, depth and nodes that are checked before parsing. It
+refuses duplicate keys, NaN, Infinity, integers that another reader could round, and lone surrogates. Whatever `loads`
+returns, `canonical` can write and `loads` can read again.
+Source: docs/design/contracts.md, "Wire and hashing"; RFC 7493 (I-JSON); RFC 8785 (JCS); RFC 6901 (pointers).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MAX_PROBLEMS: Final = 50
 MAX_NUMBER_CHARS: Final = 128
 
 JsonValue: TypeAlias = Any
-"""dict, list, str, int, float, bool or None, nested; Any because readers narrow by contract, not by isinstance."""
+"""A nested dict, list, str, int, float, bool or None. It is `Any` because readers validate it with a contract."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-# The closing quote is optional, so that text which never ends costs one pass and not one per quote.
+# The closing quote is optional, so that an unterminated text costs one pass and not one per quote.
 _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -44,13 +44,13 @@ _QUOTED: Final = re.compile(r"'[^']{81,}'|`[^`]{81,}`")
 
 
 class _Refused(Exception):
-    """A value inside the text is refused; `code` says why, and `_located` then finds where."""
+    """A value in the text is refused. `code` is the reason; `_located` finds the place afterwards."""
 
     def __init__(self, code: str) -> None:
         self.code = code
 
 
-_WHY: Final = {
+_REASONS: Final = {
     "integer_too_large": ("is above 2^53-1", "carry it as a string"),
     "number_out_of_range": ("does not fit a double", "carry it as a string"),
     "number_not_finite": ("is not JSON", "send null or a string"),
@@ -60,13 +60,13 @@ _WHY: Final = {
 def loads(
     raw: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
 ) -> JsonValue:
-    """Read JSON from outside.
+    """Parse JSON from outside.
 
-    Refuses, before parsing: more than `max_bytes`, nesting beyond `max_depth`, more than `max_nodes` values.
-    Refuses, with the pointer: duplicate keys, integers above 2^53-1, numbers that overflow, half characters.
+    Refuses before parsing: more than `max_bytes`, nesting deeper than `max_depth`, more than `max_nodes` values.
+    Refuses with a pointer: duplicate keys, integers above 2^53-1, numbers that overflow, lone surrogates.
 
     Raises:
-        MalformedJson: with at most 50 problems, and nothing was read.
+        MalformedJson: the input is refused; has at most 50 problems.
     """
     data = _utf8(raw, max_bytes)
     _check_size(data, max_depth, max_nodes)
@@ -80,22 +80,22 @@ def loads(
         raise _malformed("too_deep", "nesting is deeper than this reader goes", "flatten the value") from None
 
 
-def _read(text: str, doubtful: bool) -> JsonValue:
-    """Parse once; a second time only for text that holds, or may hold, a refused value."""
+def _read(text: str, has_surrogate_escape: bool) -> JsonValue:
+    """Parse once, and a second time only if the text has, or could have, a refused value."""
     try:
         value = _DECODER.decode(text)
     except _Refused:
         raise MalformedJson(*_located(text)) from None
-    if doubtful and (problems := _located(text)):
+    if has_surrogate_escape and (problems := _located(text)):
         raise MalformedJson(*problems)
     return value
 
 
 def own_copy(value: Any) -> Any:
-    """A JSON value as a tree that nobody else holds: what is handed to foreign code, which may write into it.
+    """Return a deep copy of a JSON value, for foreign code that could change it.
 
     Raises:
-        MalformedJson: it is not I-JSON.
+        MalformedJson: `value` is not I-JSON.
     """
     return orjson.loads(canonical(value))
 
@@ -117,7 +117,7 @@ def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
 
 
 def _check_size(data: bytes, max_depth: int, max_nodes: int) -> None:
-    """Depth and node count, without parsing. Counts over all bytes bound both from above and mostly suffice."""
+    """Check depth and node count without parsing. Counts over all bytes are upper bounds and mostly suffice."""
     opened = data.count(b"[") + data.count(b"{")
     if opened <= max_depth and opened + data.count(b",") < max_nodes:
         return
@@ -143,7 +143,7 @@ def _read_float(literal: str) -> float:
     number = float(literal) if len(literal) <= MAX_NUMBER_CHARS else inf
     if -MAX_INT <= number <= MAX_INT or 1e21 <= abs(number) < inf:
         return number
-    # From 2^53 up to 1e21 the canonical form is an integer, which would be refused when it is read again.
+    # From 2^53 to 1e21 the canonical form is an integer, which `loads` would refuse.
     raise _Refused("number_out_of_range" if abs(number) == inf else "integer_too_large")
 
 
@@ -164,14 +164,14 @@ _DECODER: Final = json.JSONDecoder(
 
 
 class _Number(NamedTuple):
-    """A number as spelled, and what will read it; only the slow pass makes these."""
+    """A number as written, and the function that reads it; only the second pass makes these."""
 
     literal: str
     read: Callable[[str], Any]
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all its keys; only the slow pass makes these."""
+    """An object with all its keys, duplicates included; only the second pass makes these."""
 
 
 _FAITHFUL: Final = json.JSONDecoder(
@@ -183,7 +183,7 @@ _FAITHFUL: Final = json.JSONDecoder(
 
 
 def _located(text: str) -> list[Problem]:
-    """The second, exact pass over text that is known to hold a refused value: which, and where."""
+    """Find the refused values in a text, and their places: the second, exact pass."""
     return list(islice(_refused(_FAITHFUL.decode(text), ()), MAX_PROBLEMS))
 
 
@@ -210,9 +210,9 @@ def _refused_number(number: _Number, path: tuple[str | int, ...]) -> Iterator[Pr
     try:
         number.read(number.literal)
     except _Refused as refused:
-        shown = number.literal if len(number.literal) <= 24 else number.literal[:24] + "..."
-        detail, remedy = _WHY[refused.code]
-        yield Problem(pointer(path), refused.code, f"`{shown}` {detail}", remedy)
+        literal = number.literal if len(number.literal) <= 24 else number.literal[:24] + "..."
+        detail, remedy = _REASONS[refused.code]
+        yield Problem(pointer(path), refused.code, f"`{literal}` {detail}", remedy)
 
 
 def _refused_text(value: str, path: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -240,7 +240,7 @@ def parse(
     max_depth: int = MAX_DEPTH,
     max_nodes: int = MAX_NODES,
 ) -> ModelT:
-    """Bytes, text or an already loaded object to a contract.
+    """Validate bytes, text or an object that `loads` returned as an instance of `model`.
 
     Raises:
         MalformedJson: the bytes are not I-JSON within the limits.
@@ -265,19 +265,19 @@ _REMEDIES: Final = {
 
 
 def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
-    """A model's errors as problems, at most 50. Never echoes an input value.
+    """Return the errors of a model as problems, at most 50. No problem contains a value of the input.
 
-    `value` is what was validated; with it the pointer names a place in the input and no branch of a union.
+    With `value`, the validated input, a pointer names a place in the input and never a branch of a union.
     """
-    found = []
+    problems = []
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
         kind, detail = item["type"], item["msg"]
         for noise in ("Value error, ", "Assertion failed, "):
             detail = detail.removeprefix(noise)
         detail = _QUOTED.sub("`...`", detail[:1].lower() + detail[1:])
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
-        found.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
-    return found
+        problems.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
+    return problems
 
 
 def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:

@@ -1,13 +1,10 @@
-"""Text of others as it may be shown: everything that hides, turns or moves text stands there as an escape."""
+"""Escape untrusted text for display: characters that hide, reverse or move text are replaced by escapes."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Final
 
 BIDI: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 TAGS: Final = r"\U000e0000-\U000e007f"
@@ -20,10 +17,10 @@ _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def escape_for_display(text: str) -> str:
-    r"""Text as a person may be shown it.
+    r"""Return untrusted text in a form that is safe to show to a person.
 
-    A backslash is doubled, so that an escape that was typed is told from one that was made, and no two texts look the
-    same. Lines and tabs become `\n` and `\t`: one value cannot pose as two.
+    A backslash is doubled, so that two different texts never look the same. A line feed becomes `\n` and a tab `\t`, so
+    that one value never looks like two.
 
     >>> escape_for_display("pay\u202e0001")
     'pay\\u202e0001'
@@ -37,12 +34,12 @@ def _escape(character: str) -> str:
 
 
 def displayed(text: object) -> str:
-    """Text from outside, as it may be shown on a terminal."""
+    """Return the text of any object, escaped for a terminal."""
     return escape_for_display(str(text))
 
 
 def displayed_json(value: Any, limit: int | None = 160) -> str:
-    """A JSON value on one displayed line, cut at `limit` characters; None shows all of it."""
+    """Return a JSON value on one escaped line, cut at `limit` characters; None means no limit."""
     text = displayed(
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     )

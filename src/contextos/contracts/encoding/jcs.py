@@ -1,9 +1,8 @@
-"""The canonical form (RFC 8785, JCS) and the addresses made from it.
+"""Canonical JSON (RFC 8785, JCS), and the digests of it.
 
-orjson's sorted output is RFC 8785 as long as no float and no key beyond ASCII is inside; everything else goes
-through a normaliser that orders keys by UTF-16 code units and spells numbers as ECMAScript does. Import these
-names from `contextos.contracts.encoding.codec`.
-Source: shared/design/contracts.md, "Wire and hashing"; RFC 8785; shared/spec/standards.md, A6.
+orjson's sorted output is RFC 8785 if the value has no float and no key beyond ASCII. Any other value goes through a
+normaliser, which orders keys by UTF-16 code units and writes numbers as ECMAScript does.
+Source: docs/design/contracts.md, "Wire and hashing"; RFC 8785; docs/design/standards.md, "Canonical JSON".
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ MAX_INT: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 7493)."""
 
 MAX_CANONICAL_DEPTH: Final = 254
-"""Nesting that `canonical` accepts, which is orjson's own limit; the loader's cap is lower."""
+"""The deepest nesting that `canonical` accepts, which is orjson's own limit; `loads` has a lower one."""
 
 _FAST: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _ONLY_JSON: Final = (
     _FAST | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
-# What orjson spells otherwise than RFC 8785 in ASCII output: whole floats, exponents, and NaN, which becomes `null`.
-# Each begins with fixed bytes, which makes the search quick; inside a text they only cost the walk.
-# A number has one point, so `3.0.0,` is a version within a text.
+# What orjson writes differently from RFC 8785 in ASCII output: whole floats, exponents, and NaN, which becomes `null`.
+# Each pattern begins with fixed bytes, so the search is fast. A match inside a text only costs the slow path.
+# A number has one point, so `3.0.0,` is a version inside a text.
 _WHOLE: Final = re.compile(rb"\.0(?<!\.[0-9]\.0)[,}\]]").search
 _EXPONENT: Final = re.compile(rb"e[-+0-9][0-9]*[,}\]]").search
 _NULL: Final = re.compile(rb"null").search
@@ -42,16 +41,16 @@ _PLAIN: Final = _LEAVES | _CONTAINERS
 
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 bytes of a JSON value; a tuple is an array, a str or int subclass is its content.
+    """Return the RFC 8785 bytes of a JSON value. A tuple is an array; a subclass of str or int is its plain value.
 
-    Refuses what I-JSON cannot carry: NaN, Infinity, integers above 2^53-1, lone surrogates, keys that are not
+    Refuses what I-JSON cannot represent: NaN, Infinity, integers above 2^53-1, lone surrogates, keys that are not
     strings, other types, nesting beyond `MAX_CANONICAL_DEPTH`.
 
     >>> canonical({"b": 1.0, "a": (True, None)})
     b'{"a":[true,null],"b":1}'
 
     Raises:
-        MalformedJson: with the pointer of the first thing refused.
+        MalformedJson: names the pointer of the first refused value.
     """
     try:
         out = orjson.dumps(value, None, _ONLY_JSON)
@@ -64,23 +63,23 @@ def canonical(value: Any) -> bytes:
 
 
 def content_address(value: Any) -> str:
-    """`sha256:` and the hex digest of the canonical form."""
+    """Return `sha256:` and the hex digest of the canonical form of `value`."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
 
 
 def digest(raw: bytes) -> str:
-    """`sha256:` and the hex digest of these very bytes."""
+    """Return `sha256:` and the hex digest of `raw`."""
     return "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether no NaN and no Infinity is inside; False also where a text says so."""
-    told = to_json(value, inf_nan_mode="constants")
-    return b"NaN" not in told and b"Infinity" not in told
+    """Return whether `value` has no NaN and no Infinity. Also False if a text contains one of these words."""
+    out = to_json(value, inf_nan_mode="constants")
+    return b"NaN" not in out and b"Infinity" not in out
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether orjson's sorted output is already canonical. `value` is finite: orjson has been through it."""
+    """Return whether orjson's sorted output of `value` is canonical. Call only for a value that orjson accepted."""
     if type(value) not in _CONTAINERS:
         return type(value) in _LEAVES
     todo = [value]
@@ -100,13 +99,14 @@ def _is_plain(value: Any) -> bool:
 def _exact(value: Any) -> bytes:
     try:
         return orjson.dumps(_normal(value, (), trusted=_LEAVES), None, orjson.OPT_STRICT_INTEGER)
-    except TypeError:  # orjson cannot say where; without trust the normaliser refuses, and does
+    except TypeError:  # orjson does not say where; without trusted types the normaliser refuses, with a pointer
         return orjson.dumps(_normal(value, (), trusted=frozenset()), None, orjson.OPT_STRICT_INTEGER)
 
 
 def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -> Any:
-    """The same value such that plain orjson output of it is canonical. Leaves of a `trusted` type are left to orjson,
-    which refuses the same ones but cannot say where.
+    """Return an equal value whose plain orjson output is canonical.
+
+    Leaves of a `trusted` type are left to orjson, which refuses the same ones but does not say where.
     """
     if isinstance(value, float):
         return _number(value, path)
@@ -134,7 +134,7 @@ def _normal(value: Any, path: tuple[str | int, ...], trusted: frozenset[type]) -
 
 
 def _members(value: dict[Any, Any], path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
-    """The members in the order of RFC 8785: by the UTF-16 code units of their keys."""
+    """Return the members in the order of RFC 8785: by the UTF-16 code units of their keys."""
     texts: dict[str, Any] = {}
     for key, child in value.items():
         if not isinstance(key, str):
@@ -169,7 +169,7 @@ def _number(value: float, path: tuple[str | int, ...]) -> Any:
 
 
 def _ecmascript(value: float) -> str:
-    """Number::toString of ECMA-262; Python's repr finds the same shortest digits but spells them otherwise.
+    """Return `Number::toString` of ECMA-262. Python's repr has the same shortest digits in another notation.
 
     >>> _ecmascript(1e-7), _ecmascript(333333333.33333329), _ecmascript(1e21)
     ('1e-7', '333333333.3333333', '1e+21')

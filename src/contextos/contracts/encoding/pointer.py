@@ -1,7 +1,4 @@
-"""JSON Pointer (RFC 6901): to name a place in a JSON value, and to read what stands there.
-
-Import these names from `contextos.contracts.encoding.codec`.
-"""
+"""JSON Pointer (RFC 6901): name a place in a JSON value, and read the value there."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any, Final
 
 
 class Missing(Enum):
-    """The answer of `resolve_pointer` where nothing stands; it is not null, and it is falsy."""
+    """The type of `MISSING`, which `resolve_pointer` returns if there is no value. It is not null, and it is falsy."""
 
     MISSING = "missing"
 
@@ -30,7 +27,7 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """The pointer of a path of keys and indices; the empty path is the whole value.
+    """Return the pointer of a path of keys and indices; the empty path is the whole value.
 
     >>> pointer(["a/b", "m~n", 0])
     '/a~1b/m~0n/0'
@@ -39,9 +36,9 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
-    """What stands at `pointer`, or `MISSING`; a pointer that is not RFC 6901 points at nothing.
+    """Return the value at `pointer`, or `MISSING`, also if `pointer` is not valid RFC 6901.
 
-    Refuses to guess: `-`, `01` and negative indices are MISSING in a list, and text has no members.
+    In a list `-`, `01` and negative indices are `MISSING`; a text has no members.
 
     >>> resolve_pointer({"a": [{"b": None}]}, "/a/0/b") is None
     True

@@ -1,4 +1,6 @@
-"""The wire models of the specification: requests, packs, plans, tool calls, records, memory, slots.
+"""The wire models of the specification: requests, packs, plans, tool calls, records, memory, artifacts and slots.
 
-Every model is frozen and closed. The published JSON Schemas are generated from them (`contracts.schemas`).
+Owns the shape of each model and the rules between its fields. Does not own the published JSON Schemas, which
+`contracts.schemas` generates from these models, nor how a model is stored (`contracts.documents`).
+Tests that prove it: `tests/unit/contracts/envelopes`.
 """

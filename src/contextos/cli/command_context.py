@@ -1,6 +1,6 @@
-"""How a command gets at a deployment: open the workspace, choose the tenant, act, close. Nothing is imported before.
+"""The context of a command: open the workspace, choose the tenant, run the operation, close.
 
-Refuses a workspace with several tenants unless `--tenant` names one.
+Refuses a workspace with several tenants unless `--tenant` names one. Imports the runtime only when a command runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ReturnT = TypeVar("ReturnT")
 MAX_FILE_BYTES: Final = 64 << 20
 MAX_DRIVES: Final = 64
 PATIENCE_US: Final = 10_000_000
-"""A run that parks for less than this is driven on by the command that woke it."""
+"""A command that woke a run also drives it on after a pause that is shorter than this."""
 
 WorkspaceOption = Annotated[
     Path,
@@ -35,17 +35,19 @@ WorkspaceOption = Annotated[
     ),
 ]
 TenantOption = Annotated[
-    str, typer.Option("--tenant", help="The tenant; by default the request's own, or the only one of the workspace.")
+    str, typer.Option("--tenant", help="The tenant. Default: the request's, or the workspace's only one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, errors too.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the request id that made the run.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, also for errors.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, or the id of the request that made the run.")
+]
 
 WORKSPACE: Final = Path(".contextos")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """An open deployment and the tenant that a command is about."""
+    """An open deployment and the tenant of a command ("" where the command concerns all tenants)."""
 
     app: App
     tenant_id: str
@@ -59,7 +61,7 @@ class CommandContext:
         return self.app.stores.tenant(self.tenant_id)
 
     async def run_id(self, named: str) -> str:
-        """The run that is meant: by its own id, or by the id of the request that made it. Raises `NotFound`."""
+        """The id of the run that has this id, or that was made by the request with this id. Raises `NotFound`."""
         if not named.startswith("run_"):
             from contextos.contracts.documents.runs import REQUESTS
 
@@ -72,7 +74,7 @@ class CommandContext:
         return named
 
     async def drive_on(self, run_id: str) -> RunView:
-        """Drive a run that was just woken until it ends, waits for a person, or parks for long."""
+        """Drive a run until it ends, waits for a person, or is suspended for more than `PATIENCE_US`."""
         import asyncio
 
         for _ in range(MAX_DRIVES):
@@ -86,10 +88,10 @@ class CommandContext:
 
 
 def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
-    """Open the workspace, do `act` for one tenant (None: it is about none), and close whatever happens.
+    """Open the workspace, run `operation` for one tenant (None: for no tenant of its own), and close the workspace.
 
     Raises:
-        ContextOSError: the workspace cannot be opened, or whatever `act` raises.
+        ContextOSError: the workspace cannot be opened, or `operation` raised it.
     """
     import asyncio
 
@@ -103,7 +105,7 @@ def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandCont
         try:
             concerned = [tenant_id] if tenant_id else app.deployment.tenants()
             if app.witnessing:
-                # What was cut is found before anything is done, so that an exit code of 3 means that nothing was.
+                # A cut journal is found before the operation begins, so that exit code 3 means that nothing was done.
                 with _warning(Unavailable):
                     for one in concerned:
                         await app.witnessing.check(one)
@@ -119,10 +121,10 @@ def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandCont
 
 
 def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
-    """The same for who looks at a store as it is: nothing is published and nothing is asked of the witness before.
+    """As `with_context`, without publishing the workspace's packs and without checking the witness first.
 
     Raises:
-        ContextOSError: the workspace cannot be opened, or whatever `act` raises.
+        ContextOSError: the workspace cannot be opened, or `operation` raised it.
     """
     import asyncio
 
@@ -147,7 +149,7 @@ def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContex
 
 @contextmanager
 def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
-    """What is done is done, and the next command looks again: say so and go on."""
+    """Print these errors as warnings and continue: the operation is done, and the next command checks again."""
     try:
         yield
     except errors as error:
@@ -172,7 +174,7 @@ def only_tenant(directory: Path) -> str:
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Say of a refused input which file it is in."""
+    """Add the name of the file to the problems of a refused input."""
     try:
         yield
     except InvalidInput as error:
@@ -201,7 +203,7 @@ def read_file(path: Path) -> bytes:
 
 
 def exit_code_of(view: RunView) -> int:
-    """0 decided, 1 refused in one of the ways, 5 waiting for a person or an engine, 4 held up by the outside."""
+    """0 decided, 1 refused, 5 waiting for a person or an engine, 4 held up by a dependency."""
     if view.state == "completed":
         return 0
     if view.ended:

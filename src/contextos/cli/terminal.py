@@ -1,8 +1,7 @@
-"""What the terminal gets: one JSON document or readable lines on stdout, errors on stderr, and an exit code.
+"""Terminal output: one JSON document or readable lines on stdout, errors on stderr, and an exit code.
 
-Everything that came from outside is made displayed to look at before it is shown: hidden characters, turns of writing
-direction and terminal sequences stand there as escapes. `rich` is imported when something is drawn and not before.
-Refuses nothing; it is where refusals become exit codes.
+Text of other parties is printed with `displayed`: hidden characters, changes of writing direction and terminal
+sequences become escapes. `rich` is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ DECIDED, REFUSED, USAGE, INTEGRITY, UNAVAILABLE, WAITING, DEFECT = 0, 1, 2, 3, 4
 
 EXIT_CODES: Final[dict[int, str]] = {
     DECIDED: "decided, or done",
-    REFUSED: "rejected, refused, cancelled or escalated; or an answer that does not count",
+    REFUSED: "rejected, refused, cancelled or escalated; or an invalid answer",
     USAGE: "usage or invalid input; nothing was stored",
-    INTEGRITY: "integrity: a ledger, signature, replay, schema or invariant does not hold",
+    INTEGRITY: "a ledger, signature, replay, schema or invariant does not verify",
     UNAVAILABLE: "a dependency is unavailable; nothing was lost, try again",
-    WAITING: "waiting for a person, or for an engine to drive a `long_running` run",
+    WAITING: "the run waits for a person, or for an engine to drive it",
     DEFECT: "a defect of contextos; please report it",
     130: "interrupted",
 }
@@ -39,13 +38,13 @@ JSON_OPTION: Final = "--json"
 
 
 class Heading(str):
-    """A line that stands over others; bold where there is colour."""
+    """A heading line; bold where there is colour."""
 
     __slots__ = ()
 
 
 def print_result(document: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], *, as_json: bool) -> None:
-    """Put one result on stdout: the document, or the lines for people."""
+    """Write one result to stdout: the document as JSON, or the lines."""
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True) + "\n")
     else:
@@ -78,14 +77,14 @@ def folded(first: str, text: str) -> Iterator[str]:
 
 
 def print_note(text: str) -> None:
-    """A line beside the result, for people: on stderr. Nobody may read it any more, and the work goes on."""
+    """Write a line to stderr. A closed stderr is ignored."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 
 def fail(error: ContextOSError, *, as_json: bool) -> int:
-    """Report a broken promise and return its exit code."""
+    """Report an error and return its exit code."""
     body: dict[str, Any] = {"code": error.code, "detail": displayed(str(error)), "exit_code": error.exit_code}
     problems = getattr(error, "problems", ())
     if problems:
@@ -108,9 +107,9 @@ def misused(message: str, *, as_json: bool) -> int:
 
 
 def defect(error: BaseException, *, as_json: bool) -> int:
-    """Report what should not have happened: one line, with the type and what to do."""
+    """Report an unexpected exception: its type and text, and what to do."""
     line = f"{type(error).__name__}: {displayed(str(error))[:300]}"
-    how = "this is a defect of contextos; report it with the command, or set CONTEXTOS_DEBUG=1 for the place"
+    how = "this is a defect of contextos; report it with the command, or set CONTEXTOS_DEBUG=1 for the traceback"
     return _failed({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, how], as_json=as_json)
 
 

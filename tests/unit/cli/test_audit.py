@@ -105,7 +105,7 @@ def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
 
 def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witness(shop, tmp_path: Path) -> None:
     said = shop.say("verify")
-    assert "not provable" in said.out
+    assert "cannot be excluded" in said.out
     assert shop.say("verify", "--json").json["witnessed"] == {}
     settings = shop.path / "contextos.toml"
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())

@@ -16,7 +16,7 @@ def settings(shop, text: str) -> None:
 
 @pytest.mark.requirement("A-BREAKER-SAYS")
 def test_an_open_circuit_is_listed_with_when_it_may_be_tried(shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shop.say("breakers").out == "no circuit ever opened\n"
+    assert shop.say("breakers").out == "no circuit breaker has ever opened\n"
     settings(shop, "breaker_failures_in_a_row = 1\nbreaker_cool_down_ms = 3_600_000")
     monkeypatch.setenv("SHOP_FAILPOINT", "lose_reply")
     held_up = shop.say("invoke", shop.request("lost"))

@@ -160,7 +160,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     code, told = call("compile", str(request))
     assert (code, "picks for slot `icp`" in told) == (1, True)
     code, told = call("invoke", str(request))
-    assert (code, "waits for usr_771 to pick for slot icp" in told) == (5, True)
+    assert (code, "waits for usr_771 to fill slot icp" in told) == (5, True)
     run_id = told.split()[0]
     offered = json.loads(call("slots", "answer", run_id, "--by", "usr_771", "--json")[1])["offered"]
     return call, run_id, {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": offered["refs"]}
@@ -197,14 +197,14 @@ def test_another_answer_than_the_pick_that_stands_is_told_and_the_run_goes_on(
         assert call(*words)[0] == 4
     Path("answer.json").write_text(json.dumps(answer | {"selectedRefs": []}), encoding="utf-8")
     code, told = call(*words)
-    assert (code, "this answer was not taken" in told) == (1, True)
+    assert (code, "this answer was not used" in told) == (1, True)
     assert "usr_771 picked" in " ".join(call("show", run_id)[1].split())
 
 
 def test_a_stronger_word_stands_and_the_weaker_is_told(cli: Cli) -> None:
     filled(cli)
     code, told = cli("classify", "icp", ICP, "--org", "org_acme", "--by", "robot", "--as", "agent")
-    assert (code, "user_ann says so as user, which is stronger" in told) == (1, True)
+    assert (code, "user_ann asserted otherwise as user, which is stronger" in told) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -265,5 +265,5 @@ def test_a_token_file_that_holds_no_text_is_one_sentence(tmp_path: Path, capsys:
     )
     said = capsys.readouterr()
     assert said.out == ""
-    assert "holds something else than a token" in said.err
+    assert "does not hold a token" in said.err
     assert "Traceback" not in said.err

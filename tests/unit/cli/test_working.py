@@ -86,7 +86,7 @@ def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, wor
     listed(2)
     rewrite(kept)
     assert shop.say("retry", run_id).code == 5
-    assert shop.say("dead-letters").out == "nothing failed for good\n"
+    assert shop.say("dead-letters").out == "there are no dead letters\n"
 
 
 def test_only_what_is_on_the_list_can_be_retried(shop) -> None:
@@ -94,7 +94,7 @@ def test_only_what_is_on_the_list_can_be_retried(shop) -> None:
     for name in ("req_next", "run_0000000000000000", "req_no_such"):
         said = shop.say("retry", name, "--json")
         assert (said.code, json.loads(said.out)["error"]["code"]) == (2, "not_found")
-    assert shop.say("dead-letters").out == "nothing failed for good\n"
+    assert shop.say("dead-letters").out == "there are no dead letters\n"
 
 
 def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
@@ -117,4 +117,4 @@ def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
         store.commit()
     assert shop.say("resume").out == "nothing was due\n"
     assert shop.say("approve", run_id, *shop.key).code == 0
-    assert shop.say("dead-letters").out == "nothing failed for good\n"
+    assert shop.say("dead-letters").out == "there are no dead letters\n"

@@ -1,1 +1,1 @@
-"""The demo: a workspace from the shipped example, and two refunds from request to replay."""
+"""The demo: a workspace made from the shipped example, and two refunds from request to replay."""

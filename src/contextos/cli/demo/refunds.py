@@ -1,7 +1,7 @@
-"""`demo`: one refund that needs nobody and one that a person approves, from request to replay, in a real workspace.
+"""`demo`: two refunds in a real workspace, one without an approval and one that a person approves.
 
-It holds itself to what it promises: a refund moves once and only after the approval, the replay is equal, the ledgers
-verify. An expectation that fails ends it with exit code 3.
+The demo checks what it claims: each refund is paid once and only after its approval, the replay is equal, and the
+ledgers verify. A check that fails ends the demo with exit code 3.
 """
 
 from __future__ import annotations
@@ -29,21 +29,16 @@ if TYPE_CHECKING:
 
 
 def demo_command(
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Approve without asking; so it is where there is no terminal.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking, as without a terminal.")] = False,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the workspace there, to play with.")
+        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the workspace in this directory.")
     ] = None,
     payments: Annotated[
-        str,
-        typer.Option(
-            "--payments", metavar="|".join(PAYMENTS_MODULE), help="What the shop promises about repeated calls."
-        ),
+        str, typer.Option("--payments", metavar="|".join(PAYMENTS_MODULE), help="How the shop treats a repeated call.")
     ] = PAYMENTS_MODULE[0],
     as_json: JsonOption = False,
 ) -> int:
-    """Run governed refunds from request to replay and tell the story."""
+    """Run two governed refunds from request to replay."""
     if payments not in PAYMENTS_MODULE:
         raise InvalidInput(
             Problem("", "usage", f"`{payments}` is no payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
@@ -55,7 +50,7 @@ def demo_command(
         small, large = with_context(
             workspace.path, workspace.tenant_id, lambda opened: _until_it_waits(opened, workspace, say)
         )
-        # The deployment is closed while the person thinks: waiting is a stored state.
+        # The deployment is closed while the person decides: waiting is a stored state.
         approved = _asked(large, ask, say)
         told = with_context(
             workspace.path,
@@ -69,15 +64,15 @@ def demo_command(
 
 
 async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
-    """The refund that needs nobody, and the other up to its question."""
+    """Run the small refund to its end and the large one to its approval question."""
     from contextos.cli.demo.workspace import seed_graph
 
     await seed_graph(context.app, workspace)
-    say("1. A refund of INR 900. The rules leave it to the agent, so nobody is asked.")
+    say("1. A refund of INR 900. The rules allow it without an approval.")
     small = await context.deployment.invoke(workspace.requests["small"])
     ungated = small.state == "completed" and not (small.record or {})["approvals"]
     _expect(ungated, "INR 900 is decided without a gate", small)
-    say(*_short(small), "", "2. A refund of INR 4200. A finance lead has to agree.")
+    say(*_short(small), "", "2. A refund of INR 4200. A finance lead must approve it.")
     large = await context.deployment.invoke(workspace.requests["large"])
     _expect(large.waiting is not None, "INR 4200 waits for an approval", large)
     _expect(len(_refunds(workspace)) == 1, "nothing is paid before the approval", large)
@@ -85,7 +80,7 @@ async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Sa
 
 
 def _asked(view: RunView, ask: bool, say: Say) -> bool:
-    """The person's answer; without a terminal the demo approves by itself."""
+    """Ask the person at the terminal; without one the demo approves by itself."""
     from contextos.cli.runs.requests import question_lines
 
     assert view.waiting is not None, "the caller looked"
@@ -100,7 +95,7 @@ def _asked(view: RunView, ask: bool, say: Say) -> bool:
 async def _from_there(
     context: CommandContext, workspace: Workspace, small: RunView, large: RunView, approved: bool, say: Say
 ) -> dict[str, Any]:
-    """The answer, signed with the approver's key, and everything that follows from it."""
+    """Record the signed answer, drive the large refund to its end and audit both."""
     from contextos.cli.runs.approvals import signed_by
     from contextos.cli.runs.story import story_lines
     from contextos.operations.operator import answer_approval
@@ -175,7 +170,7 @@ def _short(view: RunView) -> list[str]:
 def _next_commands(keep: Path) -> list[str]:
     return [
         "",
-        "Play on:",
+        "Try next:",
         f"  cd {keep} && export CONTEXTOS_WORKSPACE=.",
         "  contextos runs",
         "  contextos show req_large",

@@ -1,7 +1,7 @@
-"""A workspace from the shipped example: keys, a signed pack, a directory with two people's keys, graph, shop, requests.
+"""Make a workspace from the shipped example: keys, a signed pack, a directory of people, graph, shop and requests.
 
-Everything that the other commands need to be tried out. Its keys are made on this machine and its directory is a file,
-so each record that is made in it names these development stand-ins. Refuses a directory that is not empty.
+It has everything that the other commands need. Its keys and its directory are local files, so each record made in it
+names these development stand-ins. Refuses a directory that is not empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE: Final = "support_refund"
 EXAMPLE_AGENT: Final = "email_outreach"
-"""The agent with a context slot that lies in a workspace to be tried out."""
+"""The example agent with a context slot; it is copied into the workspace."""
 APPROVER: Final = "user_finance_lead_77"
 OPERATOR_ID: Final = "user_operator_5"
 PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
@@ -40,7 +40,7 @@ REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A workspace that was just made."""
+    """A new workspace."""
 
     path: Path
     tenant_id: str
@@ -59,7 +59,7 @@ def example_folder(name: str = EXAMPLE) -> Path:
 
 
 def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
-    """Make a workspace in `path`, which is made if it is not there.
+    """Make a workspace in `path`, which is created if it does not exist.
 
     Raises:
         InvalidInput: the directory is not empty or cannot be written.
@@ -91,7 +91,7 @@ def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
         (path / "contextos.toml").write_text(settings, encoding="utf-8")
         return Workspace(path, tenant_id, _requests(path, loads((source / "request.json").read_bytes())))
     except OSError as error:
-        raise _refused(path, f"it cannot be used: {error.strerror}", "name a directory that you may write") from None
+        raise _refused(path, f"it cannot be used: {error.strerror}", "name a directory that you can write to") from None
 
 
 async def seed_graph(app: App, workspace: Workspace) -> None:
@@ -125,7 +125,7 @@ def _sealed(pack: dict[str, Any], keys: Any) -> dict[str, Any]:
 
 
 def _payments_entry(shop: Path, payments: str) -> str:
-    """The adapters' entry. Another mode than the shop's own is written into the copy, so that every command has it."""
+    """The entry point of the adapters. For another mode than the shop's own, one is appended to the copied module."""
     if payments == PAYMENTS_MODULE[0]:
         return "shop.py:adapters"
     with shop.open("a", encoding="utf-8") as file:

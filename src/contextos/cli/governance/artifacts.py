@@ -1,4 +1,4 @@
-"""`lint` and `schemas`: judge governed artifacts before they are signed, publish the schemas of the contracts."""
+"""`lint` and `schemas`: check governed artifacts before they are signed, publish the schemas of the contracts."""
 
 from __future__ import annotations
 
@@ -29,16 +29,13 @@ SHOWN_DRIFT = 5
 
 def lint_command(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="PACK.json...", help="A pack and, if need be, the catalogs beside it; signed or not."),
+        list[Path], typer.Argument(metavar="PACK.json...", help="A pack, and the catalogs it needs; signed or not.")
     ],
-    adapters: Annotated[
-        bool, typer.Option("--adapters", help="Judge against the adapters of the workspace too.")
-    ] = False,
+    adapters: Annotated[bool, typer.Option("--adapters", help="Check against the workspace's adapters too.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge packs, catalogs and policies before they are signed."""
+    """Check packs, catalogs and policies before they are signed."""
     read: list[tuple[Path, Any]] = []
     found: list[tuple[Path, Problem]] = []
     for path in files:
@@ -70,9 +67,11 @@ def lint_command(
 
 
 def schemas_command(
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the schemas there.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write the schemas to this directory.")
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare with the files in --out, or in `schemas`, instead.")
+        bool, typer.Option("--check", help="Compare with the files in --out (or `schemas`) and write nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -87,7 +86,7 @@ def schemas_command(
             more = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
             listed = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
             raise Integrity(
-                f"{listed}{more} in `{folder}` is not what the contracts say; run `contextos schemas --out {folder}`"
+                f"{listed}{more} in `{folder}` differs from the contracts; run `contextos schemas --out {folder}`"
             )
     elif out is not None:
         _write_all(out, made)
@@ -106,7 +105,7 @@ def _artifact(raw: bytes) -> GovernedArtifact:
 
     value = loads(raw)
     if not isinstance(value, dict):
-        raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "give a pack or a catalog"))
+        raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "pass a pack or a catalog"))
     if "payloadType" in value:
         return read_artifact(str(value["payloadType"]), unbase64(value.get("payload"))).artifact
     kinds = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
@@ -131,7 +130,7 @@ def _judged(artifact: GovernedArtifact, beside: Sequence[GovernedArtifact], defi
 
 
 def _rules(pack: ContextPack, merged: MergedArtifacts) -> Iterator[Problem]:
-    """What policies say wrong: each bundle alone, for its place in the pack, then all together."""
+    """Problems of the policies: of each bundle alone, at its place in the pack, then of all together."""
     from contextos.trust.policy.policy_set import compile_policy
 
     told: set[tuple[str, str]] = set()

@@ -34,13 +34,16 @@ TrustedKeyOption = Annotated[
 
 
 def replay_command(
-    run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export's file.")],
+    run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export file.")],
     trusted_key: TrustedKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Derive a run again from its journal and compare. Nothing outside is in reach; an export needs no workspace."""
+    """Derive a run again from its journal and compare.
+
+    No external system is reached. An export with --trusted-key needs no workspace.
+    """
     if run == "-" or Path(run).is_file():
         import asyncio
 
@@ -69,17 +72,21 @@ def replay_command(
 
 def verify_command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[EXPORT]", help="An export; without it, all of the tenant.")
+        Path | None,
+        typer.Argument(metavar="[EXPORT]", help="An export file. Without it, the whole tenant is verified."),
     ] = None,
     trusted_key: TrustedKeyOption = None,
     witness: Annotated[
-        str, typer.Option(metavar="FILE|URL", help="A copy of the witness, instead of the one in the settings.")
+        str, typer.Option(metavar="FILE|URL", help="A copy of the witness to use instead of the one in the settings.")
     ] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Verify the chains and signed heads of a tenant, against the witness if there is one; or an export."""
+    """Verify the chains and signatures of a tenant or an export.
+
+    If the tenant has a witness, the tenant's own streams are compared with the witnessed heads.
+    """
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
     if file is not None and witness:
@@ -104,11 +111,11 @@ def verify_command(
 
 
 def export_command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, or request ids.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids or request ids.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Where to; a file that is there is not replaced.")
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write. An existing file is not replaced.")
     ],
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who exports; kept in the control ledger.")] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Name of the exporter; recorded in the control ledger.")] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -136,13 +143,13 @@ def export_command(
 
 
 async def _stored(witness: str, context: CommandContext) -> Any:
-    """The tenant's verified streams, and how far each of its own was witnessed."""
+    """The tenant's verified streams, and up to which entry each of its own streams was witnessed."""
     from contextos.app import witness_at
     from contextos.audit.verify import verify_tenant
     from contextos.operations.witness import restorations, witnessed_lengths
 
     known = witness_at(witness, Path()) if witness else context.app.witnessing and context.app.witnessing.witness
-    # What was witnessed is read first: the streams may grow meanwhile and must not shrink.
+    # The witnessed heads are read first: the streams can grow in between and must not shrink.
     heads = await known.heads(context.tenant_id) if known else ()
     verified = await verify_tenant(context.store, context.tenant_id, context.app.keys, heads)
     return (
@@ -163,28 +170,28 @@ async def _stored(witness: str, context: CommandContext) -> Any:
 
 
 def _truncation(told: dict[str, int] | None, there: bool) -> list[str]:
-    """What can be said about entries that somebody may have cut off."""
+    """Whether the index or control stream can have been cut."""
     if told is None:
         return []
     if not told:
         why = "the witness knows nothing of this tenant" if there else "there is no witness"
-        return [f"truncation of index and control: not provable, {why}"]
+        return [f"truncation of index and control cannot be excluded: {why}"]
     return ["witnessed: " + ", ".join(f"{stream} up to entry {seq}" for stream, seq in sorted(told.items()))]
 
 
 def restored_line(one: Restoration) -> str:
-    """What a restore left of a stream, as a person reads it."""
+    """What a restore left of a stream, as a line for a terminal."""
     when = datetime.fromtimestamp(one.at_us / 1e6, UTC).isoformat(timespec="seconds")
     return f"restored at {when}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
 
 
 def restored_document(one: Restoration) -> dict[str, Any]:
-    """The same for programs."""
+    """What a restore left of a stream, as JSON."""
     return {**one._asdict(), "gone": one.gone}
 
 
 def _user() -> str:
-    """Who runs this process, as the machine knows them."""
+    """The name of the user that runs this process."""
     from getpass import getuser
 
     try:
@@ -200,7 +207,7 @@ async def _replayed(run: str, context: CommandContext) -> Any:
 
 
 def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
-    """A verified export: by the keys that were named, or by the workspace's."""
+    """The verified export, by the given public keys or by the workspace's."""
     from contextos.audit.export import read_export
 
     raw = read_file(file)
@@ -240,11 +247,11 @@ def _ring(trusted: list[str]) -> Any:
 
 
 def _exists(path: Path) -> InvalidInput:
-    return InvalidInput(Problem("", "exists", f"`{path}` is there already", "name a new file"))
+    return InvalidInput(Problem("", "exists", f"`{path}` exists already", "name a new file"))
 
 
 def _write_new(path: Path, raw: bytes) -> None:
-    """Make a file, whole or not at all. Refuses to replace one."""
+    """Write a file atomically. Refuses to replace one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(raw)

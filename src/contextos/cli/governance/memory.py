@@ -1,4 +1,4 @@
-"""`memory list` and `memory review`: what runs propose to remember, and a person's word on it."""
+"""`memory list` and `memory review`: list the memories that runs propose, and record a person's decision on them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from contextos.errors import InvalidInput, Problem
 
 
 def memory_list_command(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 20,
-    after: Annotated[str, typer.Option("--after", metavar="ID", help="Go on after this proposal.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 20,
+    after: Annotated[str, typer.Option("--after", metavar="ID", help="Continue after this proposal.")] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the proposals that wait for a review."""
+    """List the memories that are proposed and wait for a review."""
 
     async def operation(context: CommandContext) -> Any:
         from contextos.intelligence.memory import list_candidates
@@ -51,24 +51,22 @@ def memory_list_command(
 
 
 def memory_review_command(
-    proposal: Annotated[str, typer.Argument(metavar="ID", help="The proposal.")],
-    by: Annotated[str, typer.Option("--by", metavar="ID", help="Who reviews it; kept in the control ledger.")],
+    proposal: Annotated[str, typer.Argument(metavar="ID", help="The proposal's id.")],
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="Id of the reviewer; recorded in the control ledger.")],
     promote: Annotated[bool, typer.Option("--promote", help="Let runs recall it.")] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="Never queue it again.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
-    trusted: Annotated[
-        bool, typer.Option("--trusted", help="It was checked to be true, and not only worth keeping.")
-    ] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not propose it again.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason for the review.")] = "",
+    trusted: Annotated[bool, typer.Option("--trusted", help="The reviewer checked that it is true.")] = False,
     supersede: Annotated[
-        bool, typer.Option("--supersede", help="Replace what is promoted and says otherwise.")
+        bool, typer.Option("--supersede", help="Replace a promoted memory that contradicts it.")
     ] = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Promote or reject one proposal."""
+    """Promote or reject one proposed memory."""
     if promote == reject:
-        raise InvalidInput(Problem("", "usage", "say either --promote or --reject", "give exactly one of the two"))
+        raise InvalidInput(Problem("", "usage", "review needs --promote or --reject", "pass exactly one of the two"))
     verdict: Literal["promote", "reject"] = "promote" if promote else "reject"
 
     async def operation(context: CommandContext) -> Any:

@@ -1,4 +1,4 @@
-"""`simulate`: the real application under seeded faults. A broken invariant is printed with its seed."""
+"""`simulate`: run the real application under seeded faults. A broken invariant is printed with its seed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ MOST_SHOWN = 20
 
 
 def simulate_command(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10_000_000, help="How many, from --first on.")] = 100,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=10_000_000, help="The number of seeds, counted from --first.")
+    ] = 100,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Only this one, as a failure printed it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Run only this seed, as a failure printed it.")
+    ] = None,
     plant: Annotated[str, typer.Option("--plant", metavar="BUG", help="Plant a known bug, such as skip_verify.")] = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -35,7 +39,7 @@ def simulate_command(
 
     if plant and plant not in MUTANTS:
         known = ", ".join(sorted(MUTANTS))
-        raise InvalidInput(Problem("", "usage", f"`{plant}` is no bug to plant", f"use one of {known}"))
+        raise InvalidInput(Problem("", "usage", f"`{plant}` is not a known bug", f"use one of {known}"))
     chosen = [seed] if seed is not None else range(first, first + seeds)
     with _progress(len(chosen)) as progress:
         report = simulate_seeds(chosen, plant=plant or None, progress=progress)
@@ -72,7 +76,7 @@ def _lines(report: SimulationReport, plant: str) -> Iterator[str]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr where somebody watches; nothing elsewhere."""
+    """A progress bar on stderr where that is a terminal."""
     if total < 2 or not colourful(sys.stderr):
         yield None
         return

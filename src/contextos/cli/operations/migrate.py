@@ -1,4 +1,4 @@
-"""`migrate`: the schema of a deployment's store, brought up to date before anything runs on it."""
+"""`migrate`: bring the schema of a deployment's store and queue up to date."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from contextos.cli.terminal import print_result
 
 def migrate_command(
     url: Annotated[
-        str, typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="The database, as the role that owns it.")
+        str,
+        typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="URL of the database, with the role that owns it."),
     ] = "",
     queue_url: Annotated[
         str,
-        typer.Option("--queue-url", envvar="CONTEXTOS_MIGRATE_QUEUE_URL", help="The queue's database, as its owner."),
+        typer.Option(
+            "--queue-url",
+            envvar="CONTEXTOS_MIGRATE_QUEUE_URL",
+            help="URL of the queue's database, with the role that owns it.",
+        ),
     ] = "",
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring the schema of the store, and of the queue if there is one, up to date; done twice it does nothing."""
+    """Bring the schema of the store and the queue up to date.
+
+    Running it again changes nothing.
+    """
     import asyncio
 
     from contextos.app import migrate as bring_up_to_date

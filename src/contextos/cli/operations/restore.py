@@ -1,4 +1,4 @@
-"""`record_restore`: an operator says that the store was brought back from a backup."""
+"""`restored`: record that the store was restored from a backup."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from contextos.cli.terminal import print_result
 
 
 def restored_command(
-    by: Annotated[str, typer.Option(metavar="WHO", help="Who says so; kept in the control ledger.")],
+    by: Annotated[str, typer.Option(metavar="WHO", help="Id of the operator; recorded in the control ledger.")],
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Say that the store was restored from a backup: open approvals are void, older runs reconcile what they send."""
+    """Record that the store was restored from a backup.
+
+    Approvals that were open become void, and older runs reconcile an effect before they send it.
+    """
 
     async def operation(context: CommandContext) -> Any:
         from contextos.operations.restore import record_restore
@@ -32,9 +35,9 @@ def restored_command(
         return await record_restore(context.deployment, context.app.witnessing, context.tenant_id, by=by)
 
     epoch = with_read_context(workspace, tenant, operation)
-    lines = [f"{epoch.tenant_id} begins the epoch {epoch.epoch_id}: approvals that were asked before it are void"]
+    lines = [f"{epoch.tenant_id} begins epoch {epoch.epoch_id}: approvals requested before it are void"]
     lines += [restored_line(one) for one in epoch.restored]
-    lines += [] if epoch.restored else ["what came after the backup is not provable: no witness knows of this tenant"]
+    lines += [] if epoch.restored else ["entries after the backup cannot be proved: no witness knows this tenant"]
     told = [restored_document(one) for one in epoch.restored]
     print_result({"tenant_id": epoch.tenant_id, "epoch": epoch.epoch_id, "restored": told}, lines, as_json=as_json)
     return 0

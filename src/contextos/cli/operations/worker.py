@@ -1,4 +1,4 @@
-"""`worker`, `dead-letters` and `retry`: drive what comes due, and look after what failed for good."""
+"""`worker`, `dead-letters` and `retry`: drive due runs, and handle runs that failed for good."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from contextos.contracts.encoding.display_escape import displayed
 
 
 def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
-    """Drive whatever comes due until interrupted; any number of workers may run."""
+    """Drive due runs until interrupted.
+
+    Any number of workers can run at the same time.
+    """
     with_context(workspace, None, _work)
     return 0
 
@@ -29,7 +32,7 @@ def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
 def dead_letters_command(
     workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """List the runs that failed for good and rest until they are retried."""
+    """List the runs that failed for good and wait for `retry`."""
 
     async def operation(context: CommandContext) -> Any:
         from contextos.operations import dead_letters
@@ -48,14 +51,17 @@ def dead_letters_command(
         for one in listed
     ]
     lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
-    print_result({"dead_letters": documents}, lines or ["nothing failed for good"], as_json=as_json)
+    print_result({"dead_letters": documents}, lines or ["there are no dead letters"], as_json=as_json)
     return 0
 
 
 def retry_command(
     run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """Take a run off the dead-letter list and drive it on; it fails onto it again, or goes on."""
+    """Take a run off the dead-letter list and drive it again.
+
+    If it fails again, it is put back on the list.
+    """
 
     async def operation(context: CommandContext) -> Any:
         from contextos.operations import dead_letters
@@ -77,20 +83,20 @@ async def _work(context: CommandContext) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    engine = context.app.worker(_tell)
+    engine = context.app.worker(_report_failure)
     await engine.start()
-    # What stands now mostly stands to the end; a full collection that walked through it would stop every run meanwhile.
+    # Objects that exist now mostly live until the end; a full collection over them would stop every run.
     gc.collect()
     gc.freeze()
     try:
-        shared = "shares the queue" if context.app.settings.queue else "has no queue to share"
-        print_note(f"worker {context.app.owner.id} drives what comes due and {shared}; interrupt to stop")
+        shared = "shares the queue" if context.app.settings.queue else "has no shared queue"
+        print_note(f"worker {context.app.owner.id} drives due runs and {shared}; interrupt to stop")
         await stop.wait()
-        print_note("stopping: what is being driven is let go")
+        print_note("stopping: the runs in progress are released")
     finally:
         await engine.stop()
 
 
-def _tell(tenant_id: str, run_id: str, fault: BaseException) -> None:
+def _report_failure(tenant_id: str, run_id: str, fault: BaseException) -> None:
     name = f"{tenant_id} {run_id}" if tenant_id else f"the {run_id}"
     print_note(f"{displayed(name)}: {displayed(str(fault) or type(fault).__name__)}")

@@ -1,1 +1,1 @@
-"""Commands on runs: invoke, compile, resume, list, show, approve, deny, settle, cancel."""
+"""Commands on runs: invoke, compile, resume, runs, sessions, show, approve, deny, settle, cancel."""

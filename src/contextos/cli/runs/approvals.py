@@ -1,6 +1,6 @@
-"""`approve`, `deny`, `settle_effect`, `request_cancel`: what people say to a run that waits.
+"""`approve`, `deny`, `settle` and `cancel`: answers of people to a run.
 
-Who answers sees the whole question first.
+An approver sees the whole question before the answer is recorded.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from contextos.cli.runs.requests import outcome_lines, question_lines
 from contextos.cli.terminal import print_note, print_result
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
-AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Who answers: an approver of the directory.")]
+AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Id of the approver, as in the directory.")]
 OperatorOption = Annotated[
-    str, typer.Option("--as", metavar="ID", help="Who settles: an operator of the directory, and not who asked.")
+    str, typer.Option("--as", metavar="ID", help="Id of the operator, as in the directory; not the requester.")
 ]
-KeyOption = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Their key: 32 bytes in hex.")]
+KeyOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="File with their private key: 32 bytes in hex.")
+]
 LocalOption = Annotated[
-    bool, typer.Option("--unsafe-local", help="Say it without a key, where the settings allow it; the record says so.")
+    bool, typer.Option("--unsafe-local", help="Answer without a key, if the settings allow it; this is recorded.")
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept, and part of what a key signs.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 ByOption = Annotated[
-    str, typer.Option("--by", metavar="ID", help="Who says so: who asked, the agent's owner or an operator.")
+    str, typer.Option("--by", metavar="ID", help="Id of the requester, the agent's owner or an operator.")
 ]
 
 
@@ -50,7 +52,10 @@ def approve_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Approve what a run waits for, and drive it on."""
+    """Approve the operation that a run waits for.
+
+    The run is then driven on.
+    """
     vouch = _vouch(key, unsafe_local)
     return _answer(run, as_id, "approved", reason, vouch, workspace, tenant, as_json)
 
@@ -65,7 +70,10 @@ def deny_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Deny what a run waits for. Asked for again, the same act is refused without asking anybody."""
+    """Deny the operation that a run waits for.
+
+    The same operation in a later request is refused without asking an approver.
+    """
     vouch = _vouch(key, unsafe_local)
     return _answer(run, as_id, "denied", reason, vouch, workspace, tenant, as_json)
 
@@ -74,28 +82,38 @@ def settle_command(
     run: RunArgument,
     as_id: OperatorOption,
     evidence: Annotated[
-        str, typer.Option("--evidence", metavar="REF", help="From where you know, as `artifact:ticket_4711#rev_1`.")
+        str,
+        typer.Option(
+            "--evidence", metavar="REF", help="Reference to the evidence, such as `artifact:ticket_4711#rev_1`."
+        ),
     ],
     happened: Annotated[
-        bool, typer.Option("--happened", help="The effect happened; then --output says what it gave.")
+        bool, typer.Option("--happened", help="The effect happened; --output is what the call returned.")
     ] = False,
     did_not: Annotated[bool, typer.Option("--did-not", help="The effect did not happen.")] = False,
     output: Annotated[
-        str, typer.Option("--output", metavar="JSON", help="What the call gave back; `@FILE` reads it.")
+        str, typer.Option("--output", metavar="JSON", help="What the call returned; `@FILE` reads a file.")
     ] = "",
-    mutation: Annotated[list[str] | None, typer.Option("--mutation", help="What it changed; may be repeated.")] = None,
+    mutation: Annotated[
+        list[str] | None, typer.Option("--mutation", help="Something that it changed. Repeatable.")
+    ] = None,
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Say whether an uncertain effect happened, and drive the run on."""
+    """State whether an effect of unknown outcome happened.
+
+    The run is then driven on.
+    """
     if happened == did_not:
-        raise InvalidInput(Problem("", "usage", "say either --happened or --did-not", "give exactly one of the two"))
+        raise InvalidInput(Problem("", "usage", "settle needs --happened or --did-not", "pass exactly one of the two"))
     stated = _object(output) if output else None
     if did_not and (stated is not None or mutation):
-        raise InvalidInput(Problem("", "usage", "what did not happen has no output", "drop --output and --mutation"))
+        raise InvalidInput(
+            Problem("", "usage", "an effect that did not happen has no output", "omit --output and --mutation")
+        )
     vouch = _vouch(key, unsafe_local, of="settlement")
 
     async def operation(context: CommandContext) -> Any:
@@ -114,7 +132,7 @@ def settle_command(
 def cancel_command(
     run: RunArgument,
     by: ByOption,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded.")] = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -143,8 +161,8 @@ def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> A
 
 def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     if (key is None) == (not unsafe_local):
-        detail = f"the {of} is signed with the key of who gives it, or is --unsafe-local"
-        raise InvalidInput(Problem("", "usage", detail, "give exactly one of --key FILE and --unsafe-local"))
+        detail = f"the {of} needs the signer's key, or --unsafe-local"
+        raise InvalidInput(Problem("", "usage", detail, "pass exactly one of --key FILE and --unsafe-local"))
     if key is not None:
         return signed_by(key, of=of)
     from contextos.operations.operator import unsafe_local_assertion as unsigned
@@ -161,7 +179,7 @@ def _answer(
         run_id = await context.run_id(run)
         view = await context.deployment.view(context.tenant_id, run_id)
         if view.waiting is None or view.waiting["for"] != "approval":
-            raise ApprovalRefused("not_waiting", f"`{run_id}` waits for no approval; it is `{view.state}`")
+            raise ApprovalRefused("not_waiting", f"`{run_id}` does not wait for an approval; it is `{view.state}`")
         if not as_json:
             print_note("\n".join([f"{view.waiting['gate_id']} asks:", *question_lines(view.waiting["shown"])]))
         await answer_approval(
@@ -185,5 +203,5 @@ def _object(text: str) -> dict[str, Any]:
 
     value = loads(read_file(Path(text[1:])) if text.startswith("@") else text)
     if not isinstance(value, dict):
-        raise InvalidInput(Problem("/output", "not_an_object", "the output is no JSON object", "give an object"))
+        raise InvalidInput(Problem("/output", "not_an_object", "the output is not a JSON object", "pass an object"))
     return value

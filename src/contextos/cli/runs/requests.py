@@ -1,4 +1,4 @@
-"""`invoke`, `compile` and `resume`: take a request in, look at what it would be compiled to, drive what was left."""
+"""`invoke`, `compile` and `resume`: run a request, show what it would be compiled to, drive the runs that are due."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgen
 def invoke_command(
     file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """Take a request to its decision or to a person."""
+    """Run a request until it is decided or waits for a person."""
     raw = read_file(file)
 
     async def operation(context: CommandContext) -> Any:
@@ -42,7 +42,10 @@ def invoke_command(
 def compile_command(
     file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """Show what a request is compiled to. No run is made and nothing is called."""
+    """Show the context that a request is compiled to.
+
+    No run is made and nothing is called.
+    """
     raw = read_file(file)
 
     async def operation(context: CommandContext) -> Any:
@@ -61,7 +64,10 @@ def compile_command(
 
 
 def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
-    """Drive every run that is due, once. Those of a killed process are due at once."""
+    """Drive every due run once.
+
+    Runs of a killed process are due at once.
+    """
 
     async def operation(context: CommandContext) -> Any:
         return await context.app.drive_due_runs()
@@ -81,7 +87,7 @@ def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption =
 
 
 def outcome_lines(view: Any) -> list[str]:
-    """A run that was just driven, in a few lines."""
+    """A run that was just driven, as lines for a terminal."""
     record = view.record or {}
     if view.waiting and view.waiting["for"] == "approval":
         role = displayed(view.waiting["required_role"])
@@ -93,7 +99,7 @@ def outcome_lines(view: Any) -> list[str]:
     if view.waiting and view.waiting["for"] == "slot":
         asked, slot = displayed(view.waiting["principal_id"]), view.waiting["slot_id"]
         return [
-            f"{view.run_id} waits for {asked} to pick for slot {slot}",
+            f"{view.run_id} waits for {asked} to fill slot {slot}",
             f"next: contextos slots answer {view.run_id} --by {asked}, and then with --answer FILE",
         ]
     if view.waiting and view.waiting["for"] == "engine":
@@ -120,7 +126,7 @@ def outcome_lines(view: Any) -> list[str]:
 
 
 def question_lines(shown: dict[str, Any]) -> list[str]:
-    """What an approver is asked, as the runtime rendered it; all of it, however long."""
+    """The whole question to an approver, as the runtime rendered it."""
     told = [("call", f"{shown['capability']} ({shown['mode']})")]
     told += [(name, displayed_json(value, None)) for name, value in shown["args"].items()]
     told += [("evidence", f"{one['name']} = {displayed_json(one['value'], None)}") for one in shown["evidence"]]
@@ -129,14 +135,14 @@ def question_lines(shown: dict[str, Any]) -> list[str]:
 
 
 def _of_tenant(raw: bytes, tenant: str) -> bytes:
-    """The request as it came. Refuses one of another tenant than `--tenant`, where that is given."""
+    """The request, unchanged. Refuses a request of another tenant than `--tenant`, if that is given."""
     if tenant:
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.run import InvokeRequest
 
         asked = parse(InvokeRequest, raw).tenant_id
         if asked != tenant:
-            raise InvalidInput(Problem("/tenant_id", "other_tenant", f"the request is of `{asked}`", "drop --tenant"))
+            raise InvalidInput(Problem("/tenant_id", "other_tenant", f"the request is of `{asked}`", "omit --tenant"))
     return raw
 
 

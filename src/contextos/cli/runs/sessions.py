@@ -33,7 +33,10 @@ def sessions_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the tenant's `long_running` runs, newest first; one call reads at most 1,000 runs."""
+    """List the tenant's `long_running` runs, newest first.
+
+    One call reads at most 1,000 runs.
+    """
 
     async def operation(context: CommandContext) -> SessionPage:
         from contextos.queries.sessions import list_sessions

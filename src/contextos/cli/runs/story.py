@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contextos.cli.terminal import Heading, folded
-
-if TYPE_CHECKING:
-    pass
 from contextos.queries.timeline import Story
 
 INDENT: Final = 11

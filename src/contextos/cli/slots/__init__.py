@@ -1,1 +1,1 @@
-"""Commands on context slots: resolve, select, lint, serve, and the artifacts that slots pick from."""
+"""Commands on context slots: resolve, select, answer, lint, serve, and manage the artifacts that slots hold."""

@@ -1,6 +1,6 @@
-"""`slots register-extension`, `add-artifact`, `add-revision`, `classify`, `archive`, `tombstone`: what slots pick from.
+"""`slots register-extension`, `add-artifact`, `add-revision`, `classify`, `archive`, `tombstone`: manage artifacts.
 
-Nothing is rewritten: content is appended as a revision, meaning is asserted anew, and an end is final.
+Nothing is rewritten: content is appended as a revision, an assertion is added, and an archived one is final.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from contextos.contracts.encoding.display_escape import displayed
 if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Curation
 
-OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that the artifact is of.")]
-ArtifactByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Who does this.")]
-ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id in its organisation.")]
+OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that owns the artifact.")]
+ArtifactByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Id of the user who does this.")]
+ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id within its organisation.")]
 ExtensionArgument = Annotated[str, typer.Argument(metavar="EXTENSION", help="A package name, like @acme/icp.")]
 
 UTF8: Final = "utf-8"
@@ -37,7 +37,8 @@ UTF8: Final = "utf-8"
 def register_extension_command(
     extension: ExtensionArgument,
     satisfies: Annotated[
-        list[str] | None, typer.Option("--satisfies", metavar="EXTENSION", help="What it may stand in for. Repeatable.")
+        list[str] | None,
+        typer.Option("--satisfies", metavar="EXTENSION", help="An extension that it can be used as. Repeatable."),
     ] = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
@@ -56,7 +57,7 @@ def register_extension_command(
 def add_artifact_command(
     artifact: ArtifactArgument,
     org: OrgOption,
-    title: Annotated[str, typer.Option("--title", help="What people choose it by.")],
+    title: Annotated[str, typer.Option("--title", help="The title that people see when they choose.")],
     owner: Annotated[
         str, typer.Option("--owner", metavar="LEVEL:ID", help="user:, team:, organization: or workspace: and an id.")
     ],
@@ -68,7 +69,10 @@ def add_artifact_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Add an artifact; give it content with `add-revision` and meaning with `classify`."""
+    """Add an artifact without content.
+
+    Add content with `add-revision` and assert an extension with `classify`.
+    """
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.artifacts import Artifact
 
@@ -106,7 +110,7 @@ def add_revision_command(
         content = read_file(file).decode(UTF8)
     except UnicodeDecodeError:
         detail = f"`{file}` is not UTF-8"
-        raise InvalidInput(Problem("/content", "not_utf8", detail, "give text")) from None
+        raise InvalidInput(Problem("/content", "not_utf8", detail, "pass UTF-8 text")) from None
     told = {"artifact_id": artifact, "org_id": org, "mime": mime, "content": content, "created_by": by}
     made = _curate(
         workspace, tenant, lambda shelf, now_us: shelf.revise(parse(NewRevision, told | {"created_at_us": now_us}))
@@ -122,13 +126,16 @@ def classify_command(
     org: OrgOption,
     by: ArtifactByOption,
     asserted_by: Annotated[
-        str, typer.Option("--as", help="user, authoring_skill, agent or matcher; a matcher only drafts.")
+        str, typer.Option("--as", help="user, authoring_skill, agent or matcher (a matcher makes drafts).")
     ] = "user",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Assert that an artifact is of an extension; a weaker assertion gives way and a stronger one stands."""
+    """Assert that an artifact is of an extension.
+
+    A stronger assertion replaces a weaker one, and a weaker one is refused.
+    """
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.artifacts import NewAssertion, Outranked
 
@@ -143,7 +150,9 @@ def classify_command(
         workspace, tenant, lambda shelf, now_us: shelf.classify(parse(NewAssertion, told | {"asserted_at_us": now_us}))
     )
     if isinstance(made, Outranked):
-        line = f"refused: {displayed(made.by.principal_id)} says so as {made.by.asserted_by}, which is stronger"
+        line = (
+            f"refused: {displayed(made.by.principal_id)} asserted otherwise as {made.by.asserted_by}, which is stronger"
+        )
         print_result({"outranked": made.to_json()}, [line], as_json=as_json)
         return REFUSED
     print_result(
@@ -160,10 +169,13 @@ def archive_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """End what is asserted of an artifact; what was pinned under it stays readable."""
+    """End an assertion about an artifact.
+
+    Revisions that were pinned under it stay readable.
+    """
     _curate(workspace, tenant, lambda shelf, now_us: shelf.archive(org, artifact, extension, now_us))
     body = {"artifact_id": artifact, "extension": extension}
-    print_result(body, [f"{displayed(artifact)} is {displayed(extension)} no more"], as_json=as_json)
+    print_result(body, [f"{displayed(artifact)} is no longer {displayed(extension)}"], as_json=as_json)
     return 0
 
 
@@ -174,7 +186,10 @@ def tombstone_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Hide an artifact from every later selection; what was pinned stays readable."""
+    """Hide an artifact from every later selection.
+
+    Revisions that were pinned stay readable.
+    """
     _curate(workspace, tenant, lambda shelf, now_us: shelf.tombstone(org, artifact, now_us))
     print_result({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
     return 0

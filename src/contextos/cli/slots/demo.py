@@ -58,7 +58,10 @@ class _Stage:
 
 
 def slots_demo_command(as_json: JsonOption = False) -> int:
-    """Select context for the outreach example, by nobody and by a person, and replay it after everything changed."""
+    """Select context for the outreach example, then replay it.
+
+    Some selections are automatic and some a user's. The replay comes after every artifact has changed.
+    """
 
     def say(*lines: str) -> None:
         if not as_json:
@@ -211,7 +214,7 @@ async def _resolved(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
 
     installed = await stage.artifacts.extensions()
     found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
-    stage.say(f"Slot {slot.slot_id} may take {len(found.refs)}:")
+    stage.say(f"Slot {slot.slot_id} can take {len(found.refs)}:")
     stage.say(*(f"  {line.source_scope:<12}  {displayed(line.title)}" for line in found.manifest))
     return found
 

@@ -1,4 +1,4 @@
-"""`slots lint`: judge how agents declare and wire their context slots, before they are published."""
+"""`slots lint`: check how agents declare and wire their context slots, before they are published."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ MAX_AGENTS: Final = 1000
 def slots_lint_command(
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="PATH...", help="An Open Agent Spec document (JSON or YAML), or a directory with agents in it."
-        ),
+        typer.Argument(metavar="PATH...", help="An Open Agent Spec document (JSON or YAML), or a directory of agents."),
     ],
     as_json: JsonOption = False,
 ) -> int:
-    """Judge the context slots of agents and how they are wired."""
+    """Check the context slots of agents and how they are wired."""
     agents: list[Path] = []
     found: list[tuple[Path, Problem]] = []
     for path in paths:
@@ -63,7 +61,7 @@ def _documents(path: Path) -> list[Path]:
     """The document itself, or every one below a directory, in the order of their paths."""
     if not path.is_dir():
         return [path]
-    # A link that leads nowhere is told; a pipe would be waited for.
+    # A broken link is reported; a pipe is skipped, because reading it would block.
     named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS and (one.is_file() or not one.exists()))
     found = sorted(one for one in named if not SKIPPED & set(one.relative_to(path).parts))
     if len(found) > MAX_AGENTS:
@@ -73,7 +71,7 @@ def _documents(path: Path) -> list[Path]:
 
 
 def _judged(path: Path) -> Iterator[tuple[Path, Problem]]:
-    """What is wrong with one agent, each fault with the file that it is in."""
+    """The problems of one agent, each with the file that it is in."""
     from contextos.slots.lint.oas import declared_slots
     from contextos.slots.lint.package import lint_package
     from contextos.slots.lint.wiring import lint_wiring

@@ -1,7 +1,6 @@
-"""`slots resolve`, `select` and `selections`: what a slot may take, what is taken, and what was taken.
+"""`slots resolve`, `select`, `answer` and `selections`: show what a slot can take, record a selection, list selections.
 
-The slot is read from the agent's own document and the actor from a file of who is who; titles are text of others and
-are shown with everything hidden in them made visible.
+The slot is read from the agent's document and the actor from a JSON file. Titles are printed with `displayed`.
 """
 
 from __future__ import annotations
@@ -33,10 +32,13 @@ if TYPE_CHECKING:
 AgentArgument = Annotated[Path, typer.Argument(metavar="AGENT", help="The agent's Open Agent Spec document.")]
 SlotArgument = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's id.")]
 ActorOption = Annotated[
-    Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it is for: principal, organisation, teams, projects.")
+    Path,
+    typer.Option(
+        "--actor", metavar="ACTOR.json", help="JSON file of the user: principal, organisation, teams, projects."
+    ),
 ]
-ProjectOption = Annotated[str, typer.Option("--project", metavar="ID", help="Only what is of this project.")]
-BroaderOption = Annotated[bool, typer.Option("--broader", help="With --project: also what is of no project.")]
+ProjectOption = Annotated[str, typer.Option("--project", metavar="ID", help="Only artifacts of this project.")]
+BroaderOption = Annotated[bool, typer.Option("--broader", help="With --project: also artifacts without a project.")]
 
 
 def slots_resolve_command(
@@ -49,7 +51,7 @@ def slots_resolve_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Show what a slot may take now. Nothing is written."""
+    """Show which artifacts a slot can take now. Nothing is written."""
     known, declared = _asked(agent, slot, actor)
 
     async def operation(context: CommandContext) -> SlotResolution:
@@ -65,18 +67,22 @@ def slots_select_command(
     slot: SlotArgument,
     actor: ActorOption,
     run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run that the selection is for.")],
-    package: Annotated[str, typer.Option("--package", metavar="NAME", help="The agent's package.")],
+    package: Annotated[str, typer.Option("--package", metavar="NAME", help="The name of the agent's package.")],
     answer: Annotated[
-        Path | None, typer.Option("--answer", metavar="FILE", help="A person's `userResponse` as JSON; `-` is stdin.")
+        Path | None,
+        typer.Option("--answer", metavar="FILE", help="The user's `userResponse` as JSON; `-` reads stdin."),
     ] = None,
-    key: Annotated[str, typer.Option("--key", help="Names this act; the same key again is the same act.")] = "1",
+    key: Annotated[str, typer.Option("--key", help="Idempotency key: the same key again is the same selection.")] = "1",
     project: ProjectOption = "",
     broader: BroaderOption = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Take what a slot takes by itself, or a person's answer; without one an interactive slot says what it offers."""
+    """Record a selection for a slot: automatic, or a user's answer.
+
+    Without an answer an interactive slot shows its offer.
+    """
     known, declared = _asked(agent, slot, actor)
     said = read_file(answer) if answer else None
 
@@ -106,16 +112,19 @@ def slots_select_command(
 
 def slots_answer_command(
     run: RunArgument,
-    by: Annotated[str, typer.Option("--by", metavar="ID", help="The user whom the run asks.")],
+    by: Annotated[str, typer.Option("--by", metavar="ID", help="Id of the user whom the run asks.")],
     file: Annotated[
         Path | None,
-        typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON; without it the offer is shown."),
+        typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON. Without it, the offer is shown."),
     ] = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Answer a run that waits for a pick; one that does not count is refused and the run goes on waiting."""
+    """Answer a run that waits for a selection.
+
+    An answer that does not fit the offer is refused, and the run keeps waiting.
+    """
     said = read_file(file) if file else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
@@ -137,12 +146,12 @@ def slots_answer_command(
 def slots_selections_command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose selections are shown.")],
     org: Annotated[str, typer.Option("--org", metavar="ID", help="The organisation.")],
-    content: Annotated[bool, typer.Option("--content", help="Show what the pins stand for, as it was.")] = False,
+    content: Annotated[bool, typer.Option("--content", help="Show the content that was pinned.")] = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List every act of selection of a run, in order, with what it pinned."""
+    """List the selections of a run, in order, with what each pinned."""
 
     async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
         from contextos.slots.select import replay_selection
@@ -158,7 +167,7 @@ def slots_selections_command(
             lines.append(f"  {pin.ref.source_scope:<12}  {displayed(pin.title)}  revision {pin.revision.revision}")
             lines += [f"    {displayed(line)}" for line in pin.revision.content.splitlines() if content]
     shown = [{"act": one.to_json(), "pinned": [_pin(pin, content) for pin in pinned]} for one, pinned in found]
-    print_result({"selections": shown}, lines or ["nothing was selected"], as_json=as_json)
+    print_result({"selections": shown}, lines or ["there are no selections"], as_json=as_json)
     return 0
 
 
@@ -187,15 +196,15 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     from contextos.slots.select import bind_selection
 
     if found is not None and done is None:
-        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs out of `refs` as --json shows them"
+        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs chosen from `refs` of --json"
         print_result({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
         return WAITING
     if isinstance(done, PickRefused):
-        line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, ask again"
+        line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, answer again"
         print_result({"refused": done.to_json()}, [line], as_json=as_json)
         return REFUSED
     if isinstance(done, AlreadyAnswered):
-        line = f"{done.act.selection_id} stands from before and the run goes on with it; this answer was not taken"
+        line = f"{done.act.selection_id} was recorded before and the run continues with it; this answer was not used"
         print_result({"stands": done.act.to_json()}, [line], as_json=as_json)
         return REFUSED
     head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
@@ -206,7 +215,7 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
 
 def _offered(found: SlotResolution) -> list[str]:
     more = ["there are more; narrow the slot or the project"] if found.more else []
-    return [f"{found.slot_id} ({found.resolution_mode}) may take {len(found.refs)}:", *_lines(found.manifest), *more]
+    return [f"{found.slot_id} ({found.resolution_mode}) can take {len(found.refs)}:", *_lines(found.manifest), *more]
 
 
 def _lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:

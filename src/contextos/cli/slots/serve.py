@@ -22,13 +22,15 @@ from contextos.errors import InvalidSettings, Problem
 
 def slots_serve_command(
     actor: Annotated[
-        Path, typer.Option("--actor", metavar="ACTOR.json", help="Who it resolves for: principal, organisation, teams.")
+        Path,
+        typer.Option("--actor", metavar="ACTOR.json", help="JSON file of the user: principal, organisation, teams."),
     ],
     http: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP there, instead of stdin and stdout.")
+        str, typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP at this address instead of stdin and stdout.")
     ] = "",
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="The bearer token of HTTP clients; else a new one is shown.")
+        Path | None,
+        typer.Option("--token-file", help="File with the bearer token. Without it, a new token is printed."),
     ] = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
@@ -66,5 +68,5 @@ def _token(path: Path) -> str:
     try:
         return read_file(path).decode("ascii").strip()
     except UnicodeDecodeError:
-        detail = f"`{path}` holds something else than a token"
-        raise InvalidSettings(Problem("", "not_a_token", detail, "put a random one there, in ASCII")) from None
+        detail = f"`{path}` does not hold a token"
+        raise InvalidSettings(Problem("", "not_a_token", detail, "write a random token in ASCII to it")) from None

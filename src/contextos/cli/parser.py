@@ -1,0 +1,98 @@
+"""The parser of the command line, and its help: the commands under the headings of `commands.COMMAND_GROUPS`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from contextos.cli.commands import COMMAND_GROUPS, COMMANDS, NESTED
+from contextos.cli.terminal import EXIT_CODES
+from contextos.errors import InvalidInput, Problem
+
+
+class GroupedHelp(TyperGroup):
+    """A group whose help lists its commands under the headings of `COMMAND_GROUPS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
+        """Write one section for each heading; the descriptions begin in the same column in all of them."""
+        width = max(map(len, self.commands))
+        for heading, group in COMMAND_GROUPS.items():
+            names = dict.fromkeys(name.partition(" ")[0] for name in group)
+            limit = formatter.width - width - 6
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names]
+                )
+
+
+def command_line() -> typer.Typer:
+    """The parser of every command."""
+    root = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _exit_codes(), GroupedHelp)
+    root.callback()(_root)
+    nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items()}
+    for name, group in nested.items():
+        root.add_typer(group, name=name)
+    for name, (command, example) in COMMANDS.items():
+        first, _, second = name.partition(" ")
+        group, verb = (nested[first], second) if second else (root, name)
+        group.command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
+    return root
+
+
+def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, with each text argument checked to be UTF-8. A path can be any bytes."""
+
+    @wraps(command)
+    def checked(**arguments: Any) -> int:
+        for value in arguments.values():
+            for one in value if isinstance(value, list) else (value,):
+                if isinstance(one, str) and not _is_utf8(one):
+                    raise InvalidInput(Problem("", "not_utf8", f"`{one[:64]}` is not UTF-8", "write it in UTF-8"))
+        return command(**arguments)
+
+    return checked
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether an argument was UTF-8. Python passes other bytes on as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _group(help_text: str, epilog: str, cls: type[TyperGroup]) -> typer.Typer:
+    return typer.Typer(
+        cls=cls,
+        help=help_text,
+        epilog=epilog,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def _exit_codes() -> str:
+    return "\b\nExit codes:\n" + "\n".join(f"  {code:<3} {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from contextos import __version__
+
+        sys.stdout.write(f"contextos {__version__}\n")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Declares the options of `contextos` itself."""

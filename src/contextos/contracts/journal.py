@@ -232,8 +232,8 @@ class Batch:
     `entries` continue the stream `run` at exactly their sequence numbers. `shared` are pairs of a stream (`index` or
     `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
-    id, signature in hex) and is not part of the chain. A lease is a document in `leases`, and its version is the fencing
-    token: every batch of a driver has the write that renews it.
+    id, signature in hex) and is not part of the chain. A lease is a document in `leases`, and its version is the
+    fencing token: every batch of a driver has the write that renews it.
     """
 
     run: str

@@ -2,7 +2,7 @@
 
 No decision uses these headers: tenant and authority are never read from baggage or tracestate. `TraceContext` keeps
 the caller's headers verbatim. An outbound call gets a new parent id and one tracestate member of ContextOS. A callee
-outside the trust domain gets no baggage and no other tracestate. The functions are pure; the caller makes the random ids.
+outside the trust domain gets no baggage and no other tracestate. The functions are pure; callers make random ids.
 Source: docs/design/standards.md, "Trace Context and Baggage"; docs/design/contracts.md, "Tracing".
 """
 

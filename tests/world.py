@@ -21,6 +21,7 @@ from contextos.context.estimator import BytesDiv4
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
+from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
 from contextos.operations.deployment import Deployment
@@ -248,6 +249,7 @@ async def open_world(
         owner=owner.id,
         alive=owner.alive,
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
+        concurrency=AsyncioConcurrency(),
     )
     deployment = Deployment(ports=ports, limits=limits or RunLimits(), runtime_version=__version__, unsafe=unsafe)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)

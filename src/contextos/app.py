@@ -25,6 +25,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Adapter, Witness
 from contextos.control.artifacts import MODELS
 from contextos.engine.admission_controller import AdmissionController
+from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
@@ -197,6 +198,7 @@ async def open_unpublished(settings: Settings) -> App:
         owner=owner.id,
         alive=owner.alive,
         admission=AdmissionController(settings.pressure, clock),
+        concurrency=AsyncioConcurrency(),
     )
     deployment = Deployment(
         ports=ports,

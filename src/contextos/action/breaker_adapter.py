@@ -21,6 +21,61 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
 
 
+@dataclass(slots=True)
+class SharedYield:
+    """One yielded turn for all the calls that a run has out at the same time.
+
+    The first call gives the turn away with `leave`, and the last one to come back waits for it. A call that begins
+    while the turn is waited for goes out and leaves the turn alone: giving it away then would withdraw that wait.
+    """
+
+    leave: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
+    _out: int = 0
+    _returning: bool = False
+    _away: AbstractAsyncContextManager[YieldedTurn] | None = None
+    _turn: YieldedTurn = field(default_factory=YieldedTurn)
+
+    def __call__(self) -> AbstractAsyncContextManager[YieldedTurn]:
+        return _SharedCall(self)
+
+    async def begin(self) -> bool:
+        """One call more; False while the turn is waited for."""
+        if self._returning:
+            return False
+        self._out += 1
+        if self._away is None:
+            self._away = self.leave()
+            self._turn = await self._away.__aenter__()
+        return True
+
+    async def end(self, *error: Any) -> int:
+        """One call fewer. Returns how long the run then waited for its turn, in microseconds."""
+        self._out -= 1
+        if self._out or self._away is None:
+            return 0
+        away, self._away, self._returning = self._away, None, True
+        try:
+            await away.__aexit__(*error)
+        finally:
+            self._returning = False
+        return self._turn.waited_us
+
+
+@dataclass(slots=True)
+class _SharedCall(AbstractAsyncContextManager[YieldedTurn]):
+    shared: SharedYield
+    yielded: YieldedTurn = field(default_factory=YieldedTurn)
+    counted: bool = False
+
+    async def __aenter__(self) -> YieldedTurn:
+        self.counted = await self.shared.begin()
+        return self.yielded
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.counted:
+            self.yielded.waited_us = await self.shared.end(*error)
+
+
 @dataclass(frozen=True, slots=True)
 class OutboundPath:
     """One run's way out. `aside` is entered around each call; None for `breakers` lets every call through."""

@@ -31,3 +31,9 @@ def exceeded_limit(budget: RunBudget, spent: BudgetUsed, definition: CapabilityD
     if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
         return f"`wall_clock_ms` is {budget.wall_clock_ms}"
     return None
+
+
+def with_dispatch(spent: BudgetUsed, definition: CapabilityDefinition) -> BudgetUsed:
+    """What will have been used once one more call is dispatched at its declared cost."""
+    cost = round(definition.cost_cents * UNITS_PER_CENT)
+    return BudgetUsed(spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)

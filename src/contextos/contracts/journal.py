@@ -16,8 +16,15 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 1
-"""The version of the loop's rules. Every run pins it; a replay refuses a number that it does not know."""
+SEMANTICS: Final = 3
+"""The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
+
+1: plan steps run one after the other. 3: independent reads of a plan run at the same time.
+2 was never issued: the golden history `other_semantics` claims it, and stays refused.
+"""
+KNOWN_SEMANTICS: Final = (1, SEMANTICS)
+PARALLEL_READS: Final = 3
+"""The first semantics under which the executor groups reads."""
 
 INDEX: Final = "index"
 CONTROL: Final = "control"

@@ -82,6 +82,7 @@ class RunScope:
     gates: Mapping[str, ApprovalGate]
     facts: Mapping[str, Any]
     unsafe: tuple[str, ...]
+    semantics: int
     session: SessionWindow | None = None
 
     def session_over(self, at_us: int) -> bool:

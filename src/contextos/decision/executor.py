@@ -18,6 +18,7 @@ from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Fact, RunScope, StepCall
 from contextos.decision.critic import spec_of
+from contextos.decision.parallel_reads import independent_reads
 
 LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
@@ -42,21 +43,29 @@ async def execute_plan(
     evidence: Mapping[str, Fact],
     sources: Mapping[str, Any],
 ) -> Execution:
-    """Run the steps in order. Stops at the first refusal, failed step or unresolved checkpoint."""
+    """Run the steps in order, and independent reads at the same time. Stops at the first failure in plan order.
+
+    A failure is a refusal, a failed step or an unresolved checkpoint. The results are those of the steps up to it;
+    what other members of its group answered is in the journal and counts for nothing.
+    """
     facts, results, seen = dict(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
-    for step in plan.steps:
+    at = 0
+    while at < len(plan.steps):
+        group = independent_reads(plan, scope, at, results)
+        group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
-        call, failure = _prepare(
-            plan, scope, step, facts, {**sources, "evidence": evidence_view(facts), "step": outputs}, seen
-        )
-        if call is None:
-            return Execution(results, facts, failure)
-        result = await tools.call(call)
-        results[step.id] = result
-        facts |= produced_evidence(scope, step, result, journal.now_us)
-        failure = _stopped(step, result) or _checkpoint(plan, scope, step, facts, journal)
-        if failure:
-            return Execution(results, facts, failure)
+        views = {**sources, "evidence": evidence_view(facts), "step": outputs}
+        calls, unprepared = _prepare_all(plan, scope, group, facts, views, seen)
+        answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
+        for call, result in zip(calls, answers, strict=False):
+            results[call.step.id] = result
+            facts |= produced_evidence(scope, call.step, result, journal.now_us)
+            failure = _stopped(call.step, result) or _checkpoint(plan, scope, call.step, facts, journal)
+            if failure:
+                return Execution(results, facts, failure)
+        if unprepared:
+            return Execution(results, facts, unprepared)
+        at += len(group)
     return Execution(results, facts, None)
 
 
@@ -66,6 +75,24 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
         name: {"value": fact.value, "subject": fact.subject, "evidence_ref": fact.evidence_ref}
         for name, fact in facts.items()
     }
+
+
+def _prepare_all(
+    plan: Plan,
+    scope: RunScope,
+    group: Sequence[PlanStep],
+    facts: Mapping[str, Fact],
+    sources: Mapping[str, Any],
+    seen: dict[str, int],
+) -> tuple[list[StepCall], Failure | None]:
+    """The calls of a group up to the first step that cannot be called, and why it cannot."""
+    calls: list[StepCall] = []
+    for step in group:
+        call, failure = _prepare(plan, scope, step, facts, sources, seen)
+        if call is None:
+            return calls, failure
+        calls.append(call)
+    return calls, None
 
 
 def _prepare(

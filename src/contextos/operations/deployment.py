@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.action.breaker import CircuitBreakers
-from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath
+from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath, SharedYield
 from contextos.action.registry import Registry
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import LEASES, REQUESTS, Lease
@@ -174,7 +174,7 @@ class Deployment:
     def world(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """The live outside of one run."""
         ports, store = self.ports, self.ports.stores.tenant(tenant_id)
-        aside = partial(ports.admission.aside, tenant_id, journal.run_id)
+        aside = SharedYield(partial(ports.admission.aside, tenant_id, journal.run_id))
         way = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, aside)
         return RunEnvironment(
             journal=journal,
@@ -305,6 +305,7 @@ class Deployment:
             signed=heads[-1] if heads else None,
             silence_us=self._silence_us if beats else None,
             make_way=partial(self.ports.admission.make_way, tenant_id, run_id),
+            concurrency=self.ports.concurrency,
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         loop = invoke_agent(request, mark, self.world(tenant_id, journal))

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass, field
 
 from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directory, Entropy, Estimator, Keys
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Graph, Stores
@@ -46,3 +47,4 @@ class Ports:
     alive: Callable[[str], bool]
     admission: Admission = field(default_factory=UnboundedAdmission)
     slots: Callable[[str], SlotSteps] | None = None
+    concurrency: Concurrency = field(default_factory=Sequential)

@@ -19,7 +19,6 @@ from contextos.contracts.envelopes.plan import Plan, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import CEID
-from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.scope import RunScope, SessionWindow
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents
@@ -94,7 +93,7 @@ async def pin(request: InvokeRequest, world: RunEnvironment) -> dict[str, Any]:
     return {
         **answer,
         "snapshot": snapshot,
-        "semantics": SEMANTICS,
+        "semantics": world.semantics,
         "runtime_version": world.runtime_version,
         "profile": world.profile,
         "estimator": world.estimator.name,
@@ -140,6 +139,7 @@ def build_scope(
         gates=loaded.gates,
         facts=policy_facts(request, asked, user, agent, about),
         unsafe=tuple(principals.unsafe),
+        semantics=pinned["semantics"],
         session=_session(request, loaded, world),
     ), shown
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
-from contextos.action.gateway.dispatcher import DispatchPorts
+from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guards import GuardContext, PreconditionResult, capability_facts
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.registry import Registry
@@ -27,6 +27,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
+from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, SlotSteps
 from contextos.contracts.ports.storage import Store
@@ -87,6 +88,7 @@ class RunEnvironment:
     profile: str
     unsafe: tuple[str, ...]
     unsafe_now: tuple[str, ...]
+    semantics: int = SEMANTICS
 
 
 def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
@@ -94,6 +96,7 @@ def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
     return {
         "runtime_version": world.runtime_version,
         "profile": world.profile,
+        "semantics": world.semantics,
         "unsafe": list(world.unsafe),
         "limits": {limit.name: getattr(world.limits, limit.name) for limit in fields(world.limits)},
     }
@@ -105,6 +108,7 @@ def with_recorded_deployment(world: RunEnvironment, said: Mapping[str, Any]) -> 
         world,
         runtime_version=said["runtime_version"],
         profile=said["profile"],
+        semantics=said.get("semantics", 1),
         unsafe=tuple(said["unsafe"]),
         limits=RunLimits(**{"max_session_duration_ms": 0, **said["limits"]}),
     )
@@ -303,6 +307,7 @@ def current_record(
         outcome,
         runtime_version=world.runtime_version,
         unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),
+        semantics=scope.semantics if scope else world.semantics,
     )
 
 

@@ -18,6 +18,12 @@ def _last(plan: Plan, **change: Any) -> Plan:
     return plan.model_copy(update={"steps": (*plan.steps[:-1], step)})
 
 
+def _with_another_read(plan: Plan) -> Plan:
+    """The plan with its first read made twice, by two steps that do not depend on each other."""
+    first, *rest = plan.steps
+    return plan.model_copy(update={"steps": (first.model_copy(update={"id": "other"}), first, *rest)})
+
+
 LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "understated_mode": lambda plan: _last(plan, approval_mode="read_only"),
     "no_checkpoint": lambda plan: plan.model_copy(update={"decision_checkpoints": ()}),
@@ -28,11 +34,14 @@ LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
 
 
 @contextmanager
-def proposed_by(hostile: str | None) -> Iterator[None]:
-    """While this lasts the planner tells this lie; None leaves it honest."""
-    if hostile is None:
-        yield
-        return
+def proposed_by(hostile: str | None, *, parallel: bool) -> Iterator[None]:
+    """While this lasts the planner tells this lie (None: none); with `parallel` two of its reads run at once."""
     honest = propose_plan
-    with patch.object(loop, "propose_plan", lambda *given: LIES[hostile](honest(*given))):
+
+    def propose(*given: Any) -> Plan:
+        plan = honest(*given)
+        plan = _with_another_read(plan) if parallel else plan
+        return LIES[hostile](plan) if hostile else plan
+
+    with patch.object(loop, "propose_plan", propose):
         yield

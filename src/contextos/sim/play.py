@@ -23,7 +23,7 @@ RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "n
 
 def play(world: SimulatedWorld) -> None:
     """Let everything happen; violations are with the world's judge. Stops at the first."""
-    with plans.proposed_by(world.scenario.hostile):
+    with plans.proposed_by(world.scenario.hostile, parallel=world.scenario.parallel_reads):
         _set_out(world)
         storm_until_us = world.scheduler.now_us + STORM_US
         while world.scheduler.steps < STORM_STEPS and not _over(world):

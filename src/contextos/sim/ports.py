@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
 from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead
+from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.storage import Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
 from contextos.sim.faults import MAX_AHEAD_US, Faults
-from contextos.sim.scheduler import Scheduler, die, pause
+from contextos.sim.scheduler import Scheduler, die, join_all, pause
 from contextos.store.memory.stores import MemoryStores
+
+T = TypeVar("T")
 
 
 class Surroundings(Protocol):
@@ -138,6 +141,24 @@ class SimulatedStore:
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")
         return await self.kept.signed_heads(stream)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedConcurrency:
+    """Calls at once are tasks of the process that makes them: the seed says how they interleave."""
+
+    host: Host
+
+    async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
+        scheduler = self.host.world.scheduler
+        await join_all([scheduler.spawn("call", _started(call), host=self.host.owner) for call in calls])
+
+    async def within(self, _timeout_ms: int, call: OutsideCall[T]) -> T:
+        return await call()
+
+
+async def _started(call: OutsideCall[None]) -> None:
+    await call()
 
 
 def place_of(batch: Batch) -> str:

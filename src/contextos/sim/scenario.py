@@ -60,6 +60,7 @@ class Scenario:
     meddling: bool
     nudges: bool
     cancels: bool
+    parallel_reads: bool = False
 
 
 def draw(chance: Random) -> Scenario:
@@ -82,6 +83,7 @@ def draw(chance: Random) -> Scenario:
     modes = [(chance.choice(MODES), chance.choice(SESSIONS_MS)) for _ in asked]
     return replace(
         drawn,
+        parallel_reads=chance.random() < 0.5,
         asked=tuple(
             replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(asked, modes, strict=True)
         ),

@@ -7,7 +7,7 @@ approvers and a second process interleave at every port call, in the order that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import coroutine
@@ -37,6 +37,7 @@ class Task:
     ended: bool = False
     value: Any = None
     fault: Exception | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,18 @@ async def join(task: Task) -> Any:
     if task.fault is not None:
         raise task.fault
     return task.value
+
+
+async def join_all(tasks: Sequence[Task]) -> None:
+    """Wait until every task has ended; then raise the first fault in the order of `tasks`, if there is one."""
+    for task in tasks:
+        task.joined = True
+    for task in tasks:
+        if not task.ended:
+            await _ask(Suspension("join", task=task))
+    for task in tasks:
+        if task.fault is not None:
+            raise task.fault
 
 
 async def die() -> None:
@@ -191,5 +204,5 @@ class Scheduler:
         waiting = [one for one in self.tasks if one.waits_for is task]
         for one in waiting:
             one.waits_for, one.wake_us = None, self.now_us
-        if fault is not None and not waiting and not isinstance(fault, HostDown):
+        if fault is not None and not (waiting or task.joined) and not isinstance(fault, HostDown):
             self.strays.append(task)

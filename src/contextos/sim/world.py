@@ -22,7 +22,7 @@ from contextos.sim import example, scenario
 from contextos.sim.faults import Faults
 from contextos.sim.invariants import InvariantChecker
 from contextos.sim.payments import OrdersAdapter, PaymentsAdapter, Shop
-from contextos.sim.ports import Host, People, SeededEntropy, SimulatedDirectory, SimulatedStores
+from contextos.sim.ports import Host, People, SeededEntropy, SimulatedConcurrency, SimulatedDirectory, SimulatedStores
 from contextos.sim.scenario import Scenario
 from contextos.sim.scheduler import Scheduler, immediately, pause
 from contextos.store.memory.stores import MemoryStores
@@ -171,6 +171,7 @@ class SimulatedWorld:
             pause=pause,
             owner=host.owner,
             alive=self.alive,
+            concurrency=SimulatedConcurrency(host),
         )
         return Deployment(
             ports=ports,

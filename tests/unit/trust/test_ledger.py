@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import Entry
-from contextos.errors import MalformedJson, ReplayMismatch
+from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.contracts.ports.seams import RecordRequest
+from contextos.engine.concurrency import AsyncioConcurrency
+from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavailable
 from contextos.runtime.state_machine import START, transition
 from contextos.store.memory.stores import MemoryStores
+from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import LiveDriver, RunJournal
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
@@ -104,3 +111,152 @@ def test_time_never_runs_backwards_within_a_run_and_is_that_of_its_entries() -> 
     assert told[:2] == [first_us, first_us], "an hour back, and still half an hour back"
     assert first_us < told[2] < told[3] == kept.clock.at_us
     assert [entry.at_us for entry in kept.entries()] == [first_us, *told]
+
+
+KEYS = ("0/a/1", "0/b/1", "0/c/1")
+
+
+def executing(_state: str, _kind: str, _body: Any) -> str:
+    """A run table that allows everything: what is tried here is the tape alone."""
+    return "executing"
+
+
+def group(calls: dict[str, Any], keys: Sequence[str] = KEYS) -> list[RecordRequest]:
+    def answer(key: str) -> Any:
+        async def call() -> Any:
+            value = calls[key]
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+        return call
+
+    return [RecordRequest("tool.returned", key, {"asks": key}, answer(key)) for key in keys]
+
+
+def answers(*keys: str) -> dict[str, Any]:
+    return {key: {"says": key} for key in keys}
+
+
+class Group(Kept):
+    """A journal whose calls answer in the order of `order`."""
+
+    def __init__(self, order: Sequence[int] = (0, 1, 2), tape: Sequence[Entry] = ()) -> None:
+        super().__init__()
+        self.order = order
+        self.live.concurrency = self
+        self.journal = RunJournal(TENANT, RUN, tape, executing, "executing", self.live)
+
+    async def gather(self, calls: Sequence[Any]) -> None:
+        for number in [number for number in self.order if number < len(calls)]:
+            await calls[number]()
+
+    async def within(self, _timeout_ms: int, call: Any) -> Any:
+        return await call()
+
+
+def tape_of(order: Sequence[int] = (0, 1, 2)) -> list[Entry]:
+    kept = Group(order)
+    assert run(kept.journal.record_all(group(answers(*KEYS)))) == list(answers(*KEYS).values())
+    return kept.entries()
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_group_is_recorded_as_it_arrives_and_found_in_any_order(order: tuple[int, ...]) -> None:
+    entries = tape_of(order)
+    assert [entry.key for entry in entries] == [KEYS[number] for number in order]
+    tape = RunJournal(TENANT, RUN, entries, executing, "executing", None)
+    assert run(tape.record_all(group({}))) == list(answers(*KEYS).values())
+    assert (tape.head, tape.now_us, tape.on_tape) == (entries[-1].hash, entries[-1].at_us, False)
+
+
+@pytest.mark.parametrize("known", range(3))
+def test_a_tape_that_ends_within_a_group_is_continued_for_what_is_missing(known: int) -> None:
+    entries = tape_of((2, 0, 1))[:known]
+    missing = [key for key in KEYS if key not in {entry.key for entry in entries}]
+    kept = Group((2, 1, 0), entries)
+    assert run(kept.journal.record_all(group(answers(*missing)))) == list(answers(*KEYS).values())
+    whole = list(kept.journal.entries)
+    assert [entry.kind for entry in whole].count("run.resumed") == (1 if known else 0)
+    replayed = RunJournal(TENANT, RUN, whole, executing, "executing", None)
+    assert run(replayed.record_all(group({}))) == list(answers(*KEYS).values())
+    assert replayed.head == kept.journal.head
+    with pytest.raises(ReplayMismatch, match="where the tape ends"):
+        run(RunJournal(TENANT, RUN, entries, executing, "executing", None).record_all(group({})))
+
+
+def test_an_error_of_one_call_loses_no_answer_of_the_others() -> None:
+    kept = Group((0, 1, 2))
+    kept.live.concurrency = AsyncioConcurrency()
+    with pytest.raises(Unavailable, match="away"):
+        run(kept.journal.record_all(group({**answers(*KEYS), KEYS[1]: Unavailable("shop", "away")})))
+    durable = run(kept.store.read(RUN))
+    assert [entry.key for entry in durable] == [KEYS[0], KEYS[2]]
+
+
+def test_a_group_that_is_cancelled_leaves_a_tape_that_goes_on() -> None:
+    kept = Group()
+    kept.live.concurrency = AsyncioConcurrency()
+
+    async def cancelled() -> None:
+        async def never() -> Any:
+            await asyncio.sleep(60)
+
+        asked = group(answers(*KEYS))
+        asked[1] = replace(asked[1], call=never)
+        task = asyncio.ensure_future(kept.journal.record_all(asked))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(asyncio.all_tasks()) == 1, "no call goes on"
+
+    run(cancelled())
+    assert [entry.key for entry in kept.entries()] == [KEYS[0], KEYS[2]]
+
+
+def forge(entries: Sequence[Entry], change: Callable[[list[Draft]], None]) -> list[Entry]:
+    """A tape that was changed and linked anew, as somebody with the database could."""
+    drafts = [Draft(one.kind, one.key, one.at_us, one.by, one.body or b"", one.salt or b"") for one in entries]
+    change(drafts)
+    forged: list[Entry] = []
+    head = genesis(TENANT, RUN)
+    for number, draft in enumerate(drafts, start=1):
+        forged.append(link(TENANT, RUN, number, head, draft))
+        head = forged[-1].hash
+    return forged
+
+
+def swap_keys(drafts: list[Draft]) -> None:
+    drafts[0], drafts[1] = drafts[0]._replace(key=drafts[1].key), drafts[1]._replace(key=drafts[0].key)
+
+
+ATTACKS: dict[str, tuple[Callable[[list[Draft]], None], int, str]] = {
+    "swapped": (swap_keys, 1, "`0/b/1` asks something else than was recorded"),
+    "dropped": (lambda drafts: drafts.pop(1) and None, 3, "where the tape ends"),
+    "doubled": (lambda drafts: drafts.insert(1, drafts[0]), 2, "it is of `0/a/1`, and the loop waits for"),
+    "foreign": (
+        lambda drafts: drafts.insert(1, drafts[0]._replace(kind="act.looked_up")),
+        2,
+        "it is of `0/a/1`, and the loop waits for",
+    ),
+    "other step": (
+        lambda drafts: drafts.insert(1, drafts[0]._replace(key="1/a/1")),
+        2,
+        "it is of `1/a/1`, and the loop waits for",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_group_that_was_changed_is_named(attack: str) -> None:
+    change, seq, says = ATTACKS[attack]
+    tape = RunJournal(TENANT, RUN, forge(tape_of(), change), executing, "executing", None)
+    with pytest.raises(ReplayMismatch) as mismatch:
+        run(tape.record_all(group({})))
+    assert mismatch.value.seq == seq
+    assert says in str(mismatch.value)
+    broken = tape_of()
+    change(broken)  # type: ignore[arg-type]
+    with pytest.raises(ChainBroken):
+        verify_chain(TENANT, RUN, broken)

@@ -7,166 +7,170 @@ up, and any other waits for a person. Source: shared/design/contracts.md, "effec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
-from contextos.action.budget import BudgetUsed, exceeded_limit
+from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
-from contextos.action.gateway.result_validation import Cleanse, result_of_settlement, validate_reply
+from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts
+from contextos.action.gateway.result_validation import result_of_settlement, validate_reply
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext, Settled, ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.journal import Parked, Write
-from contextos.contracts.ports.outside import Adapter, Clock
-from contextos.contracts.ports.seams import Journal
-from contextos.contracts.ports.storage import Store
+from contextos.contracts.ports.outside import Adapter
+from contextos.contracts.ports.seams import Journal, RecordRequest
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Capability, Redeemed, RunScope
 from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
 
 MAX_ATTEMPTS: Final = 3
 
-CheckSettlement = Callable[[str, str, Mapping[str, Any]], Awaitable[str | None]]
-"""(key, tool call, recorded settlement) -> why it does not count, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchPorts:
-    """What a delivery may touch. In a replay there are no adapters, and nothing asks for them.
-
-    `deferred` gives the record of a run that waits, for the reason named.
-    """
-
-    store: Store
-    clock: Clock
-    adapters: Mapping[str, Adapter]
-    headers: Callable[[str, bool], dict[str, str]]
-    claim_token: Callable[[], str]
-    cleanse: Cleanse
-    deferred: Callable[[str], dict[str, Any]]
-    spent: Callable[[], BudgetUsed]
-    settled_by: CheckSettlement
-
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """One call's way out and back."""
+    """Sends calls and brings their results back."""
 
     journal: Journal
     scope: RunScope
     registry: Registry
     outside: DispatchPorts
 
-    async def deliver(
-        self,
-        *,
-        envelope: ToolCallEnvelope,
-        capability: Capability,
-        key: str,
-        provenance: Mapping[str, str],
-        approval: Redeemed | None,
-        act: Mapping[str, Any],
-        still: Sequence[Write],
-    ) -> ToolResultEnvelope:
-        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope.
+    async def deliver(self, call: ClearedCall) -> ToolResultEnvelope:
+        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope."""
+        return await self._deliver_on(self._begin(call))
 
-        `still` are checks that must hold in the commit that claims the act: what was asked before it may have moved.
+    async def deliver_all(self, calls: Sequence[ClearedCall]) -> list[ToolResultEnvelope]:
+        """Deliver several reads: their first attempts at the same time, further ones one after the other.
+
+        All dispatches are on record, and durable where one leaves the machine, before the first call is sent.
         """
-        definition, mode = capability.definition, "send"
-        claimed: Write | None = None
-        first_us, began_us = self.journal.now_us, self.journal.log()[0].at_us
-        if definition.kind == "write" and idempotency.began_before(act, began_us):
-            # It may have been sent after the backup, at any time since the run began, and nothing here knows of it.
-            mode, first_us = "reconcile", began_us
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            attempt_key = f"{key}/{attempt}"
-            if attempt > 1 and mode == "send" and definition.kind == "write" and not self.journal.on_tape:
-                await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, act)
-            not_after_us = self.scope.within_session(self.journal.now_us + definition.timeout_s * 1_000_000)
-            recorded = self.journal.on_tape
-            self._note_dispatch(attempt_key, envelope, capability, mode, provenance, not_after_us, approval)
-            if definition.kind == "write":
-                if claimed is None:
-                    claimed = self._claim(envelope, capability, act, approval, still)
-                elif mode == "send":
-                    self.journal.stage(*idempotency.same_epoch_check(act))
-            if definition.kind == "write" or capability.adapter.external:
-                await self.journal.commit()
-            recovered = recorded and not self.journal.on_tape
-            if recovered and definition.kind == "write":
-                self._park_while_shut(capability, first_us)
-                await self.journal.take_over()
-                mode = "reconcile"
-            answer = await self.journal.record(
-                "tool.returned",
-                attempt_key,
-                {"tool_call_id": envelope.tool_call_id, "attempt": attempt},
-                partial(self._send, capability, envelope, mode, approval, not_after_us, first_us, recovered),
-            )
-            result = ToolResultEnvelope.model_validate(answer["envelope"])
-            outcome = answer["outcome"]
-            shut = result.error is not None and result.error.code == CircuitOpen.code
-            again = (
-                attempt < MAX_ATTEMPTS
-                and not shut
-                and _may_ask_again(capability, outcome)
-                and not self._spent_out(capability)
-            )
-            if claimed is not None and not again and outcome != "unknown":
-                self.journal.stage(idempotency.complete_key(claimed, result, happened=answer["happened"]))
-            if definition.kind == "write":
-                await self.journal.commit()
-            if again:
-                mode = "reconcile" if outcome == "unknown" else "send"
-                continue
-            if outcome == "unknown" and claimed is not None:
-                return await self._settle(envelope, claimed, key)
-            return result
-        raise AssertionError("the last attempt returns")
+        deliveries = [self._begin(call) for call in calls]
+        for delivery in deliveries:
+            assert not delivery.writes, "an effect is sent alone"
+            delivery.grouped = True
+            self._dispatch(delivery)
+        if any(call.capability.adapter.external for call in calls):
+            await self.journal.commit()
+        answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
+        results = []
+        for delivery, answer in zip(deliveries, answers, strict=True):
+            result = await self._finish(delivery, answer)
+            results.append(await self._deliver_on(delivery) if result is None else result)
+        return results
 
-    def _claim(
-        self,
-        envelope: ToolCallEnvelope,
-        capability: Capability,
-        act: Mapping[str, Any],
-        approval: Redeemed | None,
-        still: Sequence[Write],
-    ) -> Write:
+    def _begin(self, call: ClearedCall) -> Delivery:
+        began_us = self.journal.log()[0].at_us
+        if call.capability.definition.kind == "write" and idempotency.began_before(call.act, began_us):
+            # It may have been sent after the backup, at any time since the run began, and nothing here knows of it.
+            return Delivery(call, "reconcile", began_us)
+        return Delivery(call, "send", self.journal.now_us)
+
+    async def _deliver_on(self, delivery: Delivery) -> ToolResultEnvelope:
+        """Make attempt after attempt, until one is the last."""
+        call = delivery.call
+        while True:
+            if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
+                await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, call.act)
+            self._dispatch(delivery)
+            if delivery.writes or call.capability.adapter.external:
+                await self.journal.commit()
+            await self._recover(delivery)
+            asked = self._request(delivery)
+            answer = await self.journal.record(asked.kind, asked.key, asked.request, asked.call)
+            result = await self._finish(delivery, answer)
+            if result is not None:
+                return result
+
+    def _dispatch(self, delivery: Delivery) -> None:
+        """Derive the dispatch of the next attempt, and stage what must hold in its commit."""
+        call = delivery.call
+        delivery.attempt += 1
+        delivery.on_tape = self.journal.on_tape
+        timeout_us = call.capability.definition.timeout_s * 1_000_000
+        delivery.not_after_us = self.scope.within_session(self.journal.now_us + timeout_us)
+        self._note_dispatch(delivery)
+        if delivery.writes and delivery.claimed is None:
+            delivery.claimed = self._claim(call)
+        elif delivery.writes and delivery.mode == "send":
+            self.journal.stage(*idempotency.same_epoch_check(call.act))
+
+    async def _recover(self, delivery: Delivery) -> None:
+        """Take over a dispatch that another driver recorded, and that it may have sent."""
+        delivery.recovered = delivery.on_tape and not self.journal.on_tape
+        if delivery.recovered and delivery.writes:
+            self._park_while_shut(delivery.call.capability, delivery.first_us)
+            await self.journal.take_over()
+            delivery.mode = "reconcile"
+
+    def _request(self, delivery: Delivery) -> RecordRequest:
+        """The answer that the current attempt needs."""
+        call = delivery.call
+        send = partial(
+            self._send,
+            call.capability,
+            call.envelope,
+            delivery.mode,
+            call.approval,
+            delivery.not_after_us,
+            delivery.first_us,
+            delivery.recovered,
+        )
+        asked = {"tool_call_id": call.envelope.tool_call_id, "attempt": delivery.attempt}
+        return RecordRequest("tool.returned", delivery.key, asked, send)
+
+    async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
+        """The result of the call, or None where another attempt follows."""
+        call = delivery.call
+        result, outcome = ToolResultEnvelope.model_validate(answer["envelope"]), answer["outcome"]
+        # A circuit that probes lets one call of a group through; the others come again when it has its answer.
+        shut = not delivery.grouped and result.error is not None and result.error.code == CircuitOpen.code
+        again = (
+            delivery.attempt < MAX_ATTEMPTS
+            and not shut
+            and _may_ask_again(call.capability, outcome)
+            and not self._spent_out(call.capability)
+        )
+        delivery.grouped = False
+        if delivery.claimed is not None and not again and outcome != "unknown":
+            self.journal.stage(idempotency.complete_key(delivery.claimed, result, happened=answer["happened"]))
+        if delivery.writes:
+            await self.journal.commit()
+        if again:
+            delivery.mode = "reconcile" if outcome == "unknown" else "send"
+            return None
+        if outcome == "unknown" and delivery.claimed is not None:
+            return await self._settle(call.envelope, delivery.claimed, call.key)
+        return result
+
+    def _claim(self, call: ClearedCall) -> Write:
         """Stage the claim of the operation's key, with the checks that must hold in the same commit."""
-        run_id, key = self.journal.run_id, envelope.idempotency_key
+        run_id, envelope, key = self.journal.run_id, call.envelope, call.envelope.idempotency_key
         assert key is not None, "the guard `idempotency_check` gives every write its key"
         claimed = idempotency.claim_key(
-            run_id, capability.capability_id, key, envelope.args, act["version"], envelope.tool_call_id
+            run_id, call.capability.capability_id, key, envelope.args, call.act["version"], envelope.tool_call_id
         )
-        unchanged = idempotency.unchanged_since_lookup(run_id, capability, key, act)
-        self.journal.stage(claimed, *_consumed(approval), *unchanged, *still)
+        unchanged = idempotency.unchanged_since_lookup(run_id, call.capability, key, call.act)
+        self.journal.stage(claimed, *_consumed(call.approval), *unchanged, *call.still)
         return claimed
 
-    def _note_dispatch(
-        self,
-        key: str,
-        envelope: ToolCallEnvelope,
-        capability: Capability,
-        mode: str,
-        provenance: Mapping[str, str],
-        not_after_us: int,
-        approval: Redeemed | None,
-    ) -> None:
+    def _note_dispatch(self, delivery: Delivery) -> None:
+        call = delivery.call
         dispatching = {
-            "envelope": envelope.to_json(),
-            "args_digest": content_address(envelope.args),
-            "mode": mode,
-            "provenance": dict(provenance),
-            "definition_digest": capability.definition_digest,
-            "reservation": {"tool_calls": 1, "cost_cents": capability.definition.cost_cents},
-            "not_after_us": not_after_us,
-            "approval_id": approval.approval_id if approval else None,
+            "envelope": call.envelope.to_json(),
+            "args_digest": content_address(call.envelope.args),
+            "mode": delivery.mode,
+            "provenance": dict(call.provenance),
+            "definition_digest": call.capability.definition_digest,
+            "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
+            "not_after_us": delivery.not_after_us,
+            "approval_id": call.approval.approval_id if call.approval else None,
         }
-        self.journal.derive("tool.dispatching", key, dispatching)
+        self.journal.derive("tool.dispatching", delivery.key, dispatching)
 
     def _spent_out(self, capability: Capability) -> bool:
         """Whether the budget is used up; a retry is a dispatch like any other."""

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
-from contextos.action.gateway.dispatcher import DispatchPorts
+from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
 from contextos.contracts.documents.catalog import POLICY_LIST_KEY, POLICY_LISTS
 from contextos.contracts.encoding.jcs import content_address
@@ -277,14 +277,16 @@ async def evidence_frozen(at: GuardContext, governed: GuardedCall) -> GuardedCal
     if unresolved:
         return Refusal("blocked", "missing_evidence", "required evidence does not resolve: " + ", ".join(unresolved))
     # What rules read decided as well: an approval must not outlive it.
-    read = {name for name in governed.call.evidence if any(_about(path, name) for path in at.policy.evidence_paths)}
+    read = {
+        name for name in governed.call.evidence if any(reads_evidence(path, name) for path in at.policy.evidence_paths)
+    }
     frozen = tuple(governed.call.evidence[name] for name in sorted(read.union(needed)))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     at.journal.derive("evidence.frozen", governed.key, {"items": items, "snapshot_hash": content_address(items)})
     return replace(governed, frozen=frozen)
 
 
-def _about(path: str, name: str) -> bool:
+def reads_evidence(path: str, name: str) -> bool:
     """Whether a dotted path of a rule reads the evidence of this name, or a part of it."""
     return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")
 

@@ -7,13 +7,16 @@ Source: architecture.md, step 11; API Contracts, "ToolResultEnvelope statuses".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contextos.action.budget import exceeded_limit, with_dispatch
 from contextos.action.gateway import guards
+from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.ids import derive
@@ -45,6 +48,41 @@ class Gateway:
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         """Take one step call through every guard and the adapter. A refusal is a result, never an exception."""
+        cleared = await self._clear(call)
+        return await self._dispatcher().deliver(cleared) if isinstance(cleared, ClearedCall) else cleared
+
+    async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
+        """Take several reads through the guards in order, then send at the same time those that passed.
+
+        The results are in the order of `calls`, and end with the first one that a guard refused.
+        """
+        cleared: list[ClearedCall] = []
+        refused: list[ToolResultEnvelope] = []
+        for call in calls:
+            passed = await self._clear(call)
+            if not isinstance(passed, ClearedCall):
+                refused.append(passed)
+                break
+            cleared.append(passed)
+        return [*await self._dispatcher().deliver_all(cleared), *refused]
+
+    def sent_together(self, steps: Sequence[PlanStep]) -> int:
+        """How many of these reads, from the first on, fit the budget together and leave each other's policy alone."""
+        spent, produced = self.at.outside.spent(), set[str]()
+        for count, step in enumerate(steps):
+            definition = self.at.scope.capabilities[step.tool].definition
+            read = any(guards.reads_evidence(path, name) for path in self.at.policy.evidence_paths for name in produced)
+            if read or exceeded_limit(self.at.scope.run.run_budget, spent, definition):
+                return count
+            spent = with_dispatch(spent, definition)
+            produced.update(definition.produces)
+        return len(steps)
+
+    def _dispatcher(self) -> Dispatcher:
+        return Dispatcher(self.at.journal, self.at.scope, self.at.registry, self.at.outside)
+
+    async def _clear(self, call: StepCall) -> ClearedCall | ToolResultEnvelope:
+        """The call as every guard let it pass, or the result that a refusal is."""
         key = f"{call.revision}/{call.step.id}"
         tool_call_id = derive("tool_", self.at.scope.run.run_id, "tool", key)
         capability = self.at.scope.capabilities.get(call.step.tool)
@@ -58,7 +96,7 @@ class Gateway:
             if isinstance(passed, Refusal):
                 return self._refused(call, tool_call_id, key, passed.decision or governed.decision, passed)
             governed = passed
-        return await Dispatcher(self.at.journal, self.at.scope, self.at.registry, self.at.outside).deliver(
+        return ClearedCall(
             envelope=self.envelope(governed),
             capability=capability,
             key=key,

@@ -9,11 +9,13 @@ What a plane is not handed it cannot do.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
+from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, Point, PolicyDecision
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
@@ -30,6 +32,16 @@ from contextos.contracts.journal import Logged, Timeout, Write
 from contextos.contracts.scope import Action, Redeemed, StepCall
 
 Ask = Callable[[], Awaitable[JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """One answer that a journal shall record: its kind and key, what it answers, and the call that obtains it."""
+
+    kind: str
+    key: str
+    request: JsonValue
+    call: Ask
 
 
 class Journal(Protocol):
@@ -54,6 +66,16 @@ class Journal(Protocol):
 
     async def record(self, kind: str, key: str, request: JsonValue, call: Ask, *, by: str = "runtime") -> JsonValue:
         """An answer from outside. `request` is what it answers; its digest is compared on a tape."""
+        ...
+
+    async def record_all(self, group: Sequence[RecordRequest]) -> list[JsonValue]:
+        """Obtain several answers at the same time; return them in the order of `group`.
+
+        Each answer is recorded when it arrives, so their order on record is that of arrival. On a tape an answer is
+        found by its kind and key, in whatever order the group was recorded; an entry of anything else within the
+        group is a `ReplayMismatch`. Where a tape ends within the group, only the missing answers are obtained.
+        An error of one call is raised after the answers of the others are durable.
+        """
         ...
 
     def derive(self, kind: str, key: str, body: JsonValue) -> None:
@@ -175,4 +197,21 @@ class Approvals(Protocol):
 class Tools(Protocol):
     """The Tool Gateway as the executor sees it."""
 
-    async def call(self, call: StepCall) -> ToolResultEnvelope: ...
+    async def call(self, call: StepCall) -> ToolResultEnvelope:
+        """Take one call through every guard and the adapter. A refusal is a result, never an exception."""
+        ...
+
+    async def call_all(self, calls: Sequence[StepCall]) -> Sequence[ToolResultEnvelope]:
+        """The same for several reads that do not depend on each other, sent at the same time.
+
+        The results are in the order of `calls`, and end with the first one that a guard refused.
+        """
+        ...
+
+    def sent_together(self, steps: Sequence[PlanStep]) -> int:
+        """How many of these reads, from the first on, may be sent at the same time.
+
+        They must fit what is left of the run's budget together, and no policy rule may read evidence that one of them
+        produces.
+        """
+        ...

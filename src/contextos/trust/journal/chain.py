@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import SEMANTICS, Draft, Entry, body_digest, genesis, header_hash, link
+from contextos.contracts.journal import KNOWN_SEMANTICS, Draft, Entry, body_digest, genesis, header_hash, link
 from contextos.errors import ChainBroken, UnknownSemantics
 
 
@@ -57,7 +57,9 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
     for entry in tape:
         if entry.kind == "run.pinned" and entry.body is not None:
             pinned = orjson.loads(entry.body)["answer"]
-            if "failure" not in pinned and pinned.get("semantics") != SEMANTICS:
+            if "failure" not in pinned and pinned.get("semantics") not in KNOWN_SEMANTICS:
+                known = " and ".join(str(number) for number in KNOWN_SEMANTICS)
                 raise UnknownSemantics(
-                    f"the run has semantics {pinned.get('semantics')}, this runtime knows {SEMANTICS}; use its own"
+                    f"the run has semantics {pinned.get('semantics')}, this runtime knows {known};"
+                    " replay it with the runtime that made it"
                 )

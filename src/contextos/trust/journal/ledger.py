@@ -9,7 +9,8 @@ Source: shared/design/journal.md.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -32,10 +33,11 @@ from contextos.contracts.journal import (
     genesis,
     link,
 )
+from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Clock, Entropy, Keys
-from contextos.contracts.ports.seams import Ask
+from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ChainBroken, ReplayMismatch
+from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload
 
@@ -68,6 +70,7 @@ class LiveDriver:
     signed: SignedHead | None = None
     silence_us: Callable[[], int] | None = None
     make_way: Callable[[], Awaitable[None]] | None = None
+    concurrency: Concurrency = field(default_factory=Sequential)
 
 
 class RunJournal:
@@ -126,6 +129,43 @@ class RunJournal:
         self._go_live(kind)
         self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
         return self._log[-1].body
+
+    async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
+        """Record several answers as they arrive; on a tape, find each by its kind and key."""
+        assert all(KINDS[request.kind].recorded for request in group), "only answers are recorded"
+        missing = {(request.kind, request.key): request for request in group}
+        assert len(missing) == len(group), "each answer of a group has a kind and key of its own"
+        answers: dict[tuple[str, str], Any] = {}
+        while missing and self.on_tape:
+            entry = self._next()
+            place = (entry.kind, entry.key)
+            if place not in missing:
+                awaited = ", ".join(f"`{kind}` of `{key}`" for kind, key in missing)
+                detail = f"it is of `{entry.key}`, and the loop waits for {awaited}"
+                raise ReplayMismatch(entry.seq, entry.kind, detail)
+            answers[place] = self._take_answer(entry, missing.pop(place).request)
+        if missing:
+            await self._record_live(tuple(missing.values()), answers)
+        return [answers[request.kind, request.key] for request in group]
+
+    async def _record_live(self, group: Sequence[RecordRequest], answers: dict[tuple[str, str], Any]) -> None:
+        live = self._live
+        if live is None:
+            raise ReplayMismatch(self._seq + 1, group[0].kind, "the loop goes on where the tape ends")
+
+        async def one(request: RecordRequest) -> None:
+            answer = await request.call()
+            self._go_live(request.kind)
+            body = {"request_digest": content_address(request.request), "answer": answer}
+            self._append(request.kind, request.key, "runtime", body)
+            answers[request.kind, request.key] = self._log[-1].body
+
+        try:
+            await live.concurrency.gather([partial(one, request) for request in group])
+        except ContextOSError:
+            # The answers that did arrive are kept, so that the next drive obtains only the others.
+            await self.commit()
+            raise
 
     def derive(self, kind: str, key: str, body: Any) -> None:
         """Record something derived. On a tape, compare it."""
@@ -295,10 +335,12 @@ class RunJournal:
         return body
 
     def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
-        entry = self._expect(kind, key)
+        return self._take_answer(self._expect(kind, key), request)
+
+    def _take_answer(self, entry: Entry, request: Any) -> Any:
         body = self._take(entry)
         if body["request_digest"] != content_address(request):
-            raise ReplayMismatch(entry.seq, kind, f"`{key}` asks something else than was recorded")
+            raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
         return self._log[-1].body
 
     def _compare_derived(self, kind: str, key: str, body: Any) -> None:

@@ -15,7 +15,7 @@ from contextos.contracts.envelopes.record import DecisionRecord, ReplayExpectati
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, SEMANTICS, Logged
+from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
 from contextos.contracts.scope import RunScope
 from contextos.trust.journal.usage import usage
 
@@ -59,6 +59,7 @@ def build_record(
     *,
     runtime_version: str,
     unsafe: Sequence[str],
+    semantics: int,
 ) -> tuple[DecisionRecord, dict[str, Any]]:
     """The record as it stands at the end of `log`, sealed, with its hash; and its wire form."""
     now_us = log[-1].at_us
@@ -102,7 +103,7 @@ def build_record(
             "pack_version": scope.pack_ref if scope else request.context_pack_refs[0][:200],
             "snapshot_version": scope.snapshot if scope else "none",
             "runtime_version": runtime_version,
-            "semantics": SEMANTICS,
+            "semantics": semantics,
             "pins": dict(scope.pins) if scope else {},
             "ledgers": _ledgers(log),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
@@ -181,14 +182,20 @@ def _inputs(request: InvokeRequest) -> dict[str, str]:
 
 
 def _evidence(log: Sequence[Logged]) -> list[str]:
+    """References in the order of their use; that of an answer is the order in which the calls were dispatched."""
+    answered = {
+        entry.key: [citation["evidence_ref"] for citation in entry.body["envelope"]["citations"]]
+        for entry in log
+        if entry.kind == "tool.returned"
+    }
     refs: dict[str, None] = {}
     for entry in log:
         if entry.kind == "evidence.frozen":
             refs.update((item["evidence_ref"], None) for item in entry.body["items"])
         elif entry.kind == "checkpoint.checked":
             refs.update((ref, None) for ref in entry.body["satisfied"].values())
-        elif entry.kind == "tool.returned":
-            refs.update((citation["evidence_ref"], None) for citation in entry.body["envelope"]["citations"])
+        elif entry.kind == "tool.dispatching":
+            refs.update((ref, None) for ref in answered.get(entry.key, ()))
     return list(refs)
 
 

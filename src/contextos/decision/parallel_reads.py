@@ -1,0 +1,52 @@
+"""Which steps of a plan run at the same time: consecutive reads that do not need each other's results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from contextos.contracts.bindings import binding_of
+from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.journal import PARALLEL_READS
+from contextos.contracts.scope import RunScope
+
+MAX_PARALLEL_READS: Final = 8
+
+
+def independent_reads(plan: Plan, scope: RunScope, first: int, done: Collection[str]) -> tuple[PlanStep, ...]:
+    """The steps from `plan.steps[first]` on that can run at the same time; at least that one.
+
+    The group goes on while each step is a declared read, depends only on steps in `done`, binds nothing that another
+    member yields, and no member but the last has a decision checkpoint. A run of older semantics groups nothing.
+    """
+    if scope.semantics < PARALLEL_READS:
+        return (plan.steps[first],)
+    checked = {point.after_step for point in plan.decision_checkpoints}
+    group: list[PlanStep] = []
+    produced: set[str] = set()
+    for step in plan.steps[first : first + MAX_PARALLEL_READS]:
+        if not _is_read(scope, step) or not set(step.depends_on) <= set(done) or _binds(step, group, produced):
+            break
+        group.append(step)
+        produced.update(scope.capabilities[step.tool].definition.produces)
+        if step.id in checked:
+            break
+    return tuple(group) or (plan.steps[first],)
+
+
+def _is_read(scope: RunScope, step: PlanStep) -> bool:
+    capability = scope.capabilities.get(step.tool)
+    return capability is not None and capability.definition.kind == "read" and step.approval_mode == "read_only"
+
+
+def _binds(step: PlanStep, group: Collection[PlanStep], produced: Collection[str]) -> bool:
+    """Whether a parameter reads the output of a member, or evidence that a member produces."""
+    members = {member.id for member in group}
+    for value in step.params.values():
+        binding = binding_of(value)
+        if binding is None:
+            continue
+        name = binding.pointer.split("/")[1].replace("~1", "/").replace("~0", "~")
+        if (binding.source == "step" and name in members) or (binding.source == "evidence" and name in produced):
+            return True
+    return False

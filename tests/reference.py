@@ -1,6 +1,6 @@
 """Naive versions of what must never be wrong, written from the specification alone. Slow and obvious on purpose.
 
-Policy: shared/design/contracts.md, "Policy" and "Approval modes". It shares no code with `contextos.trust`, has its own
+Policy: docs/design/contracts.md, "Policy" and "Approval modes". It shares no code with `contextos.trust`, has its own
 JsonLogic, asks every rule of every bundle one at a time, and takes bundles that lint accepts.
 """
 

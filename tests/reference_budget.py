@@ -1,4 +1,4 @@
-"""Token budgets once more, naively and from the specification alone (shared/design/contracts.md, "Compile").
+"""Token budgets once more, naively and from the specification alone (docs/design/contracts.md, "Compile").
 
 Blocks are dicts with `block_id`, `bucket`, `tokens`, `priority`, `required`. Nothing of the product is imported.
 """

@@ -1,6 +1,6 @@
 """Context slots, naively: what the guide says, sentence by sentence, over plain lists. Shares no code with the stores.
 
-Source: shared/spec/seeds/003; shared/design/contracts.md, "Context slots".
+Source: Agent Context Slots; docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ STOPPED = [
 """How payments are made, and when another takes over: past the lease; past the time of the call where that decides."""
 
 MARKED = {"record.revised", "approval.answered", "tool.dispatching", "tool.returned", "run.ended"}
-"""The kinds after which shared/design/journal.md has a barrier, as far as a refund with approval passes them."""
+"""The kinds after which docs/design/journal.md has a barrier, for a refund with approval."""
 
 Told = dict[str, Any]
 

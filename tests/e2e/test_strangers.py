@@ -1,6 +1,6 @@
 """Another tenant's anything is not there: every id of every kind, by every road, answers as one that nobody has.
 
-Source: shared/spec/standards.md, B5; issue W2, "It must show" 5.
+Source: docs/design/standards.md, "Tenant isolation".
 """
 
 from __future__ import annotations

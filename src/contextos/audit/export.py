@@ -28,7 +28,7 @@ from contextos.runtime.wiring import RunEnvironment, RunLimits
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import read_signed, verify_heads
-from contextos.trust.seal import open_sealed, seal, unbase64
+from contextos.trust.seal import decode_base64, open_sealed, seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
 MAX_LINE_BYTES: Final = 1 << 24
@@ -190,7 +190,7 @@ class _Artifacts:
 def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
     """Type and bytes of an artifact. Who signed it was asked when it was published; what vouches for it here is that
     its digest is pinned in a verified journal, which the catalog compares."""
-    return str(envelope["payloadType"]), unbase64(envelope.get("payload"))
+    return str(envelope["payloadType"]), decode_base64(envelope.get("payload"))
 
 
 def _artifact(row: bytes) -> tuple[str, bytes]:
@@ -209,7 +209,7 @@ def _manifest(row: bytes, keys: Keys) -> ExportManifest:
     try:
         sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]
         (signature,) = sealed["signatures"]
-        again = {**signature, "sig": base64.b64encode(unbase64(signature["sig"])).decode()}
+        again = {**signature, "sig": base64.b64encode(decode_base64(signature["sig"])).decode()}
         exact = {"payloadType": EXPORT_TYPE, "payload": sealed["payload"], "signatures": [again]}
         whole = canonical({"manifest": exact}) == row and again.keys() == {"keyid", "sig"}
         named = signature["keyid"] in keys.kids("export")

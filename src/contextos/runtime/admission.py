@@ -23,7 +23,8 @@ from contextos.contracts.scope import RunScope, SessionWindow
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents
 from contextos.runtime.wiring import AUDIENCE, RunEnvironment, policy_facts
-from contextos.trust.identity.claims import mint_claim, principal_chain, scopes_in_force
+from contextos.trust.identity.claims import mint_claim
+from contextos.trust.identity.principals import principal_chain, scopes_in_force
 from contextos.trust.journal.usage import usage
 from contextos.trust.policy.policy_set import PolicySet
 

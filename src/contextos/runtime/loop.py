@@ -51,7 +51,7 @@ from contextos.runtime.wiring import (
     policy_for_pins,
     with_recorded_deployment,
 )
-from contextos.trust.identity.claims import identity_differences
+from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 from contextos.trust.journal.usage import usage
 from contextos.trust.policy.policy_set import PolicySet

@@ -37,7 +37,7 @@ from contextos.contracts.scope import RunScope
 from contextos.errors import RepeatedAct
 from contextos.runtime.admission import AdmittedRun, identity_query
 from contextos.runtime.wiring import RunEnvironment, current_record
-from contextos.trust.identity.claims import identity_differences
+from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
 MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_admin")

@@ -36,7 +36,7 @@ from contextos.contracts.trace import child_headers
 from contextos.control.catalog import Catalog, LoadedArtifacts
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
-from contextos.trust.approvals.approvals import Recheck, RunApprovals
+from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.settlement import SettlementCheck
 from contextos.trust.identity.claims import mint_claim
 from contextos.trust.journal.record import RunOutcome, build_record
@@ -244,7 +244,7 @@ def build_gateway(
     unsafe = tuple(name for name in world.unsafe if name in world.unsafe_now)
     settlements = SettlementCheck(world.journal, scope, world.directory, unsafe)
     outside = DispatchPorts(
-        world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.refused
+        world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.fault
     )
     approvals = RunApprovals(
         world.journal,

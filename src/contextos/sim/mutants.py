@@ -14,7 +14,7 @@ from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
 from contextos.operations import operator
 from contextos.runtime import wiring
-from contextos.trust.approvals.approvals import RunApprovals
+from contextos.trust.approvals.gate_approvals import RunApprovals
 from contextos.trust.journal.ledger import RunJournal
 
 Mutant = Callable[[ExitStack], None]

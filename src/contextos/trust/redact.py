@@ -1,9 +1,9 @@
-"""What must not leave: redaction by named rules, and a scan for what nobody can see.
+"""Redaction of card numbers, e-mail addresses and secrets by named rules, and a scan for unsafe text.
 
-All of it is deterministic and linear in the length of the text: the patterns run on RE2, the characters are listed
-here by number and not by the interpreter's Unicode version, so a replay redacts what the run redacted.
-A rule that is not known is refused and never passed over.
-Source: contextos-facts.md, "Redaction"; shared/design/contracts.md, "Run" (unsafe output).
+Both are deterministic and take time linear in the length of the text: patterns run on RE2, and characters are listed
+here by code point and not taken from the interpreter's Unicode tables. So a replay redacts exactly what the run did.
+Refuses an unknown rule instead of ignoring it.
+Source: docs/design/contracts.md, "Run" (unsafe output).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_UNSAFE_FINDINGS: Final = 50
 PAN_DIGITS: Final = range(13, 20)
 
 REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
-"""Rule names, and which redaction each stands for: `credit_card` is another name of `pan`."""
+"""Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
 
 _ORDER: Final = ("secret", "pan", "email")
 
@@ -50,73 +50,73 @@ _SECRET: Final = "|".join(
         r"\b[a-z][a-z0-9+.-]+://[^\s/:@]+:[^\s/@]+@",
     ]
 )
-# Digits of any script, and between two of them at most two characters that a reader passes over.
+# Digits of any script, with at most two separators between two of them.
 _DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
 
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
 _HIDDEN: Final = {
     "ansi_escape": (re.compile(r"[\x1b\x9b]"), "a terminal escape"),
     "control_character": (re.compile(f"[{_CONTROLS}]"), "a control character"),
-    "bidi_control": (re.compile(f"[{BIDI}]"), "a character that turns the reading direction"),
-    "tag_character": (re.compile(f"[{TAGS}]"), "a tag character, which nobody can see"),
-    "hidden_character": (re.compile(f"[{INVISIBLE}]"), "a character that nobody can see"),
+    "bidi_control": (re.compile(f"[{BIDI}]"), "a character that changes the reading direction"),
+    "tag_character": (re.compile(f"[{TAGS}]"), "an invisible tag character"),
+    "hidden_character": (re.compile(f"[{INVISIBLE}]"), "an invisible character"),
 }
 _LAYOUT: Final = re.compile(r"[\n\r\t]")
-# What ordinary writing needs: a variation selector after, one joiner between, seen characters beyond ASCII.
-_SEEN: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}]"
+# What ordinary writing needs: a variation selector after, or one joiner between, visible non-ASCII characters.
+_VISIBLE: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}]"
 _WRITING: Final = re.compile(
-    rf"(?<={_SEEN})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_SEEN})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 )
 
 
 @cache
 def _pattern(source: str) -> Any:
-    """Compiled once, and only where redaction is used: RE2 costs 17 ms to import."""
+    """Compile a pattern once. RE2 is imported on first use because that takes 17 ms."""
     import re2  # type: ignore[import-untyped]
 
     return re2.compile(source)
 
 
 def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[str, ...]]:
-    """The value with everything that `rules` forbid replaced by `[redacted:<what>]`, and the rules that did so, sorted.
+    """Replace what `rules` forbid by `[redacted:<kind>]`; return the new value and the sorted rules that matched.
 
-    Looks into every text of a nested value, keys included, and at whole numbers that are a card's. What is redacted is
-    never given back in any part. Two keys that become equal are numbered.
+    Checks every text of a nested value, keys included, and whole numbers that are card numbers. Keys that become equal
+    by redaction are numbered, so no entry is lost.
 
     >>> redact({"note": "card 4111 1111 1111 1111"}, ["pan"])
     ({'note': 'card [redacted:pan]'}, ('pan',))
 
     Raises:
-        InvalidArtifact: a rule is not known; nothing was redacted.
+        InvalidArtifact: a rule is unknown; nothing was redacted.
     """
-    refuse_unknown(rules)
-    wanted = [what for what in _ORDER if what in {REDACTION_TARGETS[rule] for rule in rules}]
+    refuse_unknown_rules(rules)
+    kinds = [kind for kind in _ORDER if kind in {REDACTION_TARGETS[rule] for rule in rules}]
     plain = _plain_text(value)
-    if plain is not None and not any(_SIGNS[what](plain) for what in wanted):
+    if plain is not None and not any(_QUICK_CHECKS[kind](plain) for kind in kinds):
         return value, ()
-    hit: set[str] = set()
-    redacted = _walk(value, wanted, hit)
-    return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in hit))
+    found: set[str] = set()
+    redacted = _redact_value(value, kinds, found)
+    return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in found))
 
 
-def refuse_unknown(rules: Collection[str]) -> None:
-    """For lint: raises `InvalidArtifact` where a rule is not one of `REDACTION_TARGETS`."""
+def refuse_unknown_rules(rules: Collection[str]) -> None:
+    """Raise `InvalidArtifact` if a rule is not in `REDACTION_TARGETS`. Lint calls this too."""
     unknown = sorted(set(rules) - REDACTION_TARGETS.keys())
     if unknown:
         remedy = f"use one of {', '.join(sorted(REDACTION_TARGETS))}"
         raise InvalidArtifact(
             *(
-                Problem("/redaction_rules", "unknown_rule", f"no redaction is called `{rule}`", remedy)
+                Problem("/redaction_rules", "unknown_rule", f"there is no redaction rule `{rule}`", remedy)
                 for rule in unknown
             )
         )
 
 
 def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]:
-    """Hidden characters and secrets in every text of `value`, keys included; at most 50, one per place and kind.
+    """Find secrets and hidden characters in every text of `value`, keys included; return at most 50 problems.
 
-    `declared_text` says that text for people was declared here: lines, tabs, and joiners as ordinary writing has them
-    are then allowed. Elsewhere, in ids and codes, none of it is. Never echoes what it found.
+    `declared_text` is true for text that people read: line breaks, tabs and the joiners of ordinary writing are then
+    allowed. They are problems in ids and codes. A problem never contains the text that was found.
     """
     plain = _plain_text(value)
     if plain is not None and not _pattern(_SECRET).search(plain):
@@ -125,64 +125,68 @@ def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]
 
 
 def _plain_text(value: JsonValue) -> str | None:
-    """The JSON of a value whose texts are printable ASCII as they stand, to look for signs in all of it at once.
+    """Return the JSON of a value if all its texts are unescaped printable ASCII, else None.
 
-    None where a text has anything that JSON escapes: then a sign could stand right behind what is not there.
+    One search over this JSON replaces a search of every text. An escape could hide the start of a match, hence None.
     """
     try:
         raw = orjson.dumps(value)
     except TypeError:
         return None
-    # A large float is a card number too, and its digits do not stand there.
+    # A large float can be a card number too, and JSON writes it with an exponent instead of all its digits.
     readable = raw.isascii() and b"\\" not in raw and b"\x7f" not in raw and b"e+" not in raw
     return raw.decode() if readable else None
 
 
-def _walk(value: JsonValue, wanted: Collection[str], hit: set[str]) -> JsonValue:
+def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> JsonValue:
     if isinstance(value, str):
-        return _text(value, wanted, hit)
+        return _redact_text(value, kinds, found)
     if isinstance(value, dict):
-        made: dict[str, JsonValue] = {}
+        redacted: dict[str, JsonValue] = {}
         for key, child in value.items():
-            made[_free(_text(key, wanted, hit), made, value)] = _walk(child, wanted, hit)
-        return made
+            new_key = _unused_key(_redact_text(key, kinds, found), redacted, value)
+            redacted[new_key] = _redact_value(child, kinds, found)
+        return redacted
     if isinstance(value, list | tuple):
-        return [_walk(child, wanted, hit) for child in value]
-    if isinstance(value, int | float) and "pan" in wanted and _is_card_number(value):
-        hit.add("pan")
+        return [_redact_value(child, kinds, found) for child in value]
+    if isinstance(value, int | float) and "pan" in kinds and _is_card_number(value):
+        found.add("pan")
         return "[redacted:pan]"
     return value
 
 
-def _free(key: str, made: dict[str, JsonValue], original: dict[str, JsonValue]) -> str:
-    """The key, or with a number if it is taken: nothing is lost because two keys were redacted to one."""
-    number, free = 1, key
-    while free in made or (free != key and free in original):
+def _unused_key(key: str, redacted: dict[str, JsonValue], original: dict[str, JsonValue]) -> str:
+    """Return the key, with a number appended if another key was redacted to the same text."""
+    number, unused = 1, key
+    while unused in redacted or (unused != key and unused in original):
         number += 1
-        free = f"{key}~{number}"
-    return free
+        unused = f"{key}~{number}"
+    return unused
 
 
-def _text(text: str, wanted: Collection[str], hit: set[str]) -> str:
-    for what in wanted:
-        made = _REDACTIONS[what](text)
-        if made != text:
-            hit.add(what)
-            text = made
+def _redact_text(text: str, kinds: Collection[str], found: set[str]) -> str:
+    for kind in kinds:
+        redacted = _REDACTIONS[kind](text)
+        if redacted != text:
+            found.add(kind)
+            text = redacted
     return text
 
 
 def _without_pans(text: str) -> str:
-    return _pattern(_DIGITS).sub(lambda found: _without_cards(found.group()), text) if len(text) >= 13 else text
+    return _pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
 
 
 def _without_cards(run: str) -> str:
-    """A run of digits and separators without its cards: whole groups, 13 to 19 digits together, that pass Luhn."""
-    groups = [found.span() for found in re.finditer(r"\d+", run)]
+    """Replace the card numbers in a run of digits and separators.
+
+    A card number is a sequence of whole digit groups with 13 to 19 digits in all that passes the Luhn check.
+    """
+    groups = [match.span() for match in re.finditer(r"\d+", run)]
     sums = _luhn_sums("".join(run[start:end] for start, end in groups))
-    # How many digits stand before each group, and in all.
+    # The number of digits before each group; the last element is the number of all digits.
     before = list(accumulate((end - start for start, end in groups), initial=0))
-    made: list[str] = []
+    parts: list[str] = []
     kept, first = 0, 0
     while first < len(groups):
         shortest, too_long = (
@@ -190,14 +194,17 @@ def _without_cards(run: str) -> str:
         )
         passing = [end for end in range(shortest, too_long) if _passes_luhn(sums, before[first], before[end])]
         if passing:
-            made += run[kept : groups[first][0]], "[redacted:pan]"
+            parts += run[kept : groups[first][0]], "[redacted:pan]"
             kept = groups[passing[-1] - 1][1]
         first = passing[-1] if passing else first + 1
-    return "".join([*made, run[kept:]])
+    return "".join([*parts, run[kept:]])
 
 
 def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
-    """Running sums with every digit at an even, and at an odd, position doubled; so any stretch is summed at once."""
+    """Return two lists of running Luhn sums: with the digits at even, and at odd, positions doubled.
+
+    The Luhn sum of any stretch of digits is then one subtraction.
+    """
     numbers = [int(digit) for digit in digits]
     doubled = [2 * number - 9 if number > 4 else 2 * number for number in numbers]
     even = accumulate((numbers[at] if at % 2 else doubled[at] for at in range(len(numbers))), initial=0)
@@ -211,7 +218,7 @@ def _passes_luhn(sums: tuple[list[int], list[int]], start: int, end: int) -> boo
 
 
 def _is_card_number(number: int | float) -> bool:
-    """Only numbers that begin as cards do: times in microseconds are as long."""
+    """Return whether a number is a card number. Its prefix is checked too: Unix microseconds are just as long."""
     if not 10**12 <= number < 10**19 or number != int(number):
         return False
     digits = str(int(number))
@@ -226,12 +233,12 @@ def _without_emails(text: str) -> str:
     return _pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
 
-_SIGNS: Final[dict[str, Callable[[str], Any]]] = {
+_QUICK_CHECKS: Final[dict[str, Callable[[str], Any]]] = {
     "secret": lambda text: _pattern(_SECRET).search(text),
     "pan": lambda text: _pattern(_DIGITS).search(text),
     "email": lambda text: "@" in text,
 }
-"""What any redaction of this kind needs to be there, somewhere in the JSON of a value; quotes and names only add."""
+"""Cheap checks on the JSON of a whole value: where one finds nothing, its kind of redaction would change nothing."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": _without_secrets,
@@ -255,12 +262,12 @@ def _unsafe(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) 
 def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
     where = pointer(path)
     if _pattern(_SECRET).search(text):
-        yield Problem(where, "secret", "the text holds what looks like a secret", "send a reference to it")
+        yield Problem(where, "secret", "the text contains what looks like a secret", "send a reference to it")
     if not declared_text and _LAYOUT.search(text):
-        yield Problem(where, "control_character", "the text holds a line break or tab", "send one line")
+        yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():
         return
     scanned = _WRITING.sub("", text) if declared_text else text
-    for code, (pattern, what) in _HIDDEN.items():
+    for code, (pattern, description) in _HIDDEN.items():
         if pattern.search(scanned):
-            yield Problem(where, code, f"the text holds {what}", "send the text without it")
+            yield Problem(where, code, f"the text contains {description}", "send the text without it")

@@ -1,13 +1,12 @@
-"""Signatures: a ring of Ed25519 keys by purpose, and DSSE envelopes over exact bytes.
+"""Signing and verifying: a ring of Ed25519 keys with one purpose each, and DSSE envelopes over exact bytes.
 
-A verifier returns the very bytes that it checked, so nobody parses anything else. The algorithm comes from the key,
-never from the message; a key id in a message is a hint about where to look first and decides nothing. Refuses one key
-for two purposes: a signature over a head must never count as one over a pack.
+A verifier returns the bytes whose signature it checked, so that the caller parses no others. The algorithm comes from
+the key, never from the message. A key id in a message only says which key to try first. Refuses one key for two
+purposes, because a signature over a head must never be accepted as one over a pack.
 
-DSSE is the pre-authentication encoding below over `cryptography`, held to the published vector and, in the tests, to
-`securesystemslib` in both directions. That library itself costs 140 ms to import and the whole process may cost 300;
-`cryptography` costs 20 to 40 and is loaded when the first key is.
-Source: DSSE protocol 1.0.2 (shared/spec/standards.md, A9); shared/design/contracts.md, "Wire and hashing".
+This module implements DSSE itself, over `cryptography`, because importing `securesystemslib` takes 140 ms. The tests
+check it against the published test vector and against `securesystemslib` in both directions.
+Source: DSSE protocol 1.0.2 (docs/design/standards.md, A9); docs/design/contracts.md, "Wire and hashing".
 """
 
 from __future__ import annotations
@@ -42,67 +41,71 @@ _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 
 
 def kid_of(public_key: bytes) -> str:
-    """The name of a key: `kid_` and the first 16 hex digits of sha256 of its 32 raw bytes."""
+    """Return the id of a public key: `kid_` and the first 16 hex digits of the sha256 of its 32 raw bytes."""
     return "kid_" + hashlib.sha256(public_key).hexdigest()[:16]
 
 
 class KeyRing:
-    """The keys of a runtime: at most one to sign with per purpose, and all that are trusted for it. Implements `Keys`.
+    """The keys of a runtime: for each purpose at most one signing key and all trusted public keys. Implements `Keys`.
 
-    Keys are given as 32 raw bytes or as key objects of `cryptography`; reading them from files is the app's business.
-    A signing key is trusted for its own purpose. `trusted` adds public keys, such as those of a rotation.
+    A key is 32 raw bytes or a key object of `cryptography`; the app reads them from files. A signing key is trusted
+    for its own purpose. `trusted` adds public keys, for example the previous ones after a rotation.
 
     Raises:
-        InvalidSettings: an unknown purpose, bytes that are no key, too many keys, or one key for two purposes.
+        InvalidSettings: an unknown purpose, bytes that are not a key, too many keys, or one key for two purposes.
     """
 
     def __init__(
         self, signing: Mapping[str, PrivateKey], trusted: Mapping[str, Sequence[PublicKey]] | None = None
     ) -> None:
-        given = trusted or {}
-        for purpose in (*signing, *given):
+        also_trusted = trusted or {}
+        for purpose in (*signing, *also_trusted):
             if purpose not in PURPOSES:
-                raise _misfit(purpose, "unknown_purpose", f"no purpose is called `{purpose}`", f"use {PURPOSES}")
+                raise _invalid_key(purpose, "unknown_purpose", f"there is no purpose `{purpose}`", f"use {PURPOSES}")
         self._signing: dict[str, tuple[str, Ed25519PrivateKey]] = {}
         self._trusted: dict[str, dict[str, Ed25519PublicKey]] = {purpose: {} for purpose in PURPOSES}
         for purpose, key in signing.items():
             private = _private(purpose, key)
             self._signing[purpose] = (self._trust(purpose, private.public_key()), private)
-        for purpose, keys in given.items():
+        for purpose, keys in also_trusted.items():
             for public in keys:
                 self._trust(purpose, _public(purpose, public))
 
     @classmethod
     def from_seed(cls, seed: bytes) -> KeyRing:
-        """A ring with one signing key per purpose, all derived from 32 bytes; for development and simulation."""
+        """Derive one signing key per purpose from 32 bytes. For development and simulation only."""
         if len(seed) != KEY_BYTES:
-            raise _misfit(
-                "seed", "seed_length", f"a seed has {KEY_BYTES} bytes, this one {len(seed)}", "make a new one"
+            raise _invalid_key(
+                "seed", "seed_length", f"a seed has {KEY_BYTES} bytes, not {len(seed)}", "generate a new one"
             )
         return cls(
             {purpose: hashlib.sha256(b"contextos " + purpose.encode() + b"\0" + seed).digest() for purpose in PURPOSES}
         )
 
     def kids(self, purpose: str) -> Sequence[str]:
-        """The ids of the keys trusted for `purpose`; the one that signs comes first. Empty for an unknown purpose."""
+        """Return the ids of the keys trusted for `purpose`, the signing key first. Empty for an unknown purpose."""
         return tuple(self._trusted.get(purpose, ()))
 
     def public_key(self, purpose: str, kid: str) -> bytes | None:
-        """The 32 raw bytes of a trusted key, to publish it; None if it is not trusted for `purpose`."""
+        """Return the 32 raw bytes of a public key, or None if it is not trusted for `purpose`."""
         key = self._trusted.get(purpose, {}).get(kid)
         return key.public_bytes_raw() if key else None
 
     def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
-        """(kid, signature of 64 bytes). Raises `InvalidSettings` where the ring has no key to sign with."""
+        """Sign `payload`; return the key id and the signature (64 bytes).
+
+        Raises:
+            InvalidSettings: the ring has no signing key for `purpose`.
+        """
         if purpose not in self._signing:
-            raise _misfit(
-                purpose, "no_signing_key", f"there is no key to sign `{purpose}` with", "add one to the settings"
+            raise _invalid_key(
+                purpose, "no_signing_key", f"there is no key to sign `{purpose}` with", "add one in the settings"
             )
         kid, key = self._signing[purpose]
         return kid, key.sign(payload)
 
     def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
-        """Whether the key `kid`, trusted for `purpose`, made this signature; False for every other key."""
+        """Return whether the key `kid` is trusted for `purpose` and made this signature."""
         key = self._trusted.get(purpose, {}).get(kid)
         return key is not None and _verifies(key, payload, signature)
 
@@ -111,17 +114,17 @@ class KeyRing:
         for other, keys in self._trusted.items():
             if other != purpose and kid in keys:
                 detail = f"the key is given for `{other}` and for `{purpose}`"
-                raise _misfit(purpose, "shared_key", detail, "make one key per purpose")
+                raise _invalid_key(purpose, "shared_key", detail, "make one key per purpose")
         self._trusted[purpose][kid] = key
         if len(self._trusted[purpose]) > MAX_KEYS_PER_PURPOSE:
-            raise _misfit(purpose, "too_many_keys", f"more than {MAX_KEYS_PER_PURPOSE} keys", "drop the oldest")
+            raise _invalid_key(purpose, "too_many_keys", f"more than {MAX_KEYS_PER_PURPOSE} keys", "remove the oldest")
         return kid
 
 
-def verifies(public_key: bytes, payload: bytes, signature: bytes) -> bool:
-    """Whether this raw Ed25519 key made this signature; False for bytes that are no key.
+def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> bool:
+    """Return whether this raw Ed25519 public key made this signature; False for bytes that are not a key.
 
-    For keys that come from a directory (an approver's) and not from the ring.
+    For the keys of people, which come from the directory and not from a ring.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -131,7 +134,7 @@ def verifies(public_key: bytes, payload: bytes, signature: bytes) -> bool:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """What a DSSE v1 signature is over: type and payload, each with its length in bytes.
+    """Return the bytes that a DSSE v1 signature is made over: type and payload, each with its length in bytes.
 
     >>> pae("http://example.com/HelloWorld", b"hello world")
     b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
@@ -141,7 +144,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dict[str, JsonValue]:
-    """A DSSE envelope over these very bytes, signed with the current key for `purpose`."""
+    """Sign exactly these bytes with the signing key for `purpose`; return the DSSE envelope."""
     kid, signature = keys.sign(purpose, pae(payload_type, payload))
     return {
         "payloadType": payload_type,
@@ -151,13 +154,13 @@ def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dic
 
 
 def open_sealed(envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types: Collection[str]) -> bytes:
-    """The payload of a DSSE envelope: exactly the bytes whose signature holds under a key trusted for `purpose`.
+    """Return the payload of a DSSE envelope that a key trusted for `purpose` signed: exactly the signed bytes.
 
-    Every trusted key is tried, the hinted one first. Refuses payload types that are not in `payload_types`, no or more
-    than 16 signatures, and Base64 with stray characters, wrong padding or left-over bits. Unknown fields are ignored.
+    Tries every trusted key, the one that `keyid` names first. Refuses a payload type that is not in `payload_types`,
+    zero or more than 16 signatures, and malformed Base64. Ignores unknown fields.
 
     Raises:
-        SignatureInvalid: none of the signatures holds, or the envelope is not DSSE.
+        SignatureInvalid: no signature verifies, or the envelope is not DSSE.
     """
     fields = envelope if isinstance(envelope, Mapping) else {}
     kind, signatures = fields.get("payloadType"), fields.get("signatures")
@@ -167,35 +170,33 @@ def open_sealed(envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types
         )
     if not isinstance(signatures, list | tuple) or not 1 <= len(signatures) <= MAX_SIGNATURES:
         raise SignatureInvalid(f"an envelope has 1 to {MAX_SIGNATURES} signatures; seal it again")
-    payload = unbase64(fields.get("payload"))
+    payload = decode_base64(fields.get("payload"))
     message = pae(kind, payload)
     trusted = keys.kids(purpose)
     for entry in signatures:
         hint = entry.get("keyid") if isinstance(entry, Mapping) else None
-        signature = unbase64(entry.get("sig") if isinstance(entry, Mapping) else None)
+        signature = decode_base64(entry.get("sig") if isinstance(entry, Mapping) else None)
         for kid in sorted(trusted, key=lambda known: known != hint):
             if keys.verify(purpose, kid, message, signature):
                 return payload
-    raise SignatureInvalid(
-        f"no key that may sign for `{purpose}` made a signature of this envelope; check who sealed it"
-    )
+    raise SignatureInvalid(f"no key that is trusted for `{purpose}` signed this envelope; check who sealed it")
 
 
-def unbase64(text: JsonValue) -> bytes:
-    """Decode Base64 in the standard or the url-safe alphabet, padded rightly or not at all.
+def decode_base64(text: JsonValue) -> bytes:
+    """Decode Base64 in the standard or the URL-safe alphabet, with correct padding or with none.
 
-    Refuses everything that two readers could read differently: both alphabets in one text, stray characters, padding
-    that does not fit, bits left over in the last character.
+    Refuses everything that two decoders could read differently: both alphabets in one text, stray characters, wrong
+    padding, and unused bits in the last character that are not zero.
 
     Raises:
-        SignatureInvalid: it is not that.
+        SignatureInvalid: the text is refused.
     """
     if not isinstance(text, str) or not (_STANDARD.fullmatch(text) or _URL_SAFE.fullmatch(text)):
         raise SignatureInvalid("this is not Base64; encode the bytes as RFC 4648 says")
     bare = text.rstrip("=").replace("-", "+").replace("_", "/")
     padded = bare + "=" * (-len(bare) % 4)
     if "=" in text and len(text) != len(padded):
-        raise SignatureInvalid("the padding of this Base64 does not fit; encode the bytes as RFC 4648 says")
+        raise SignatureInvalid("the padding of this Base64 is wrong; encode the bytes as RFC 4648 says")
     try:
         raw = base64.b64decode(padded, validate=True)
     except binascii.Error:
@@ -211,7 +212,7 @@ def _private(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
     if isinstance(key, Ed25519PrivateKey):
         return key
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-        raise _misfit(purpose, "not_a_key", "this is no Ed25519 private key", f"give {KEY_BYTES} raw bytes")
+        raise _invalid_key(purpose, "not_a_key", "this is not an Ed25519 private key", f"use {KEY_BYTES} raw bytes")
     return Ed25519PrivateKey.from_private_bytes(key)
 
 
@@ -221,7 +222,7 @@ def _public(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     if isinstance(key, Ed25519PublicKey):
         return key
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-        raise _misfit(purpose, "not_a_key", "this is no Ed25519 public key", f"give {KEY_BYTES} raw bytes")
+        raise _invalid_key(purpose, "not_a_key", "this is not an Ed25519 public key", f"use {KEY_BYTES} raw bytes")
     return Ed25519PublicKey.from_public_bytes(key)
 
 
@@ -237,5 +238,5 @@ def _verifies(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:
     return True
 
 
-def _misfit(purpose: str, code: str, detail: str, remedy: str) -> InvalidSettings:
+def _invalid_key(purpose: str, code: str, detail: str, remedy: str) -> InvalidSettings:
     return InvalidSettings(Problem(f"/keys/{purpose}", code, detail, remedy))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.errors import InvalidArtifact
-from contextos.trust.redact import MAX_UNSAFE_FINDINGS, REDACTION_TARGETS, redact, refuse_unknown, scan_unsafe
+from contextos.trust.redact import MAX_UNSAFE_FINDINGS, REDACTION_TARGETS, redact, refuse_unknown_rules, scan_unsafe
 
 CARD = "4111 1111 1111 1111"
 SECRETS = {
@@ -150,12 +150,12 @@ def test_ordinary_text_is_left_alone_and_is_safe(text: str) -> None:
 
 def test_an_unknown_rule_is_refused_and_never_passed_over() -> None:
     for rules in (["pan", "ssn"], ["PAN"], [""]):
-        with pytest.raises(InvalidArtifact, match="no redaction is called"):
+        with pytest.raises(InvalidArtifact, match="there is no redaction rule"):
             redact(CARD, rules)
     with pytest.raises(InvalidArtifact) as caught:
-        refuse_unknown(["b", "a", "pan"])
+        refuse_unknown_rules(["b", "a", "pan"])
     assert len(caught.value.problems) == 2
-    refuse_unknown(REDACTION_TARGETS)
+    refuse_unknown_rules(REDACTION_TARGETS)
 
 
 def test_no_rules_redact_nothing() -> None:

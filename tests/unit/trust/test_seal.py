@@ -13,7 +13,16 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import Key, SSlibKey
 
 from contextos.errors import InvalidSettings, SignatureInvalid
-from contextos.trust.seal import MAX_SIGNATURES, KeyRing, kid_of, open_sealed, pae, seal, unbase64, verifies
+from contextos.trust.seal import (
+    MAX_SIGNATURES,
+    KeyRing,
+    decode_base64,
+    kid_of,
+    open_sealed,
+    pae,
+    seal,
+    verify_signature,
+)
 
 TYPE = "application/vnd.contextos.pack+json"
 RING = KeyRing.from_seed(b"\x01" * 32)
@@ -146,8 +155,8 @@ def test_unknown_fields_of_an_envelope_change_nothing() -> None:
 @given(st.binary(max_size=64))
 def test_both_alphabets_with_and_without_padding_are_read(raw: bytes) -> None:
     for text in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
-        assert unbase64(text) == raw
-        assert unbase64(text.rstrip("=")) == raw
+        assert decode_base64(text) == raw
+        assert decode_base64(text.rstrip("=")) == raw
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,7 @@ def test_both_alphabets_with_and_without_padding_are_read(raw: bytes) -> None:
 )
 def test_base64_that_two_readers_could_read_differently_is_refused(text: Any) -> None:
     with pytest.raises(SignatureInvalid):
-        unbase64(text)
+        decode_base64(text)
 
 
 def test_a_ring_signs_only_for_the_purposes_it_has_a_key_for() -> None:
@@ -246,11 +255,11 @@ def test_a_key_from_a_directory_is_held_to_its_length_and_its_signature() -> Non
     kid, signature = RING.sign("head", b"x")
     public = RING.public_key("head", kid)
     assert public is not None
-    assert verifies(public, b"x", signature)
-    assert not verifies(public, b"y", signature)
-    assert not verifies(public, b"x", signature[:63])
-    assert not verifies(public[:31], b"x", signature)
-    assert not verifies(b"", b"x", signature)
+    assert verify_signature(public, b"x", signature)
+    assert not verify_signature(public, b"y", signature)
+    assert not verify_signature(public, b"x", signature[:63])
+    assert not verify_signature(public[:31], b"x", signature)
+    assert not verify_signature(b"", b"x", signature)
 
 
 def test_a_small_change_of_the_scalar_does_not_make_a_second_signature() -> None:

@@ -101,13 +101,13 @@ def _artifact(raw: bytes) -> GovernedArtifact:
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical
     from contextos.control.artifacts import INTENTS_TYPE, PACK_TYPE, POLICY_TYPE, SPECS_TYPE, read_artifact
-    from contextos.trust.seal import unbase64
+    from contextos.trust.seal import decode_base64
 
     value = loads(raw)
     if not isinstance(value, dict):
         raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "pass a pack or a catalog"))
     if "payloadType" in value:
-        return read_artifact(str(value["payloadType"]), unbase64(value.get("payload"))).artifact
+        return read_artifact(str(value["payloadType"]), decode_base64(value.get("payload"))).artifact
     kinds = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
     kind = next((kinds[field] for field in kinds if field in value), PACK_TYPE)
     return read_artifact(kind, canonical(value)).artifact

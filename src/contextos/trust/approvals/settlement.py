@@ -1,8 +1,9 @@
-"""An operator's word on an effect whose outcome is unknown: who may give it, and every reason why it does not count.
+"""Settlements: an operator states whether an effect of unknown outcome happened, and signs the statement.
 
-It decides whether money may move again, so it is asserted as an approval is: a compact JWS by a key that the directory
-knows, over exactly what is said of exactly this call. `unsafe_local` is a development stand-in without a key.
-Source: shared/design/contracts.md, "Run" (`effect_uncertain`), "Approval modes".
+A settlement decides whether money can move again, so it is checked like an approval. A key that the directory lists for
+an operator must have signed exactly this statement about exactly this call. The people and the agent behind the run
+cannot settle it. `unsafe_local` is a settlement without a key, for development.
+Source: docs/design/contracts.md, "Run" (`effect_uncertain`), "Approval modes".
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 
 
 def settlement_statement(run_id: str, tool_call_id: str, settled: Settled) -> dict[str, Any]:
-    """What the operator's key signs: nothing of it can be moved to another call, outcome or person."""
+    """Build the statement that the operator's key signs. It fits one call, one outcome and one person only."""
     return {
         "run_id": run_id,
         "tool_call_id": tool_call_id,
@@ -38,84 +39,100 @@ def settlement_statement(run_id: str, tool_call_id: str, settled: Settled) -> di
     }
 
 
-def sign_settlement(private_key: bytes, kid: str, said: Mapping[str, Any]) -> str:
-    """The compact JWS by an operator's raw Ed25519 private key. Its type makes no approval of it, nor the reverse."""
-    return sign_compact(private_key, kid, SETTLEMENT_TYP, said)
+def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
+    """Sign a settlement with an operator's raw Ed25519 private key; return the compact JWS.
+
+    Its `typ` differs from that of an approval, so neither can be used as the other.
+    """
+    return sign_compact(private_key, kid, SETTLEMENT_TYP, statement)
 
 
 def barred_settlers(principals: Principals) -> frozenset[str]:
-    """Who may not settle what a run did: its principal chain, the agent and the agent's owner."""
+    """Return the ids that cannot settle an effect of a run: its user, its agent and the agent's owner."""
     user, agent = principals.user, principals.agent
     return frozenset({user.user_id, agent.agent_urn, agent.agent_id, agent.owner})
 
 
 def operator_fault(person: Approver | None, by: str) -> ApprovalRefused | None:
-    """Why `by` is no operator as the directory knows them, or None."""
+    """Return why `by` is not an operator, or None. `person` is the directory's entry for `by`."""
     if person is None or person.approver_id != by:
-        return ApprovalRefused("not_operator", f"`{by}` is not known in this tenant; ask somebody who is an operator")
+        return ApprovalRefused("not_operator", f"`{by}` is not known in this tenant; ask an operator")
     if OPERATOR_ROLE not in person.roles:
-        return ApprovalRefused(
-            "not_operator", f"`{by}` does not hold the role `{OPERATOR_ROLE}`; ask somebody who does"
-        )
+        return ApprovalRefused("not_operator", f"`{by}` does not hold the role `{OPERATOR_ROLE}`; ask an operator")
     return grant_fault(person, OPERATOR_ROLE)
 
 
 def settlement_fault(
     person: Approver | None,
     barred: Collection[str],
-    said: Mapping[str, Any],
+    statement: Mapping[str, Any],
     assertion: Mapping[str, Any],
     *,
     unsafe_local: bool,
 ) -> ApprovalRefused | None:
-    """Why a settlement does not count, or None. Checked when it is given, and again before the run goes by it.
+    """Return why a settlement is refused, or None. Called when it arrives, and again before the run uses it.
 
-    `unsafe_local` says whether the deployment takes settlements without a key.
+    `person` is the directory's entry for the signer and `barred` comes from `barred_settlers`. `unsafe_local`: the
+    deployment accepts settlements without a key.
     """
-    by = said["by"]
+    by = statement["by"]
     if by in barred:
-        return ApprovalRefused("self_settlement", f"`{by}` asked, acts or owns the agent; ask another operator")
+        return ApprovalRefused(
+            "self_settlement", f"`{by}` is the requester, the agent or its owner; ask another operator"
+        )
     refused = operator_fault(person, by)
     if person is None or refused:
         return refused
     if assertion.get("kind") == "unsafe_local":
-        detail = "this deployment takes no settlements without the operator's key"
+        detail = "this deployment does not accept settlements without the operator's key"
         return None if unsafe_local else ApprovalRefused("unsafe_not_allowed", detail)
     if assertion.get("kind") != "jws" or not isinstance(assertion.get("token"), str):
         return ApprovalRefused("assertion_invalid", "the assertion is not supported; use `jws`")
     keys = {key.kid: bytes.fromhex(key.public_key) for key in person.keys}
-    if verify_compact(assertion["token"], keys, SETTLEMENT_TYP) != said:
-        return ApprovalRefused("assertion_invalid", "the assertion is not by the operator's key over this settlement")
+    if verify_compact(assertion["token"], keys, SETTLEMENT_TYP) != statement:
+        return ApprovalRefused("assertion_invalid", "the operator's key did not sign this settlement")
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementCheck:
-    """The `settled_by` seam of one run: whoever reaches the store can append a settlement, so each is checked here."""
+    """Checks the settlements of one run before it uses them: any process with store access can append one.
+
+    `unsafe` lists the unsafe settings of the deployment.
+    """
 
     journal: Journal
     scope: RunScope
     directory: Directory
     unsafe: tuple[str, ...]
 
-    async def refused(self, key: str, tool_call_id: str, answer: Mapping[str, Any]) -> str | None:
-        """Why the recorded answer does not count, or None. Asks who the operator is now; on a tape, who they were."""
+    async def fault(self, key: str, tool_call_id: str, answer: Mapping[str, Any]) -> str | None:
+        """Return why the recorded settlement is refused, or None.
+
+        The directory's entry for the operator is looked up and recorded; a replay uses the recorded one.
+        """
         try:
             settled = parse(Settled, dict(answer))
         except InvalidInput as error:
-            return f"it is no settlement: {error}"
+            return f"it is not a settlement: {error}"
 
-        async def resolve() -> dict[str, Any]:
+        async def look_up_operator() -> dict[str, Any]:
             person = await self.directory.approver(self.scope.run.tenant_id, settled.by)
             return {
                 "operator": person.to_json() if person else None,
                 "unsafe_local": "unsafe_local_approvals" in self.unsafe,
             }
 
-        who = await self.journal.record("identity.resolved", f"settle/{key}", {"operator": settled.by}, resolve)
-        person = Approver.model_validate(who["operator"]) if who["operator"] else None
-        said = settlement_statement(self.journal.run_id, tool_call_id, settled)
+        answered = await self.journal.record(
+            "identity.resolved", f"settle/{key}", {"operator": settled.by}, look_up_operator
+        )
+        person = Approver.model_validate(answered["operator"]) if answered["operator"] else None
+        statement = settlement_statement(self.journal.run_id, tool_call_id, settled)
         refused = settlement_fault(
-            person, barred_settlers(self.scope.principals), said, settled.assertion, unsafe_local=who["unsafe_local"]
+            person,
+            barred_settlers(self.scope.principals),
+            statement,
+            settled.assertion,
+            unsafe_local=answered["unsafe_local"],
         )
         return str(refused) if refused else None

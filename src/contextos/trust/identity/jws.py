@@ -1,6 +1,8 @@
-"""A compact JWS as we use it: Ed25519 only, the key chosen by the verifier's own list, the header exactly ours.
+"""Compact JWS signatures with Ed25519, for statements that people sign (approvals and settlements).
 
-Source: RFC 7515, RFC 8037, RFC 9864; standards.md, A8.
+The verifier supplies the public keys and the expected header. Refuses a token whose header has any other member or
+value, so a token can choose neither its algorithm nor its type.
+Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, A8.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from typing import Any
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, SignatureInvalid
-from contextos.trust.seal import unbase64, verifies
+from contextos.trust.seal import decode_base64, verify_signature
 
 
 def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, Any]) -> str:
-    """`header.payload.signature`; `private_key` is 32 raw bytes."""
+    """Sign `payload` and return `header.payload.signature`. `private_key` is 32 raw bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     signed = f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(payload)}"
@@ -25,21 +27,24 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
 
 
 def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:
-    """The payload if one of `keys` (raw public keys by kid) made `token`, else None. `alg` is ours, not the token's."""
+    """Return the payload of `token` if one of `keys` signed it, else None.
+
+    `keys` maps key ids to raw public keys. `typ` is the token type that the header must state.
+    """
     parts = token.split(".")
-    # Padding would give one assertion several spellings.
+    # With padding allowed, one assertion could be spelled in several ways.
     if len(parts) != 3 or len(token) > 16_384 or "=" in token:
         return None
     try:
-        header, payload = loads(unbase64(parts[0])), loads(unbase64(parts[1]))
-        signature = unbase64(parts[2])
+        header, payload = loads(decode_base64(parts[0])), loads(decode_base64(parts[1]))
+        signature = decode_base64(parts[2])
     except (InvalidInput, SignatureInvalid):
         return None
     if not isinstance(header, dict) or not isinstance(payload, dict) or not isinstance(header.get("kid"), str):
         return None
     if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ} or header["kid"] not in keys:
         return None
-    return payload if verifies(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
+    return payload if verify_signature(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
 
 
 def _segment(value: Mapping[str, Any]) -> str:

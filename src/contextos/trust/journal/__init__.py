@@ -1,1 +1,9 @@
-"""The journal of a run: recording and replay, the hash chain, signed heads, and folds of the entries."""
+"""The journal of a run: an append-only list of entries that is recorded while the run works and read back in a replay.
+
+Modules: `ledger` (recording and replay), `chain` (the hash chain), `signed_heads` (signatures over its end), `usage`
+and `record` (what a run used, and its DecisionRecord, computed from the entries). Entries are stored by `store` and
+published by `operations`.
+
+Tests: `tests/unit/trust/journal/test_ledger.py`, `tests/unit/trust/journal/test_usage.py`, `tests/e2e/test_tamper.py`,
+`tests/e2e/test_one_hash.py`.
+"""

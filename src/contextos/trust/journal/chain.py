@@ -1,6 +1,7 @@
-"""The chain of a stream: adding to it from outside the loop, walking it, and the rules under which it was made.
+"""The hash chain of a journal stream: append an entry, verify every link, and check the version of its rules.
 
-Source: shared/design/journal.md.
+Each entry contains the hash of the entry before it. Refuses a stream with a missing, moved or changed entry.
+Source: docs/design/journal.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from contextos.errors import ChainBroken, UnknownSemantics
 
 
 def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: Any, at_us: int, salt: bytes) -> Entry:
-    """The entry by which somebody outside the loop (an approver, an operator) continues a parked run."""
+    """Build the entry with which a person (an approver, an operator) wakes a suspended run.
+
+    `entries` is the stream so far, `by` the person's id, `answer` a JSON value. `at_us` is Unix microseconds;
+    an earlier time than that of the last entry is raised to it.
+    """
     last = entries[-1]
     body = canonical({"request_digest": content_address({"key": key}), "answer": answer})
     return link(
@@ -25,17 +30,19 @@ def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: An
 
 
 def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: Entry | None = None) -> str:
-    """Walk a stream from its genesis, or what follows `after`, and return its head.
+    """Verify every entry of a stream and return the hash of the last one.
+
+    `entries` starts at the first entry of the stream, or right behind the verified entry `after`.
 
     Raises:
-        ChainBroken: naming the first bad entry.
+        ChainBroken: an entry is missing, moved or changed; names the first bad one.
     """
     head, last = (after.hash, after.seq) if after else (genesis(tenant, stream), 0)
     for number, entry in enumerate(entries, start=last + 1):
         if (entry.tenant, entry.run) != (tenant, stream):
             raise ChainBroken(stream, number, "belongs to another stream; restore the stream from a good copy")
         if entry.seq != number:
-            raise ChainBroken(stream, number, f"is missing; entry {entry.seq} stands in its place")
+            raise ChainBroken(stream, number, f"is missing; entry {entry.seq} is in its place")
         if entry.prev_hash != head:
             raise ChainBroken(stream, number, "does not continue the entry before it")
         if header_hash(entry) != entry.hash:
@@ -53,7 +60,7 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
 
 
 def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
-    """Raises `UnknownSemantics` for a run that was made under rules that this runtime does not know."""
+    """Raise `UnknownSemantics` if the run was recorded under another version of the rules than this runtime's."""
     for entry in tape:
         if entry.kind == "run.pinned" and entry.body is not None:
             pinned = orjson.loads(entry.body)["answer"]

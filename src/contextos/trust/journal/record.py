@@ -1,6 +1,7 @@
-"""DecisionRecord and ReplayPacket, as folds of a run's journal.
+"""The DecisionRecord and the ReplayPacket of a run, computed from its journal entries alone.
 
-Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledgers"; contracts.md, "Run".
+Every value is derived from the entries, so a replay of the same journal builds the same record with the same hash.
+Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledgers"; docs/design/contracts.md, "Run".
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextos.contracts.scope import RunScope
 from contextos.trust.journal.usage import usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
-"""The decision of a run that was never admitted, or whose plan has no checkpoint: it binds to no DecisionSpec."""
+"""Decision key and version of a run without a DecisionSpec: it was not admitted, or its plan has no checkpoint."""
 
 STATUS_OF_END: Final[dict[End, RecordStatus]] = {
     "completed": "DECIDED",
@@ -34,7 +35,7 @@ STATUS_OF_END: Final[dict[End, RecordStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run stands: waiting (`end` None) or ended, with what it gives and why."""
+    """The state of a run: waiting (`end` is None) or ended, with its outputs and the failures that led there."""
 
     end: End | None
     failures: tuple[Failure, ...] = ()
@@ -46,7 +47,7 @@ class RunOutcome:
 
 
 def rfc3339(at_us: int) -> str:
-    """Unix microseconds as RFC 3339 in UTC, to the microsecond."""
+    """Format Unix microseconds as RFC 3339 in UTC, to the microsecond."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_us % 1_000_000:06d}Z"
 
 
@@ -61,7 +62,10 @@ def build_record(
     unsafe: Sequence[str],
     semantics: int,
 ) -> tuple[DecisionRecord, dict[str, Any]]:
-    """The record as it stands at the end of `log`, sealed, with its hash; and its wire form."""
+    """Build the record as of the last entry of `log`: sealed with its hash, and as the JSON object that was hashed.
+
+    `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment.
+    """
     now_us = log[-1].at_us
     revision = sum(entry.kind == "record.revised" for entry in log)
     spec = _spec(scope, log)
@@ -130,9 +134,9 @@ def _agent_identity(scope: RunScope) -> dict[str, Any]:
 
 
 def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:
-    """The packet that any later replay starts from. Replay consumes transcripts and never acts.
+    """Build the packet that a replay starts from. A replay reads recorded results and never calls an adapter.
 
-    Of a run that was never compiled, `compiled_context_hash` is the address of null.
+    For a run without a compiled context, `compiled_context_hash` is the content address of null.
     """
     assert record.replay is not None and record.lineage is not None, "sealed records have both"
     return ReplayPacket.construct_trusted(
@@ -156,7 +160,7 @@ def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket
 
 
 def _spec(scope: RunScope | None, log: Sequence[Logged]) -> tuple[str, str, tuple[str, ...]]:
-    """The DecisionSpec that the run is bound to: that of the last plan's last checkpoint."""
+    """Return key, version and allowed outcomes of the run's DecisionSpec: that of the last plan's last checkpoint."""
     plans = [entry.body for entry in log if entry.kind == "plan.proposed"]
     if scope is None:
         return (*ADMISSION, ())
@@ -169,7 +173,7 @@ def _spec(scope: RunScope | None, log: Sequence[Logged]) -> tuple[str, str, tupl
 
 
 def _allowed_outcome(allowed: Sequence[str], outcome: RunOutcome) -> str | None:
-    """An outcome that the spec allows, or none: a run never claims one that it does not know."""
+    """Return the outcome of an ended run, or None where the spec does not list it."""
     if outcome.end is None:
         return None
     wanted = {"completed": "approved", "rejected": "denied", "refused": "denied", "cancelled": "denied"}
@@ -207,7 +211,7 @@ def _policy(log: Sequence[Logged]) -> list[dict[str, Any]]:
 
 
 def _decisions(log: Sequence[Logged]) -> Iterator[Mapping[str, Any]]:
-    """Every policy decision of the run, in order: one entry holds the answer to one question or to several."""
+    """Yield every policy decision of the run, in order. One entry holds one decision or several."""
     for entry in log:
         if entry.kind == "policy.decided":
             yield from entry.body.get("decisions", [entry.body])
@@ -242,7 +246,7 @@ def _unsafe_assertions(approvals: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _controls(scope: RunScope | None, log: Sequence[Logged]) -> dict[str, list[str]]:
-    """Compile-time controls survive, and those that later decisions activated are added."""
+    """Return the controls of all policy decisions of the run, and the redaction rules of its pack."""
     refuse, escalate, gates = set(), set(), set()
     for one in _decisions(log):
         refuse.update(one["must_refuse"])
@@ -262,7 +266,7 @@ def _asserted(log: Sequence[Logged]) -> list[str]:
 
 
 def _ledgers(log: Sequence[Logged]) -> dict[str, dict[str, Any]]:
-    """Per ledger its entry count and a digest of its entries: a run that lacks one is not auditable."""
+    """Return for each ledger the number of its entries and a digest of their hashes."""
     ledgers: dict[str, list[Any]] = {CONTEXT: [], EFFECT: [], DECISION: []}
     for entry in log:
         home = KINDS[entry.kind].ledger

@@ -1,6 +1,7 @@
-"""Signed heads: at every barrier the runtime signs how long a run is and where its chain stands.
+"""Signed heads: before every effect the runtime signs the length of a run's journal and the hash of its last entry.
 
-Source: shared/design/journal.md, "Heads are signed at every barrier before an effect".
+A process that can write to the store but has no signing key therefore cannot add, change or remove what the loop wrote.
+Source: docs/design/journal.md, "Heads are signed at every barrier before an effect".
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from contextos.errors import ChainBroken, Unavailable
 
 MAX_READS: Final = 8
 UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
-"""What somebody outside the loop appends. A person's key vouches for an answer to an approval and for a settlement; a
-wish to cancel can only stop things; that a slot was answered only wakes the run, which reads the pick from the audit.
+"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers and
+settlements are signed by a person's key, a cancel request can only stop a run, and `slot.answered` only wakes the run,
+which reads the answer from the audit stream.
 """
 
 
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
-    """What a signature of a head is over."""
+    """Return the bytes that a signature of a head is made over."""
     return f"{tenant}\n{stream}\n{seq}\n{head}".encode()
 
 
 def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys) -> bool:
-    """Whether a key that may sign heads made this signature of this head."""
+    """Return whether a key that is trusted for `head` made this signature of this head."""
     seq, head, kid, signature = signed
     if not re.fullmatch(r"[0-9a-f]{128}", signature):
         return False
@@ -35,33 +37,31 @@ def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys) -> bool:
 
 
 def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[SignedHead], keys: Keys) -> None:
-    """Every head that was signed is still there and is what was signed, and whatever the loop wrote stands under one.
-
-    Without the runtime's key nobody can put words into the loop's mouth, whatever they may write in the store.
+    """Check that every signed head matches the entries, and that a signed head covers every entry the loop wrote.
 
     Raises:
-        ChainBroken: naming the first entry that is missing, changed, or stands under no signed head.
+        ChainBroken: an entry is missing, changed or not covered by a signed head; names the first one.
     """
     signed = 0
     for seq, head, kid, signature in heads:
         if not 1 <= seq <= len(entries):
             raise ChainBroken(run, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
         if entries[seq - 1].hash != head:
-            raise ChainBroken(run, seq, "is not what was signed")
+            raise ChainBroken(run, seq, "differs from the one that was signed")
         if not is_signed((seq, head, kid, signature), tenant, run, keys):
             raise ChainBroken(run, seq, "has a signed head whose signature does not verify")
         signed = seq
     for entry in entries[signed:]:
-        # Only what people say is appended unsigned; the next commit of the loop signs over it.
+        # The next commit of the loop signs over what people appended.
         if entry.kind not in UNSIGNED_KINDS:
-            raise ChainBroken(run, entry.seq, "stands under no signed head")
+            raise ChainBroken(run, entry.seq, "is covered by no signed head")
 
 
 async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[SignedHead]]:
-    """A stream and its signed heads as of one moment; between two reads a driver may write.
+    """Read a stream and its signed heads as of one moment, although a driver can write between two reads.
 
     Raises:
-        Unavailable: it was written to all the time.
+        Unavailable: the stream changed during each of `MAX_READS` reads.
     """
     heads = await store.signed_heads(stream)
     for _ in range(MAX_READS):

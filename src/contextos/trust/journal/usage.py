@@ -1,7 +1,7 @@
-"""What a run has used, as a fold of its journal: the one source for budget guards, records and wall clock.
+"""What a run has used so far, computed from its journal entries, for the budget guard and the DecisionRecord.
 
-An answer says by `waited_us` how long it was there while others had the turns. Source: API Contracts, "run_budget";
-shared/design/contracts.md, "Wall clock: time spent waiting does not count".
+Time in which a run waits is not counted: for a person, for a driver, or for its turn (`waited_us` of an answer).
+Source: API Contracts, "run_budget"; docs/design/contracts.md, "Wall clock: time spent waiting does not count".
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextos.contracts.model import UNITS_PER_CENT
 _WAKING: Final = frozenset(
     {"approval.answered", "approval.expired", "effect.settled", "slot.answered", "run.cancel_requested", "run.resumed"}
 )
-"""The gap before one of these is waiting, for a person or for a driver, and not work."""
+"""The time before such an entry was spent waiting, for a person or for a driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dispatches, cost in 1/10,000 cent, and wall clock in microseconds without waiting."""
+    """Tokens, dispatched calls, cost in 1/10,000 US cent, and wall clock in microseconds without waiting."""
 
     tokens: int
     tool_calls: int
@@ -31,20 +31,20 @@ class Usage:
 
     @property
     def cost_cents(self) -> float | int:
-        """US cents with at most 4 decimals."""
+        """Return the cost in US cents, with at most 4 decimals."""
         whole, rest = divmod(self.cost_units, UNITS_PER_CENT)
         return whole if rest == 0 else self.cost_units / UNITS_PER_CENT
 
 
 def cost_units(cents: float | int) -> int:
-    """US cents as integers of 1/10,000 cent."""
+    """Convert US cents to whole units of 1/10,000 cent."""
     return round(cents * UNITS_PER_CENT)
 
 
 def usage(log: Sequence[Logged]) -> Usage:
-    """Fold the entries of a run, of which the first is its request.
+    """Compute what a run used from its entries, the first of which is its request.
 
-    A dispatch counts what it reserved until its outcome says what it cost.
+    A dispatched call counts with its reserved cost until its result states the actual cost.
     """
     tokens = calls = waited = 0
     cost: dict[str, int] = {}
@@ -59,7 +59,7 @@ def usage(log: Sequence[Logged]) -> Usage:
             cost[entry.key] = cost_units(entry.body["reservation"]["cost_cents"])
         elif kind == "tool.returned":
             cost[entry.key] = cost_units(entry.body["cost_cents"])
-            # A clock may have been put forward and back meanwhile.
+            # The clock can have been set forward and back during the call.
             waited += min(entry.body.get("waited_us", 0), entry.at_us - before.at_us)
     wall = log[-1].at_us - log[0].at_us - waited if log else 0
     return Usage(tokens, calls, sum(cost.values()), wall)

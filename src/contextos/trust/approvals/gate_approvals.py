@@ -1,8 +1,9 @@
-"""Approvals: a person agrees to one call, its final arguments and frozen evidence, once.
+"""Gate approvals: a person approves one call, with its final arguments and frozen evidence, once.
 
-`Approvals.obtain` asks and waits, and when an answer is there it asks everything again that the approval was bound to.
-The redemption itself is a compare-and-set in the commit that dispatches the call.
-Source: shared/design/contracts.md, "Approval modes"; standards.md, B4.
+`RunApprovals.obtain` records the question, suspends the run until it is answered, and then checks again everything
+that the approval is bound to: people, arguments, evidence and pinned artifacts. Refuses the answer if any of it
+changed. The approval is consumed by a compare-and-set in the commit that dispatches the call.
+Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, B4.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from contextos.errors import Integrity
 from contextos.trust.approvals.assertion import approval_fault
 
 Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""The content address of everything an approval was bound to, as it is now; None for what is withdrawn."""
+"""Returns the current content address of each thing that an approval is bound to; None for a withdrawn one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunApprovals:
-    """The `RunApprovals` seam of one run.
+    """Obtains the approvals of one run. Implements the `Approvals` port.
 
-    `deferred` gives the record of the waiting run, `recheck` the outside as it is now; `clock` is only read inside a
-    recorded answer.
+    `deferred` builds the decision record of the waiting run, for the reason named. `recheck` returns the function that
+    reads the current content addresses of a call. `clock` is read only inside a recorded answer. `unsafe` lists the
+    unsafe settings of the deployment.
     """
 
     journal: Journal
@@ -48,34 +50,34 @@ class RunApprovals:
     unsafe: tuple[str, ...]
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
-        """An approval that counts now, or the failure that says why there is none."""
-        asked = self._question(action)
-        # The question itself stays in the journal, where it can be erased.
+        """Return an approval that is valid now, or the failure that says why there is none."""
+        question = self._question(action)
+        # The full question is only in the journal, where it can be erased.
         document = ApprovalDocument(
-            approval_id=asked["approval_id"],
-            gate_id=asked["gate_id"],
-            required_role=asked["required_role"],
-            deadline_us=asked["deadline_us"],
-            binding_digest=asked["binding_digest"],
+            approval_id=question["approval_id"],
+            gate_id=question["gate_id"],
+            required_role=question["required_role"],
+            deadline_us=question["deadline_us"],
+            binding_digest=question["binding_digest"],
             run_id=self.scope.run.run_id,
             state="open",
         )
         approval_id = document.approval_id
-        self.journal.derive("approval.asked", action.key, asked)
+        self.journal.derive("approval.asked", action.key, question)
         self.journal.stage(APPROVALS.write(approval_id, 0, document))
         self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval"))
-        await self.journal.commit(wake_at_us=asked["deadline_us"])
+        await self.journal.commit(wake_at_us=question["deadline_us"])
         expired = APPROVALS.write(
             approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
         )
         kind, answer = await self.journal.wait(
             ("approval.answered", "approval.expired", "run.cancel_requested"),
             action.key,
-            wake_at_us=asked["deadline_us"],
+            wake_at_us=question["deadline_us"],
             on_timeout=Timeout("approval.expired", (expired,)),
         )
-        if kind == "approval.expired" and self.scope.session_over(asked["deadline_us"]):
-            return self._failure("budget_exhausted", action, "nobody answered while the session lasted")
+        if kind == "approval.expired" and self.scope.session_over(question["deadline_us"]):
+            return self._failure("budget_exhausted", action, "nobody answered before the session ended")
         if kind == "approval.expired":
             code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
             return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
@@ -84,27 +86,29 @@ class RunApprovals:
         try:
             answer = Answered.model_validate(answer).to_json()
         except ValidationError:
-            raise Integrity(f"`{self.journal.run_id}` holds an answer that is none; an operator must look") from None
+            raise Integrity(
+                f"`{self.journal.run_id}` holds a malformed approval answer; an operator must inspect it"
+            ) from None
         if answer["verdict"] != "approved":
             return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
-        void = await self._void(action, asked, answer)
+        void = await self._void_reason(action, question, answer)
         if void:
             self.journal.derive("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
-            late = self.scope.session_over(self.journal.now_us)
+            session_over = self.scope.session_over(self.journal.now_us)
             return self._failure(
-                "budget_exhausted" if late else "approval_void", action, f"the approval no longer holds: {void}"
+                "budget_exhausted" if session_over else "approval_void", action, f"the approval no longer holds: {void}"
             )
         consumed = replace(document, state="consumed", approver=answer["approver"])
         return Redeemed(
             approval_id,
             action.gate.gate_id,
             answer["approver"],
-            asked["evidence_snapshot_hash"],
+            question["evidence_snapshot_hash"],
             APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
         )
 
     def _question(self, action: Action) -> dict[str, Any]:
-        """What is asked: the binding, its digest, and what the approver is shown (rendered by us, never by a model)."""
+        """Build the question: the binding, its digest, and the display text, which no model takes part in writing."""
         scope = self.scope
         deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
         evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
@@ -154,21 +158,21 @@ class RunApprovals:
         }
 
     def _barred(self) -> list[str]:
-        """Who may not approve: the requester's chain, the agent and its owner, who issued or published a pin."""
+        """Return the ids that cannot approve: requester, agent, agent's owner, issuer and publishers of the pins."""
         agent = self.scope.principals.agent
         chain = {principal.id for principal in self.scope.chain}
         issuer = self.scope.pack.contract_meta.issuer
         return sorted(chain.union(self.scope.publishers, {agent.agent_id, agent.owner, issuer}))
 
-    async def _void(self, action: Action, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
-        """The first thing that is not as it was when the approver agreed; None while everything holds."""
+    async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+        """Return the first thing that changed since the approver answered, or None."""
         request, scope = self.scope.request, self.scope
         approver_id = answer["approver"]
 
-        async def resolve() -> dict[str, Any]:
-            # A deadline does not wait for a port that is down: past it, there is nobody to ask any more.
+        async def look_up_people() -> dict[str, Any]:
+            # Past the deadline nothing is looked up, so a port that is down cannot delay the refusal.
             now_us = max(self.clock.now_us(), self.journal.now_us)
-            if now_us > asked["deadline_us"] or self.scope.session_over(now_us):
+            if now_us > question["deadline_us"] or self.scope.session_over(now_us):
                 return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
             principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
             approver = await self.directory.approver(request.tenant_id, approver_id)
@@ -178,26 +182,28 @@ class RunApprovals:
                 "unsafe_local": "unsafe_local_approvals" in self.unsafe,
             }
 
-        who = await self.journal.record("identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, resolve)
-        if who.get("late"):
+        people = await self.journal.record(
+            "identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, look_up_people
+        )
+        if people.get("late"):
             return "its deadline has passed"
         now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": asked["binding_digest"]}, self.recheck(action)
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, self.recheck(action)
         )
-        if answer["binding_digest"] != asked["binding_digest"]:
+        if answer["binding_digest"] != question["binding_digest"]:
             return "the answer is bound to another call"
-        if content_address(dict(action.args)) != asked["binding"]["args_digest"]:
-            return "the arguments are not those that were shown"
-        if self.journal.now_us > asked["deadline_us"]:
+        if content_address(dict(action.args)) != question["binding"]["args_digest"]:
+            return "the arguments differ from those that the approver saw"
+        if self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed"
-        if who["principals"] is None or Principals.model_validate(who["principals"]) != scope.principals:
+        if people["principals"] is None or Principals.model_validate(people["principals"]) != scope.principals:
             return "the requester or the agent changed"
-        if who["approver"] is None:
+        if people["approver"] is None:
             return "the approver is no longer known"
-        # An answer does not have to come through the desk: whoever reaches the store can append one.
-        if answer["assertion"]["kind"] == "unsafe_local" and not who["unsafe_local"]:
-            return "this deployment takes no answers without the approver's key"
-        refused = approval_fault(Approver.model_validate(who["approver"]), asked, answer)
+        # Any process with store access can append an answer without passing the operator's checks.
+        if answer["assertion"]["kind"] == "unsafe_local" and not people["unsafe_local"]:
+            return "this deployment does not accept answers without the approver's key"
+        refused = approval_fault(Approver.model_validate(people["approver"]), question, answer)
         if refused:
             return str(refused)
         expected = {**scope.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
@@ -212,7 +218,7 @@ class RunApprovals:
 
 
 def escape_all(value: Any) -> Any:
-    """Every string of a JSON value made safe to look at."""
+    """Return the JSON value with every string escaped for display, keys included."""
     if isinstance(value, str):
         return escape_for_display(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The run's claim, and what a request says of identity held against what is known."""
+"""A run mints its own claim; a verifier accepts only the one form, algorithm and key."""
 
 import base64
 import hashlib
@@ -10,63 +10,14 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import OKPKey
 
-from contextos.contracts.envelopes.identity import KnownAgent, KnownUser, Principals
-from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidEnvelope, InvalidSettings, SignatureInvalid
-from contextos.trust.identity.claims import (
-    MAX_TTL_S,
-    MintedClaim,
-    identity_differences,
-    mint_claim,
-    principal_chain,
-    scopes_in_force,
-    verify_claim,
-)
+from contextos.trust.identity.claims import MAX_TTL_S, MintedClaim, mint_claim, verify_claim
+from contextos.trust.identity.principals import principal_chain
 from contextos.trust.seal import KeyRing
+from tests.unit.trust.identity.directory_answers import KNOWN, TENANT, URN, request
 
-URN = "agent:contextos/support-refund@1.2.0"
-TENANT = "tenant_acme_prod"
 NOW_US = 1_777_887_000_500_000
 RING = KeyRing.from_seed(b"\x01" * 32)
-KNOWN = Principals(
-    user=KnownUser(user_id="usr_771", role="customer", scopes=("orders.read", "payments.refund"), delegation_live=True),
-    agent=KnownAgent(
-        agent_id="agt_support",
-        agent_urn=URN,
-        workload_identity="spiffe://contextos/agents/support",
-        role="support_ops",
-        owner="usr_owner",
-        lifecycle="active",
-        ceiling="destructive",
-        scopes=("orders.read", "payments.refund", "mail.send"),
-    ),
-)
-
-
-def request(user: dict[str, Any] | None = None, agent: dict[str, Any] | None = None, **rest: Any) -> InvokeRequest:
-    return InvokeRequest.model_validate(
-        {
-            "request_id": "req_1",
-            "session_id": "sess_42f1",
-            "tenant_id": TENANT,
-            "user": {"user_id": "usr_771", **(user or {})},
-            "agent": {
-                "agent_id": "agt_support",
-                "workload_identity": "spiffe://contextos/agents/support",
-                **(agent or {}),
-            },
-            "context_pack_refs": ["ctxpack.support@5.2.0"],
-            "input": {"intent": "support.refund", "message": "refund"},
-            "mode": "batch",
-            "runtime": {},
-            "trace": {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"},
-            **rest,
-        }
-    )
-
-
-def known(user: dict[str, Any] | None = None, agent: dict[str, Any] | None = None) -> Principals:
-    return Principals(user=KNOWN.user.model_copy(update=user or {}), agent=KNOWN.agent.model_copy(update=agent or {}))
 
 
 def minted(**changes: Any) -> MintedClaim:
@@ -303,120 +254,3 @@ def test_a_claim_is_short_lived_and_well_formed_or_not_minted() -> None:
         minted(keys=KeyRing({"head": b"\x05" * 32}))
     with pytest.raises(InvalidEnvelope):
         minted(run_id="run_short")
-
-
-def test_a_minimal_request_says_nothing_that_differs() -> None:
-    assert identity_differences(request(), KNOWN) == ()
-
-
-def test_a_request_that_says_what_is_known_is_admitted() -> None:
-    chain = [link.to_json() for link in principal_chain(request(), KNOWN)]
-    claim = {"sub": URN, "run_id": "run_other", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["root"]}
-    said = request(
-        {"role": "customer", "delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}},
-        {
-            "agent_urn": URN,
-            "role": "support_ops",
-            "lifecycle": "active",
-            "principal_chain": chain,
-            "identity_claim": claim,
-        },
-    )
-    assert identity_differences(said, KNOWN) == ()
-
-
-@pytest.mark.parametrize(
-    ("where", "user", "agent"),
-    [
-        ("user.role", {"role": "finance_lead"}, {}),
-        ("agent.role", {}, {"role": "admin"}),
-        ("agent.agent_urn", {}, {"agent_urn": "agent:contextos/support-refund@1.2.1"}),
-        ("agent.workload_identity", {}, {"workload_identity": "spiffe://evil/agents/support"}),
-        ("agent.lifecycle", {}, {"lifecycle": "suspended"}),
-        ("user.user_id", {"user_id": "usr_1"}, {}),
-        ("agent.agent_id", {}, {"agent_id": "agt_other"}),
-        ("user.delegation.scopes", {"delegation": {"auth_type": "oauth2", "scopes": ["orders.read", "admin"]}}, {}),
-        ("agent.principal_chain", {}, {"principal_chain": []}),
-        (
-            "agent.principal_chain",
-            {},
-            {"principal_chain": [{"kind": "agent", "id": URN}, {"kind": "user", "id": "usr_771"}]},
-        ),
-        (
-            "agent.principal_chain",
-            {},
-            {
-                "principal_chain": [
-                    {"kind": "user", "id": "usr_771", "tenant_id": "tenant_other"},
-                    {"kind": "agent", "id": URN},
-                ]
-            },
-        ),
-        (
-            "agent.principal_chain",
-            {},
-            {
-                "principal_chain": [
-                    {"kind": "user", "id": "usr_771"},
-                    {"kind": "agent", "id": URN},
-                    {"kind": "service", "id": "root"},
-                ]
-            },
-        ),
-        (
-            "agent.principal_chain",
-            {},
-            {"principal_chain": [{"kind": "service", "id": "usr_771"}, {"kind": "agent", "id": URN}]},
-        ),
-    ],
-)
-def test_a_difference_refuses_and_names_its_place(where: str, user: dict[str, Any], agent: dict[str, Any]) -> None:
-    failures = identity_differences(request(user, agent), KNOWN)
-    assert [(failure.code, failure.facts) for failure in failures] == [("identity_refused", (where,))]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("sub", "agent:contextos/admin@1.0.0"),
-        ("tenant_id", "tenant_other"),
-        ("session_id", "sess_other"),
-        ("principal_chain", [{"kind": "user", "id": "usr_admin"}, {"kind": "agent", "id": URN}]),
-    ],
-)
-def test_a_claim_of_somebody_else_refuses(name: str, value: Any) -> None:
-    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", name: value}
-    failures = identity_differences(request(agent={"identity_claim": claim}), KNOWN)
-    assert [failure.facts for failure in failures] == [(f"agent.identity_claim.{name}",)]
-
-
-@pytest.mark.parametrize("lifecycle", ["suspended", "retired"])
-def test_an_agent_that_is_not_active_is_refused_whatever_the_request_says(lifecycle: str) -> None:
-    dormant = known(agent={"lifecycle": lifecycle})
-    assert [failure.facts for failure in identity_differences(request(), dormant)] == [("agent.lifecycle",)]
-    assert len(identity_differences(request(agent={"lifecycle": "active"}), dormant)) == 2
-
-
-def test_a_delegation_that_is_not_live_delegates_nothing() -> None:
-    lapsed = known(user={"delegation_live": False})
-    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
-    assert [failure.facts for failure in identity_differences(asks, lapsed)] == [("user.delegation.scopes",)]
-    assert scopes_in_force(request(), lapsed) == frozenset()
-    assert identity_differences(request(), lapsed) == ()
-
-
-def test_scopes_in_force_are_what_user_agent_and_request_share() -> None:
-    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
-    assert scopes_in_force(asks, KNOWN) == {"orders.read"}
-    assert scopes_in_force(request(), KNOWN) == {"orders.read", "payments.refund"}
-    assert scopes_in_force(request(), known(agent={"scopes": ("mail.send",)})) == frozenset()
-    assert scopes_in_force(request({"delegation": {"auth_type": "oauth2"}}), KNOWN) == frozenset()
-    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["mail.send"]}
-    assert "mail.send" not in scopes_in_force(request(agent={"identity_claim": claim}), KNOWN)
-
-
-def test_the_chain_is_the_user_then_the_agent_by_urn_in_the_tenant() -> None:
-    assert [link.to_json() for link in principal_chain(request(), KNOWN)] == [
-        {"kind": "user", "id": "usr_771", "tenant_id": TENANT},
-        {"kind": "agent", "id": URN, "tenant_id": TENANT},
-    ]

@@ -1,0 +1,96 @@
+"""Who acts in a run: the identity that a request states, compared with the directory's answer.
+
+A request proves nothing about identity. Every statement in it that differs from the directory's answer is returned as
+a failure, and the run is refused. What the request leaves out is taken from the directory.
+Source: docs/design/contracts.md, "Who is asking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.verdicts import Failure
+
+
+def identity_differences(request: InvokeRequest, known: Principals) -> tuple[Failure, ...]:
+    """Return one `identity_refused` failure for each difference between `request` and `known`; empty if there is none.
+
+    An agent that is not `active`, a scope that the user has not delegated, and a claim about another subject, tenant or
+    session are differences. A field that the request leaves out is not. A detail never contains the known value.
+    """
+    return tuple(
+        Failure(code="identity_refused", detail=detail, facts=(field,))
+        for field, detail in _differences(request, known)
+    )
+
+
+def principal_chain(request: InvokeRequest, known: Principals) -> tuple[Principal, ...]:
+    """Return the user and then the agent (by its URN), both in the request's tenant, as the directory knows them."""
+    return (
+        Principal(kind="user", id=known.user.user_id, tenant_id=request.tenant_id),
+        Principal(kind="agent", id=known.agent.agent_urn, tenant_id=request.tenant_id),
+    )
+
+
+def scopes_in_force(request: InvokeRequest, known: Principals) -> frozenset[str]:
+    """Return the scopes that the user delegates, the agent holds and the request asks for, all at once.
+
+    A request without a delegation asks for all of them. A delegation that is not live delegates nothing.
+    """
+    delegation = request.user.delegation
+    granted = _delegated_scopes(known) & frozenset(known.agent.scopes)
+    return granted & frozenset(delegation.scopes) if delegation is not None else granted
+
+
+def _delegated_scopes(known: Principals) -> frozenset[str]:
+    return frozenset(known.user.scopes) if known.user.delegation_live else frozenset()
+
+
+def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[str, str]]:
+    agent, user = request.agent, request.user
+    if known.agent.lifecycle != "active":
+        yield "agent.lifecycle", f"the agent is `{known.agent.lifecycle}`; activate it in the directory"
+    comparisons = (
+        ("user.user_id", user.user_id, known.user.user_id),
+        ("user.role", user.role, known.user.role),
+        ("agent.agent_id", agent.agent_id, known.agent.agent_id),
+        ("agent.agent_urn", agent.agent_urn, known.agent.agent_urn),
+        ("agent.workload_identity", agent.workload_identity, known.agent.workload_identity),
+        ("agent.role", agent.role, known.agent.role),
+        ("agent.lifecycle", agent.lifecycle, known.agent.lifecycle),
+    )
+    for field, stated_value, known_value in comparisons:
+        if stated_value is not None and stated_value != known_value:
+            yield field, f"`{field}` is not what the directory knows; send what is registered, or leave it out"
+    if user.delegation is not None and set(user.delegation.scopes) - _delegated_scopes(known):
+        yield "user.delegation.scopes", "the request asks for a scope that the user has not delegated; ask for fewer"
+    if agent.principal_chain is not None and not _same_chain(agent.principal_chain, request, known):
+        yield (
+            "agent.principal_chain",
+            "the chain must be the user and then the agent, both in this tenant; correct it or leave it out",
+        )
+    if agent.identity_claim is not None:
+        yield from _claim_differences(agent.identity_claim, request, known)
+
+
+def _claim_differences(claim: IdentityClaim, request: InvokeRequest, known: Principals) -> Iterator[tuple[str, str]]:
+    field = "agent.identity_claim"
+    if claim.sub != known.agent.agent_urn:
+        yield f"{field}.sub", "the claim belongs to another agent; leave it out"
+    if claim.tenant_id != request.tenant_id:
+        yield f"{field}.tenant_id", "the claim belongs to another tenant; leave it out"
+    if claim.session_id is not None and claim.session_id != request.session_id:
+        yield f"{field}.session_id", "the claim belongs to another session; leave it out"
+    if claim.principal_chain is not None and not _same_chain(claim.principal_chain, request, known):
+        yield f"{field}.principal_chain", "the claim has another principal chain than this request; leave it out"
+
+
+def _same_chain(stated: Sequence[Principal], request: InvokeRequest, known: Principals) -> bool:
+    """Compare kind, id and tenant of every link. A stated link can omit its tenant; display names are not compared."""
+    chain = principal_chain(request, known)
+    return len(stated) == len(chain) and all(
+        (given.kind, given.id) == (link.kind, link.id) and given.tenant_id in (None, link.tenant_id)
+        for given, link in zip(stated, chain, strict=True)
+    )

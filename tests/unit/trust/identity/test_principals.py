@@ -1,0 +1,125 @@
+"""What a request states about identity is compared with what the directory knows."""
+
+from typing import Any
+
+import pytest
+
+from contextos.trust.identity.principals import identity_differences, principal_chain, scopes_in_force
+from tests.unit.trust.identity.directory_answers import KNOWN, TENANT, URN, known, request
+
+
+def test_a_minimal_request_says_nothing_that_differs() -> None:
+    assert identity_differences(request(), KNOWN) == ()
+
+
+def test_a_request_that_says_what_is_known_is_admitted() -> None:
+    chain = [link.to_json() for link in principal_chain(request(), KNOWN)]
+    claim = {"sub": URN, "run_id": "run_other", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["root"]}
+    said = request(
+        {"role": "customer", "delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}},
+        {
+            "agent_urn": URN,
+            "role": "support_ops",
+            "lifecycle": "active",
+            "principal_chain": chain,
+            "identity_claim": claim,
+        },
+    )
+    assert identity_differences(said, KNOWN) == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "user", "agent"),
+    [
+        ("user.role", {"role": "finance_lead"}, {}),
+        ("agent.role", {}, {"role": "admin"}),
+        ("agent.agent_urn", {}, {"agent_urn": "agent:contextos/support-refund@1.2.1"}),
+        ("agent.workload_identity", {}, {"workload_identity": "spiffe://evil/agents/support"}),
+        ("agent.lifecycle", {}, {"lifecycle": "suspended"}),
+        ("user.user_id", {"user_id": "usr_1"}, {}),
+        ("agent.agent_id", {}, {"agent_id": "agt_other"}),
+        ("user.delegation.scopes", {"delegation": {"auth_type": "oauth2", "scopes": ["orders.read", "admin"]}}, {}),
+        ("agent.principal_chain", {}, {"principal_chain": []}),
+        (
+            "agent.principal_chain",
+            {},
+            {"principal_chain": [{"kind": "agent", "id": URN}, {"kind": "user", "id": "usr_771"}]},
+        ),
+        (
+            "agent.principal_chain",
+            {},
+            {
+                "principal_chain": [
+                    {"kind": "user", "id": "usr_771", "tenant_id": "tenant_other"},
+                    {"kind": "agent", "id": URN},
+                ]
+            },
+        ),
+        (
+            "agent.principal_chain",
+            {},
+            {
+                "principal_chain": [
+                    {"kind": "user", "id": "usr_771"},
+                    {"kind": "agent", "id": URN},
+                    {"kind": "service", "id": "root"},
+                ]
+            },
+        ),
+        (
+            "agent.principal_chain",
+            {},
+            {"principal_chain": [{"kind": "service", "id": "usr_771"}, {"kind": "agent", "id": URN}]},
+        ),
+    ],
+)
+def test_a_difference_refuses_and_names_its_place(where: str, user: dict[str, Any], agent: dict[str, Any]) -> None:
+    failures = identity_differences(request(user, agent), KNOWN)
+    assert [(failure.code, failure.facts) for failure in failures] == [("identity_refused", (where,))]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sub", "agent:contextos/admin@1.0.0"),
+        ("tenant_id", "tenant_other"),
+        ("session_id", "sess_other"),
+        ("principal_chain", [{"kind": "user", "id": "usr_admin"}, {"kind": "agent", "id": URN}]),
+    ],
+)
+def test_a_claim_of_somebody_else_refuses(name: str, value: Any) -> None:
+    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", name: value}
+    failures = identity_differences(request(agent={"identity_claim": claim}), KNOWN)
+    assert [failure.facts for failure in failures] == [(f"agent.identity_claim.{name}",)]
+
+
+@pytest.mark.parametrize("lifecycle", ["suspended", "retired"])
+def test_an_agent_that_is_not_active_is_refused_whatever_the_request_says(lifecycle: str) -> None:
+    dormant = known(agent={"lifecycle": lifecycle})
+    assert [failure.facts for failure in identity_differences(request(), dormant)] == [("agent.lifecycle",)]
+    assert len(identity_differences(request(agent={"lifecycle": "active"}), dormant)) == 2
+
+
+def test_a_delegation_that_is_not_live_delegates_nothing() -> None:
+    lapsed = known(user={"delegation_live": False})
+    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
+    assert [failure.facts for failure in identity_differences(asks, lapsed)] == [("user.delegation.scopes",)]
+    assert scopes_in_force(request(), lapsed) == frozenset()
+    assert identity_differences(request(), lapsed) == ()
+
+
+def test_scopes_in_force_are_what_user_agent_and_request_share() -> None:
+    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
+    assert scopes_in_force(asks, KNOWN) == {"orders.read"}
+    assert scopes_in_force(request(), KNOWN) == {"orders.read", "payments.refund"}
+    assert scopes_in_force(request(), known(agent={"scopes": ("mail.send",)})) == frozenset()
+    assert scopes_in_force(request({"delegation": {"auth_type": "oauth2"}}), KNOWN) == frozenset()
+    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["mail.send"]}
+    assert "mail.send" not in scopes_in_force(request(agent={"identity_claim": claim}), KNOWN)
+
+
+def test_the_chain_is_the_user_then_the_agent_by_urn_in_the_tenant() -> None:
+    assert [link.to_json() for link in principal_chain(request(), KNOWN)] == [
+        {"kind": "user", "id": "usr_771", "tenant_id": TENANT},
+        {"kind": "agent", "id": URN, "tenant_id": TENANT},
+    ]

@@ -1,11 +1,10 @@
-"""What a rule's condition reads, and whether it may be asked at all: its JsonLogic tree, walked by us.
+"""Static analysis of a rule's JsonLogic condition: which facts it reads, of which types, and what is wrong with it.
 
-JsonLogic fails open: `null > 3000` is false, `"4000" > 3000` is true and so is `"true" == true`. So every
-condition is typed when it is compiled. Each operand has one type, each fact that is read gets one (declared,
-or derived from operator and literal), and what cannot be typed is refused; then no coercion is ever relied
-on. Refuses operators outside `KNOWN`, iterators, computed paths, roots that are not facts, text beyond the
-limits, and arithmetic that could overflow.
-Source: shared/design/contracts.md, "Policy".
+JsonLogic coerces types and so fails open: `null > 3000` is false, but `"4000" > 3000` and `"true" == true` are true.
+Every condition is therefore typed when it is compiled. Each operand has one type, and so has each fact that is read
+(declared, or derived from the operator and its literals). Refuses a condition that cannot be typed, operators outside
+`KNOWN`, iterators, computed paths, unknown fact roots, conditions beyond the size limits, and possible overflow.
+Source: docs/design/contracts.md, "Policy".
 
 >>> [fact.path for fact in analyse_condition({">": [{"var": "args.amount"}, 3000]}).facts]
 ['args.amount']
@@ -38,16 +37,16 @@ from contextos.trust.policy.operators import (
 )
 
 ROOTS: Final = ("agent", "args", "capability", "evidence", "history", "provenance", "request", "run", "tenant", "user")
-"""Where facts hang. Sorted, as their canonical form is."""
+"""The roots of facts, sorted like the keys of canonical JSON."""
 
 MAX_PATH_CHARS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class FactPath:
-    """A path that a condition reads. Without `required` it may be absent; never null, never of another type.
+    """A dotted path that a condition reads. If not `required`, it can be absent, but never null or of another type.
 
-    `type` is a `FactType`, `array<scalar>` where the elements are compared, or None where only presence is asked.
+    `type` is a `FactType`, `array<scalar>` where elements are compared, or None where only presence is tested.
     """
 
     path: str
@@ -61,7 +60,7 @@ class FactPath:
 
 @dataclass(frozen=True, slots=True)
 class ConditionAnalysis:
-    """What a condition reads, by path; or why it may not be asked."""
+    """The facts that a condition reads, sorted by path, and the problems for which it is refused."""
 
     facts: tuple[FactPath, ...]
     problems: tuple[Problem, ...]
@@ -74,45 +73,47 @@ class ConditionAnalysis:
 def analyse_condition(
     condition: Any, declared: Mapping[str, str] | None = None, *, at: JsonPath = ("if",)
 ) -> ConditionAnalysis:
-    """The facts of `condition` with their types. `declared` types win; `at` is where the condition stands."""
+    """Analyse `condition`. `declared` maps paths to types and has precedence; `at` is the condition's own path."""
     if detail := oversized(condition):
         return ConditionAnalysis((), (Problem(pointer(at), "condition_too_large", detail, "split the rule"),))
     reader = _Reader(declared or {})
     reader.read(condition, at, "boolean")
     for path in reader.declared.keys() - reader.types.keys():
-        reader.refuse(at, "fact_not_read", f"`{path}` is declared in `facts` but not read", "remove or mend the path")
+        reader.refuse(
+            at, "fact_not_read", f"`{path}` is declared in `facts` but not read", "remove or correct the path"
+        )
     overflows: list[JsonPath] = []
     if not reader.problems:
         magnitude(condition, at, overflows)
-    for place in overflows:
-        reader.refuse(place, "overflow", "the result may be too large for a number", "use smaller factors")
+    for operation in overflows:
+        reader.refuse(operation, "overflow", "the result may be too large for a number", "use smaller factors")
     facts = (
-        FactPath(path, kind, path in reader.plain and path not in reader.asked)
+        FactPath(path, kind, path in reader.without_default and path not in reader.presence_tested)
         for path, kind in sorted(reader.types.items())
     )
     return ConditionAnalysis(tuple(facts), tuple(reader.problems))
 
 
 class _Reader:
-    """Walks one tree; collects types of paths and problems."""
+    """Walks one condition tree and collects the types of its paths, and its problems."""
 
     def __init__(self, declared: Mapping[str, str]) -> None:
         self.declared = declared
         self.types: dict[str, str | None] = {}
-        self.plain: set[str] = set()
-        self.asked: set[str] = set()
+        self.without_default: set[str] = set()
+        self.presence_tested: set[str] = set()
         self.problems: list[Problem] = []
 
     def refuse(self, at: JsonPath, code: str, detail: str, remedy: str) -> None:
         self.problems.append(Problem(pointer(at), code, detail, remedy))
 
     def read(self, node: Any, at: JsonPath, want: str) -> None:
-        """Type `node`, which stands where a `want` is needed."""
+        """Check that `node` has the type `want`."""
         if not isinstance(node, dict):
             self._literal(node, at, want)
             return
         if len(node) != 1:
-            self.refuse(at, "not_an_operation", "an object without exactly one key is no operation", "name one")
+            self.refuse(at, "not_an_operation", "an operation is an object with exactly one key", "name one operator")
             return
         ((name, raw),) = node.items()
         operands = operands_of(raw)
@@ -120,11 +121,13 @@ class _Reader:
         if name == "var":
             self._var(operands, here, want)
         elif name in PRESENCE:
-            self.refuse(here, "not_a_condition", f"`{name}` gives a list", "put it directly under `!`, `!!` or `if`")
+            self.refuse(here, "not_a_condition", f"`{name}` returns a list", "put it directly under `!`, `!!` or `if`")
         elif name in KNOWN:
             self._operation(name, operands, here, want)
         elif name in ITERATORS:
-            self.refuse(here, "iterator", f"`{name}` iterates over facts", "give the aggregate as a fact of `history`")
+            self.refuse(
+                here, "iterator", f"`{name}` iterates over facts", "compute the aggregate as a fact of `history`"
+            )
         else:
             known = " ".join(sorted(KNOWN))
             self.refuse(here, "unknown_operator", f"`{name}` is not an operator here", f"use one of {known}")
@@ -132,9 +135,9 @@ class _Reader:
     def _literal(self, node: Any, at: JsonPath, want: str) -> None:
         kind = literal_type(node)
         if kind is None:
-            self.refuse(at, "not_a_literal", "this is not a usable literal", "use a boolean, number or string")
+            self.refuse(at, "not_a_literal", "this literal is not allowed", "use a boolean, number or string")
         elif kind != want:
-            self.refuse(at, "type_mismatch", f"a {kind} stands where a {want} is needed", f"write a {want}")
+            self.refuse(at, "type_mismatch", f"this is a {kind} where a {want} is needed", f"write a {want}")
 
     def _operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
         if name in EQUALITIES:
@@ -147,7 +150,7 @@ class _Reader:
         else:
             self._uniform(name, operands, at)
         if (result := result_type(name)) != want:
-            self.refuse(at, "type_mismatch", f"`{name}` gives a {result} where a {want} is needed", f"write a {want}")
+            self.refuse(at, "type_mismatch", f"`{name}` returns a {result} where a {want} is needed", f"write a {want}")
 
     def _uniform(self, name: str, operands: Any, at: JsonPath) -> None:
         signature = OPERATORS[name]
@@ -165,11 +168,11 @@ class _Reader:
         if least <= len(operands) <= most:
             return True
         count = f"{least}" if least == most else f"{least} to {most}"
-        self.refuse(at, "argument_count", f"`{name}` takes {count} arguments, not {len(operands)}", "mend the list")
+        self.refuse(at, "argument_count", f"`{name}` takes {count} arguments, not {len(operands)}", "correct the list")
         return False
 
     def _test(self, node: Any, at: JsonPath) -> None:
-        """A boolean, or `missing`: where an empty list has to mean false."""
+        """Check an operand that is used as a truth value: a boolean, or `missing`, whose empty list means false."""
         if isinstance(node, dict) and len(node) == 1 and (name := next(iter(node))) in PRESENCE:
             self._presence(name, node[name], (*at, name))
         else:
@@ -179,13 +182,15 @@ class _Reader:
         paths = operands_of(raw)
         if name == "missing_some":
             if len(paths) != 2 or literal_type(paths[0]) != "number" or not isinstance(paths[1], list | tuple):
-                self.refuse(at, "argument_count", "`missing_some` takes a number and a list of paths", "mend the list")
+                self.refuse(
+                    at, "argument_count", "`missing_some` takes a number and a list of paths", "correct the list"
+                )
                 return
             paths = paths[1]
         for path in paths:
             if self._path(path, at):
                 self.types.setdefault(path, self.declared.get(path))
-                self.asked.add(path)
+                self.presence_tested.add(path)
 
     def _equality(self, name: str, operands: Any, at: JsonPath) -> None:
         if not self._counted(name, operands, at, 2, 2):
@@ -193,7 +198,7 @@ class _Reader:
         kinds = {kind for operand in operands if (kind := self._static(operand))}
         if len(kinds) != 1 or not kinds <= SCALARS:
             known = " and ".join(sorted(kinds)) or "nothing"
-            detail = f"the type that `{name}` compares is not derivable ({known} known)"
+            detail = f"the type that `{name}` compares cannot be derived ({known} known)"
             self.refuse(at, "type_not_derivable", detail, "compare two scalars of one type, or declare it in `facts`")
             return
         for index, operand in enumerate(operands):
@@ -209,9 +214,9 @@ class _Reader:
             return
         element = element_type(haystack) if isinstance(haystack, list | tuple) else self._static(needle)
         if kind is None or not kind.startswith("array") or element not in SCALARS:
-            # An empty text is part of every text, so a fact is never looked up inside one.
-            detail = "what `in` looks for, or where, is not derivable"
-            self.refuse(at, "type_not_derivable", detail, "give a list, or a fact declared as array in `facts`")
+            # An empty text is part of every text, so a fact is never searched for inside a text.
+            detail = "the type of an operand of `in` cannot be derived"
+            self.refuse(at, "type_not_derivable", detail, "use a list, or a fact declared as array in `facts`")
             return
         self.read(needle, (*at, 0), element)
         if isinstance(haystack, dict):
@@ -219,7 +224,7 @@ class _Reader:
 
     def _choice(self, operands: Any, at: JsonPath, want: str) -> None:
         if len(operands) < 3 or len(operands) % 2 == 0:
-            self.refuse(at, "argument_count", "`if` needs an else branch", "give condition, then, else")
+            self.refuse(at, "argument_count", "`if` needs an else branch", "write condition, then, else")
             return
         for index, operand in enumerate(operands):
             if index % 2 == 0 and index < len(operands) - 1:
@@ -228,7 +233,7 @@ class _Reader:
                 self.read(operand, (*at, index), want)
 
     def _static(self, node: Any) -> str | None:
-        """The type of `node` as far as it is known without looking at what surrounds it."""
+        """Return the type of `node` if it is known without its context, else None."""
         if not isinstance(node, dict):
             return value_type(node)
         if len(node) != 1:
@@ -244,25 +249,25 @@ class _Reader:
 
     def _var(self, operands: Any, at: JsonPath, want: str) -> None:
         if not 1 <= len(operands) <= 2:
-            self.refuse(at, "argument_count", "`var` takes a path and at most a default", "mend the list")
+            self.refuse(at, "argument_count", "`var` takes a path and at most one default", "correct the list")
             return
         path = operands[0]
         if not self._path(path, at):
             return
         if len(operands) == 1:
-            self.plain.add(path)
+            self.without_default.add(path)
         elif (default := value_type(operands[1])) is None or not compatible(default, want):
-            self.refuse(at, "type_mismatch", f"the default of `{path}` is not a {want}", f"give a {want} as default")
+            self.refuse(at, "type_mismatch", f"the default of `{path}` is not a {want}", f"use a {want} as default")
         stated, used = self.declared.get(path), self.types.get(path)
         if stated is not None and not compatible(stated, want):
-            self.refuse(at, "type_mismatch", f"`{path}` is declared {stated} but used as {want}", "mend `facts`")
+            self.refuse(at, "type_mismatch", f"`{path}` is declared {stated} but used as {want}", "correct `facts`")
         elif used is not None and used not in (stated, want):
             self.refuse(at, "type_mismatch", f"`{path}` is used as {used} and as {want}", "use it as one type")
         self.types[path] = want
 
     def _path(self, path: Any, at: JsonPath) -> bool:
         if not isinstance(path, str):
-            self.refuse(at, "computed_path", "a path that is computed cannot be checked", "write the path as a string")
+            self.refuse(at, "computed_path", "a computed path cannot be checked", "write the path as a string")
             return False
         segments = path.split(".")
         if not all(segments) or len(path) > MAX_PATH_CHARS or segments[0] not in ROOTS:

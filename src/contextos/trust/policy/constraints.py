@@ -1,9 +1,9 @@
-"""Bounds on the arguments of a call: linted when a bundle is compiled, checked on the final arguments.
+"""Constraints on the arguments of a call: linted when a bundle is compiled, checked on the final arguments.
 
-A bound on an argument that is absent, null or of another type is broken, unless the constraint itself says
-`required: false` and the argument is absent. `unless_approved` lifts `min`, `max`, `enum` and `pattern` once an
-approval is redeemed; it never lifts `required`. Patterns are RE2, match the whole text and take linear time.
-Source: shared/design/contracts.md, "Policy" (`arg_constraints`).
+Refuses a constrained argument that is absent, null or of another type, unless the constraint says `required: false`
+and the argument is absent. `unless_approved` lifts `min`, `max`, `enum` and `pattern` once the call is approved; it
+never lifts `required`. Patterns are RE2: they match the whole text, in linear time.
+Source: docs/design/contracts.md, "Policy" (`arg_constraints`).
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from contextos.contracts.envelopes.policy import ArgConstraint
 from contextos.errors import Problem
 
 MAX_PATTERN_BYTES: Final = 1 << 20
-"""Memory that one compiled pattern may take; RE2 refuses a larger one."""
+"""Memory limit of one compiled pattern, in bytes; RE2 refuses a larger one."""
 
 
 def check_args(
     constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], *, approved: bool
 ) -> tuple[Problem, ...]:
-    """What is broken, with pointers from `/args`; empty if nothing is. Every constraint on a name has to hold.
+    """Return one problem for each violated constraint, with pointers from `/args`. All constraints on a name apply.
 
     >>> limit = {"amount": (ArgConstraint(max=3000),)}
     >>> [problem.code for problem in check_args(limit, {"amount": 4000}, approved=False)]
     ['arg_above_max']
     """
-    found = (
+    violations = (
         problem
         for name, bounds in constraints.items()
         for bound in bounds
-        for problem in _broken(bound, args.get(name, MISSING), pointer(("args", name)), approved)
+        for problem in _violations(bound, args.get(name, MISSING), pointer(("args", name)), approved)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(violations))
 
 
 def is_bounding(constraint: ArgConstraint) -> bool:
-    """Whether it always limits the value: what a rule needs that lowers the approval mode."""
+    """Return whether the constraint limits the value in every case. A rule that lowers the approval mode needs one."""
     return constraint.required is not False and not constraint.unless_approved and _has_bound(constraint)
 
 
 def lint_constraint(constraint: ArgConstraint, at: str) -> tuple[Problem, ...]:
-    """What is wrong with a constraint as authored; a bound that is written but cannot be run is refused."""
+    """Return the problems of a constraint as written, for example a range that is empty or a pattern RE2 refuses."""
     problems = []
     if not _has_bound(constraint) and constraint.required is None:
-        problems.append(Problem(at, "empty_constraint", "the constraint bounds nothing", "give a bound or remove it"))
+        problems.append(Problem(at, "empty_constraint", "the constraint bounds nothing", "add a bound or remove it"))
     if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
         problems.append(Problem(at, "empty_range", "`min` is above `max`", "swap them"))
     if constraint.enum is not None and not constraint.enum:
@@ -64,48 +64,50 @@ def _has_bound(constraint: ArgConstraint) -> bool:
     return any(value is not None for value in (constraint.min, constraint.max, constraint.enum, constraint.pattern))
 
 
-def _broken(constraint: ArgConstraint, value: Any, at: str, approved: bool) -> list[Problem]:
+def _violations(constraint: ArgConstraint, value: Any, at: str, approved: bool) -> list[Problem]:
     lifted = approved and constraint.unless_approved
     if value is MISSING or value is None:
         optional = constraint.required is False and value is MISSING
         if optional or (lifted and not constraint.required):
             return []
-        return [Problem(at, "arg_required", "the argument is bounded but absent", "give the argument")]
-    return [] if lifted else [*_outside(constraint, value, at), *_unlisted(constraint, value, at)]
+        return [Problem(at, "arg_required", "the argument is constrained but absent", "add the argument")]
+    return [] if lifted else [*_range_violations(constraint, value, at), *_text_violations(constraint, value, at)]
 
 
-def _outside(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
+def _range_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
     if constraint.min is None and constraint.max is None:
         return []
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        return [Problem(at, "arg_wrong_type", "a bounded argument is not a number", "give a number")]
+        return [Problem(at, "arg_wrong_type", "the constrained argument is not a number", "use a number")]
     problems = []
     if constraint.min is not None and value < constraint.min:
-        problems.append(Problem(at, "arg_below_min", f"the argument is below {constraint.min}", "give a larger one"))
+        problems.append(Problem(at, "arg_below_min", f"the argument is below {constraint.min}", "use a larger one"))
     if constraint.max is not None and value > constraint.max:
-        problems.append(Problem(at, "arg_above_max", f"the argument is above {constraint.max}", "give a smaller one"))
+        problems.append(Problem(at, "arg_above_max", f"the argument is above {constraint.max}", "use a smaller one"))
     return problems
 
 
-def _unlisted(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
+def _text_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
     problems = []
-    if constraint.enum is not None and not any(_same(value, listed) for listed in constraint.enum):
-        problems.append(Problem(at, "arg_not_in_enum", "the argument is not one of the values allowed", "use one"))
+    if constraint.enum is not None and not any(_json_equal(value, listed) for listed in constraint.enum):
+        problems.append(
+            Problem(at, "arg_not_in_enum", "the argument is not one of the allowed values", "use one of them")
+        )
     if constraint.pattern is None:
         return problems
     if not isinstance(value, str):
-        problems.append(Problem(at, "arg_wrong_type", "an argument with a pattern is not a string", "give a string"))
+        problems.append(Problem(at, "arg_wrong_type", "an argument with a pattern is not a string", "use a string"))
     elif not _matches(constraint.pattern, value):
         detail = f"the argument does not match `{constraint.pattern}`"
-        problems.append(Problem(at, "arg_pattern_mismatch", detail, "mend the argument"))
+        problems.append(Problem(at, "arg_pattern_mismatch", detail, "correct the argument"))
     return problems
 
 
 def _matches(pattern: str, value: str) -> bool:
     compiled = _compiled(pattern)
-    try:  # a pattern that lint would refuse matches nothing
+    try:  # a pattern that lint refuses matches nothing
         return compiled is not None and compiled.fullmatch(value) is not None
-    except UnicodeEncodeError:  # half a character matches nothing
+    except UnicodeEncodeError:  # a lone surrogate matches nothing
         return False
 
 
@@ -120,10 +122,10 @@ def _compiled(pattern: str) -> Any:
         return None
 
 
-def _same(one: Any, other: Any) -> bool:
-    """JSON equality: a boolean is not a number, 1 is 1.0, and a list in a contract is a tuple."""
+def _json_equal(one: Any, other: Any) -> bool:
+    """Compare as JSON: a boolean never equals a number, 1 equals 1.0, and a tuple is a list."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_json_equal, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(_json_equal(value, other[key]) for key, value in one.items())
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)

@@ -1,10 +1,9 @@
-"""Many answers to one policy decision.
+"""Combine the results of all rules into one policy decision.
 
-`combine` folds what the rules answered and knows nothing of the capability; `resolve_decision` applies the result to
-a capability. Any
-deny wins; gates, needs, prohibitions and bounds are united; of several modes the strictest counts. A rule that is
-`non_enforcing` can be passed over, so it is never what allows or lowers: a match of it can only tighten.
-Source: shared/design/contracts.md, "Policy", "Approval modes".
+`combine` collects the results without looking at the capability; `resolve_decision` applies them to one capability.
+Any deny wins. Gates, requirements, prohibitions and constraints of all matching rules apply, and the strictest of
+several approval modes. A `non_enforcing` rule never allows a call and never lowers a mode; it can only restrict.
+Source: docs/design/contracts.md, "Policy", "Approval modes".
 """
 
 from __future__ import annotations
@@ -26,7 +25,11 @@ from contextos.trust.policy.rules import MODE_RANK, CompiledRule
 
 @dataclass(slots=True)
 class CombinedDecision:
-    """What all rules say together. `mode` is the strictest one stated, `lowest_unbounded` the lowest without bounds."""
+    """The results of all rules that apply.
+
+    Modes are ranks of `MODE_RANK`: `mode` is the strictest that enforcing rules set, `raised_to` the strictest that
+    `non_enforcing` rules set, `lowest_unbounded` the lowest set by a rule that bounds no argument.
+    """
 
     allows: bool = False
     mode: int | None = None
@@ -43,76 +46,76 @@ class CombinedDecision:
     requires: dict[str, None] = field(default_factory=dict)
     prohibits: dict[str, None] = field(default_factory=dict)
     asserted: dict[str, None] = field(default_factory=dict)
-    says: dict[tuple[str, str], ArgConstraint] = field(default_factory=dict)
+    constraints: dict[tuple[str, str], ArgConstraint] = field(default_factory=dict)
 
 
 def combine(matched: Sequence[CompiledRule], indeterminate: Indeterminates) -> CombinedDecision:
-    """Fold the answers; `matched` comes in the order of the rules, so the result does not depend on any other."""
-    saying_more = [rule for rule in matched if not rule.only_allows]
-    united = CombinedDecision(allows=len(saying_more) < len(matched))
-    united.matched = [rule.rule_id for rule in matched if rule.enforcing]
-    for rule in saying_more:
-        if rule.enforcing:
-            _add_match(united, rule)
+    """Combine the rules that matched, given in rule order, and the indeterminate ones, in any order."""
+    others = [rule for rule in matched if not rule.only_allows]
+    combined = CombinedDecision(allows=len(others) < len(matched))
+    combined.matched = [rule.rule_id for rule in matched if rule.bundle_enforces]
+    for rule in others:
+        if rule.bundle_enforces:
+            _add_match(combined, rule)
         else:
-            united.observed.append(rule.rule_id)
+            combined.observed.append(rule.rule_id)
     for rule, facts in sorted(indeterminate, key=lambda item: item[0].order):
-        _add_indeterminate(united, rule, facts)
-    return united
+        _add_indeterminate(combined, rule, facts)
+    return combined
 
 
-def _add_match(united: CombinedDecision, rule: CompiledRule) -> None:
+def _add_match(combined: CombinedDecision, rule: CompiledRule) -> None:
     if rule.refuses or rule.escalates:
-        _add_guardrail(united, rule)
+        _add_guardrail(combined, rule)
     if rule.allow is None:
         return
     if not rule.allow:
-        united.denying.append(rule.rule_id)
-    elif not rule.passable:
-        united.allows = True
+        combined.denying.append(rule.rule_id)
+    elif not rule.non_enforcing:
+        combined.allows = True
     if rule.mode is not None:
-        _add_mode(united, rule, rule.mode)
+        _add_mode(combined, rule, rule.mode)
     if rule.gate is not None:
-        united.gates[rule.gate] = None
-    for needs, names in (
-        (united.requires, rule.requires),
-        (united.prohibits, rule.prohibits),
-        (united.asserted, rule.asserted),
+        combined.gates[rule.gate] = None
+    for collected, names in (
+        (combined.requires, rule.requires),
+        (combined.prohibits, rule.prohibits),
+        (combined.asserted, rule.asserted),
     ):
         for name in names:
-            needs[name] = None
-    for name, digest, constraint in rule.says:
-        united.says[name, digest] = constraint
+            collected[name] = None
+    for name, digest, constraint in rule.constraints:
+        combined.constraints[name, digest] = constraint
 
 
-def _add_mode(united: CombinedDecision, rule: CompiledRule, mode: int) -> None:
-    if rule.passable:
-        united.raised_to = max(united.raised_to, mode)
+def _add_mode(combined: CombinedDecision, rule: CompiledRule, mode: int) -> None:
+    if rule.non_enforcing:
+        combined.raised_to = max(combined.raised_to, mode)
         return
-    united.mode = mode if united.mode is None else max(united.mode, mode)
+    combined.mode = mode if combined.mode is None else max(combined.mode, mode)
     if not rule.bounded:
-        united.lowest_unbounded = min(united.lowest_unbounded, mode)
+        combined.lowest_unbounded = min(combined.lowest_unbounded, mode)
 
 
-def _add_indeterminate(united: CombinedDecision, rule: CompiledRule, facts: tuple[str, ...]) -> None:
-    if not rule.enforcing:
-        united.observed.append(rule.rule_id)
-    elif rule.passable:
-        united.passed_over.append(rule.rule_id)
+def _add_indeterminate(combined: CombinedDecision, rule: CompiledRule, facts: tuple[str, ...]) -> None:
+    if not rule.bundle_enforces:
+        combined.observed.append(rule.rule_id)
+    elif rule.non_enforcing:
+        combined.passed_over.append(rule.rule_id)
     else:
-        _add_guardrail(united, rule)
-        united.indeterminate.append(Indeterminate.model_construct(rule_id=rule.rule_id, facts=facts))
+        _add_guardrail(combined, rule)
+        combined.indeterminate.append(Indeterminate.model_construct(rule_id=rule.rule_id, facts=facts))
 
 
-def _add_guardrail(united: CombinedDecision, rule: CompiledRule) -> None:
+def _add_guardrail(combined: CombinedDecision, rule: CompiledRule) -> None:
     if rule.refuses:
-        united.refusing.append(rule.rule_id)
+        combined.refusing.append(rule.rule_id)
     if rule.escalates:
-        united.escalating.append(rule.rule_id)
+        combined.escalating.append(rule.rule_id)
 
 
 def resolve_decision(
-    united: CombinedDecision,
+    combined: CombinedDecision,
     point: Point,
     capability: CapabilityView | None,
     *,
@@ -121,14 +124,14 @@ def resolve_decision(
     bundle_ids: tuple[str, ...],
     facts_digest: str,
 ) -> PolicyDecision:
-    """The decision of one enforcement point. Every field is set, and made of values that were validated before."""
-    mode = _effective(united, capability)
-    reason = _denial(united, capability, mode) or _allowance(united, capability, granted)
-    # A rule that gives the gate may read arguments, so it is only at execute that none can be missing.
-    if reason == "allowed" and mode == MODE_RANK["destructive"] and point == "execute" and not united.gates:
+    """Build the decision about `capability` at `point`. Its values are already validated, so it is not parsed again."""
+    mode = _effective_mode(combined, capability)
+    reason = _denial(combined, capability, mode) or _allowance(combined, capability, granted)
+    # The rule that sets the gate can read arguments, so before `execute` a missing gate means nothing.
+    if reason == "allowed" and mode == MODE_RANK["destructive"] and point == "execute" and not combined.gates:
         reason = "gate_missing"
     constraints: dict[str, list[ArgConstraint]] = {}
-    for (name, _), constraint in united.says.items():
+    for (name, _), constraint in combined.constraints.items():
         constraints.setdefault(name, []).append(constraint)
     return PolicyDecision.construct_trusted(
         {
@@ -138,58 +141,61 @@ def resolve_decision(
             "allowed": reason in ("allowed", "allowed_by_default"),
             "reason": reason,
             "effective_approval_mode": None if mode is None else APPROVAL_MODES[mode],
-            "gates": tuple(united.gates),
-            "requires": tuple(united.requires),
-            "prohibits": tuple(united.prohibits),
+            "gates": tuple(combined.gates),
+            "requires": tuple(combined.requires),
+            "prohibits": tuple(combined.prohibits),
             "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
             "bundle_ids": bundle_ids,
-            "matched_rule_ids": tuple(united.matched),
-            "denying_rule_ids": tuple(united.denying),
-            "indeterminate": tuple(united.indeterminate),
-            "passed_over": tuple(united.passed_over),
-            "observed": tuple(united.observed),
-            "must_refuse": tuple(united.refusing),
-            "must_escalate": tuple(united.escalating),
-            "asserted": tuple(united.asserted),
+            "matched_rule_ids": tuple(combined.matched),
+            "denying_rule_ids": tuple(combined.denying),
+            "indeterminate": tuple(combined.indeterminate),
+            "passed_over": tuple(combined.passed_over),
+            "observed": tuple(combined.observed),
+            "must_refuse": tuple(combined.refusing),
+            "must_escalate": tuple(combined.escalating),
+            "asserted": tuple(combined.asserted),
             "facts_digest": facts_digest,
         }
     )
 
 
-def _effective(united: CombinedDecision, capability: CapabilityView | None) -> int | None:
-    """The strictest mode stated, else the declared one; what lowers without a bound lowers nothing."""
+def _effective_mode(combined: CombinedDecision, capability: CapabilityView | None) -> int | None:
+    """Return the rank of the strictest mode that rules set, else the declared one.
+
+    A rule that bounds no argument cannot lower the mode.
+    """
     if capability is None:
         return None
     declared = MODE_RANK[capability.declared_mode]
-    stated = declared if united.mode is None else united.mode
-    if united.lowest_unbounded < declared:
+    stated = declared if combined.mode is None else combined.mode
+    if combined.lowest_unbounded < declared:
         stated = max(stated, declared)
-    return max(stated, united.raised_to)
+    return max(stated, combined.raised_to)
 
 
-def _denial(united: CombinedDecision, capability: CapabilityView | None, mode: int | None) -> str:
-    """Why this is denied whatever allows it; empty if it is not. The first reason in this order is the one reported."""
-    if united.refusing:
+def _denial(combined: CombinedDecision, capability: CapabilityView | None, mode: int | None) -> str:
+    """Return the first reason that denies in spite of every allow, or an empty string."""
+    if combined.refusing:
         return "must_refuse"
-    if united.denying:
+    if combined.denying:
         return "denied_by_rule"
-    if united.indeterminate:
+    if combined.indeterminate:
         return "indeterminate"
     if capability is None or mode is None:
         return ""
     declared = MODE_RANK[capability.declared_mode]
-    if capability.capability_id in united.prohibits:
+    if capability.capability_id in combined.prohibits:
         return "prohibited"
     if mode > declared:
         return "mode_above_declared"
-    if united.lowest_unbounded < declared:
+    if combined.lowest_unbounded < declared:
         return "mode_not_bounded"
     return ""
 
 
-def _allowance(united: CombinedDecision, capability: CapabilityView | None, granted: bool) -> str:
-    """What is not denied is allowed by a rule or, as a granted read, by default; all else is not."""
-    if united.allows:
+def _allowance(combined: CombinedDecision, capability: CapabilityView | None, granted: bool) -> str:
+    """Return whether a rule allows it, a granted read is allowed by default, or nothing allows it."""
+    if combined.allows:
         return "allowed"
     read = capability is not None and capability.declared_mode == "read_only"
     return "allowed_by_default" if read and granted else "no_rule_allows"

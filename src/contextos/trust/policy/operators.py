@@ -1,8 +1,8 @@
-"""The operators a condition may use, their types, and how large their numbers can become.
+"""The JsonLogic operators that a condition can use, their types, and the largest numbers they can produce.
 
-A closed list: what is not here does not lint. Iterators are absent, so the cost of a condition is bounded by its
-text; operators that cast (`cat`, `substr`, `merge`) are absent, so every operand keeps the type it was checked for.
-Source: shared/design/contracts.md, "Policy".
+The list is closed: lint refuses every other operator. It has no iterators, so the size of a condition bounds its cost,
+and no operators that convert types (`cat`, `substr`, `merge`), so every operand keeps the type that was checked.
+Source: docs/design/contracts.md, "Policy".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import MAX_INT
 MAX_CONDITION_NODES: Final = 500
 MAX_CONDITION_DEPTH: Final = 20
 MAX_MAGNITUDE: Final = 1e300
-"""Beyond it a sum or product may become infinite, and what is computed from that is not a number."""
+"""Largest absolute value of a result. A larger sum or product could become infinite, and then not a number."""
 
 JsonPath = tuple[str | int, ...]
 
@@ -53,19 +53,19 @@ SCALARS: Final = frozenset({"boolean", "number", "string"})
 
 
 def operands_of(raw: Any) -> Any:
-    """The operands of an operation; JsonLogic lets a single one stand without its list."""
+    """Return the operands of an operation as a list. JsonLogic allows a single operand without its list."""
     return raw if isinstance(raw, list | tuple) else [raw]
 
 
 def result_type(name: str) -> str | None:
-    """What an operator gives, where that does not depend on its operands."""
+    """Return the result type of an operator, or None where it depends on the operands."""
     if name in OPERATORS:
         return OPERATORS[name].result
     return "boolean" if name in EQUALITIES or name == "in" else None
 
 
 def literal_type(node: Any) -> str | None:
-    """The type of a scalar literal; None for what is not one, or not exact in every JSON reader."""
+    """Return the type of a scalar literal; None for other nodes and for numbers that JSON readers could round."""
     if isinstance(node, bool):
         return "boolean"
     if isinstance(node, str):
@@ -74,13 +74,13 @@ def literal_type(node: Any) -> str | None:
 
 
 def element_type(nodes: Any) -> str | None:
-    """The one type of a list's scalars; None for an empty or mixed list."""
+    """Return the common type of the scalars of a list; None for an empty or mixed list."""
     kinds = {literal_type(node) for node in nodes}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def value_type(node: Any) -> str | None:
-    """The type of a scalar or of a list of scalars of one type."""
+    """Return the type of a scalar, or of a list of scalars of one type; else None."""
     if not isinstance(node, list | tuple):
         return literal_type(node)
     if not node:
@@ -90,12 +90,12 @@ def value_type(node: Any) -> str | None:
 
 
 def compatible(stated: str, want: str) -> bool:
-    """Whether a value stated as one type can stand where another is wanted."""
+    """Return whether a value declared as the type `stated` can be used where `want` is needed."""
     return stated == want or (stated == "array" and want.startswith("array<"))
 
 
 def oversized(condition: Any) -> str:
-    """What is too large about a condition; empty if nothing is. Looks no further than the limits."""
+    """Return which size limit a condition exceeds, or an empty string. Stops at the limit."""
     nodes, todo = 0, [(condition, 0)]
     while todo:
         node, depth = todo.pop()
@@ -112,7 +112,10 @@ def oversized(condition: Any) -> str:
 
 
 def magnitude(node: Any, at: JsonPath, overflows: list[JsonPath]) -> float:
-    """The largest absolute value that a well-typed `node` can have; where it may overflow is added to `overflows`."""
+    """Return the largest absolute value that a well-typed `node` can have.
+
+    Appends the path of each operation that could overflow to `overflows`.
+    """
     if not isinstance(node, dict):
         return abs(float(node)) if literal_type(node) == "number" else 0.0
     ((name, raw),) = node.items()

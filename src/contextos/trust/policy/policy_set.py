@@ -1,11 +1,10 @@
-"""The policy engine: bundles compile to a `PolicySet`, and one pure function answers every enforcement point.
+"""The entry point of the policy engine: compile bundles to a `PolicySet`, then ask it for decisions.
 
-Deny by default. An empty set of bundles compiles, and allows no more than what a permission grants and only reads: no
-rule can be missed there, because without a rule nothing above `read_only` is ever allowed. A rule that reads arguments
-is first asked when they exist, so it alone never makes a capability visible at compile.
+Refuses by default: without a rule that allows it, only a granted read is allowed. An empty list of bundles is therefore
+valid and allows granted reads only. A rule that reads arguments is not evaluated before they exist.
 
-Reads no clock, does no I/O, holds no state that an answer depends on; may be called from any thread.
-Source: shared/design/contracts.md, "Policy", "Approval modes"; Reference Architecture, "Trust plane".
+A decision depends on nothing but the bundles and the facts: there is no clock and no I/O. Safe to call from any thread.
+Source: docs/design/contracts.md, "Policy", "Approval modes"; Reference Architecture, "Trust plane".
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ def compile_policy(
     must_escalate: Sequence[Any],
     declared: Mapping[str, ApprovalMode] | None = None,
 ) -> PolicySet:
-    """Lint the bundles of a run and make them ready to be asked.
+    """Lint the bundles of a run and compile them.
 
-    `gates` are the ids that exist; `must_refuse` and `must_escalate` hold ids of rules or JsonLogic conditions;
-    `declared` are the modes of the capabilities that are known, and makes lint exact about rules that lower a mode.
+    `gates` are the ids of the approval gates that exist. `must_refuse` and `must_escalate` hold rule ids or JsonLogic
+    conditions. `declared` maps capability ids to their approval modes; with it, lint checks exactly which rules lower
+    a mode.
 
     Raises:
         InvalidArtifact: with every problem found, each with a pointer into its bundle (or `/guardrails`).
@@ -43,19 +43,22 @@ def compile_policy(
     problems += add_guardrails(rules, must_refuse, must_escalate)
     if problems:
         raise InvalidArtifact(*problems)
-    listed = {leveled.bundle.bundle_id: -leveled.bundle.priority for leveled in bundles}
-    return PolicySet(rules.values(), sorted(listed, key=lambda name: (listed[name], name)))
+    order = {leveled.bundle.bundle_id: -leveled.bundle.priority for leveled in bundles}
+    return PolicySet(rules.values(), sorted(order, key=lambda name: (order[name], name)))
 
 
 class PolicySet:
-    """Compiled rules. Made by `compile_policy`."""
+    """Compiled rules, ready to decide. Built by `compile_policy`.
+
+    `evidence_paths` holds the dotted paths below `evidence` that any rule reads.
+    """
 
     def __init__(self, rules: Iterable[CompiledRule], bundle_ids: Sequence[str]) -> None:
         self.rules = {rule.rule_id: rule for rule in rules}
         self.bundle_ids = tuple(bundle_ids)
         self._index = RuleIndex(self.rules.values())
-        read = (fact.segments for rule in self.rules.values() for fact in rule.facts)
-        self.evidence_paths = frozenset(".".join(path[1:]) for path in read if path[0] == "evidence")
+        paths = (fact.segments for rule in self.rules.values() for fact in rule.facts)
+        self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
 
     def decide(
         self,
@@ -66,10 +69,13 @@ class PolicySet:
         granted: bool,
         decision_id: str,
     ) -> PolicyDecision:
-        """May this happen here? `facts` by root, without `capability`; `granted`: a permission grants the capability.
+        """Decide whether `capability` is allowed at an enforcement point.
+
+        `facts` holds one object for each root except `capability`, which is taken from the view. `granted`: a
+        permission of the pack grants the capability. `decision_id` becomes the id of the decision.
 
         Raises:
-            InvalidInput: `facts` has a root that is none, or a value that is not JSON.
+            InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
         return self._decide(PolicyQuestion(self._index, point, facts), capability, granted, decision_id)
 
@@ -82,9 +88,9 @@ class PolicySet:
         *,
         granted: Collection[str],
     ) -> tuple[PolicyDecision, ...]:
-        """The same as `decide` for each capability, with what does not depend on the capability done once.
+        """Decide as `decide` does for several capabilities, in order. Rules that read no capability run once.
 
-        `ids` are the decision ids in order; `granted` holds the ids of the capabilities that a permission grants.
+        `ids` are the decision ids in the same order. `granted` holds the ids of the granted capabilities.
 
         Raises:
             InvalidInput: as `decide`.
@@ -98,9 +104,9 @@ class PolicySet:
     def _decide(
         self, question: PolicyQuestion, capability: CapabilityView | None, granted: bool, decision_id: str
     ) -> PolicyDecision:
-        united, facts_digest = question.about(capability)
+        combined, facts_digest = question.evaluate_for(capability)
         return resolve_decision(
-            united,
+            combined,
             question.point,
             capability,
             granted=granted,

@@ -1,9 +1,9 @@
-"""What each rule answers: it matches, it does not match, or it is indeterminate.
+"""Evaluate rules against facts: each rule matches, does not match, or is indeterminate.
 
-Rules that apply to the same questions form a `RuleGroup`. The presence, non-nullness and type of every fact are checked
-here, once per part and fact, before the engine is asked; then the engine answers the whole part in one call. When a
-fact fails its check or the engine raises, the part is asked rule by rule, and what cannot be decided is indeterminate.
-Source: shared/design/contracts.md, "Policy".
+Rules that apply to the same questions form a `RuleGroup`. Each fact that a group reads is first checked: it must be
+present, not null and of its type. Then the JsonLogic engine evaluates the whole group in one call. If a check fails or
+the engine raises, the rules are evaluated one by one, and a rule that cannot be evaluated is indeterminate.
+Source: docs/design/contracts.md, "Policy".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextos.trust.policy.conditions import FactPath
 from contextos.trust.policy.rules import CompiledRule
 
 OPS_BUDGET: Final = 1_000_000
-"""Operations of one engine call. A rule that passes within a part therefore passes alone, too."""
+"""Operations that one engine call can take. A rule that fits the budget within a group also fits it alone."""
 
 RULES_PER_CALL: Final = 200
 
@@ -42,7 +42,7 @@ Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The rules that matched, and those that could not be decided with the facts they lacked."""
+    """The rules that matched, and the indeterminate ones with the facts that failed their check."""
 
     matched: list[CompiledRule] = field(default_factory=list)
     indeterminate: Indeterminates = field(default_factory=list)
@@ -56,7 +56,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-_FITS: Final[dict[str | None, Callable[[Any], bool]]] = {
+_TYPE_CHECKS: Final[dict[str | None, Callable[[Any], bool]]] = {
     "boolean": lambda value: isinstance(value, bool),
     "number": _is_number,
     "string": lambda value: isinstance(value, str),
@@ -70,7 +70,7 @@ _FITS: Final[dict[str | None, Callable[[Any], bool]]] = {
 
 
 def _holds(fact: FactPath, segments: Sequence[str], facts: Mapping[str, Any]) -> bool:
-    """Whether a fact is there, not null and of its type; an optional one may be absent."""
+    """Return whether a fact is present, not null and of its type. An optional fact can be absent."""
     node: Any = facts
     for segment in segments:
         if not isinstance(node, dict):
@@ -78,11 +78,14 @@ def _holds(fact: FactPath, segments: Sequence[str], facts: Mapping[str, Any]) ->
         node = node.get(segment, MISSING)
         if node is MISSING:
             return not fact.required
-    return _FITS[fact.type](node)
+    return _TYPE_CHECKS[fact.type](node)
 
 
 class RuleGroup:
-    """Rules that apply to the same questions and need the same roots of facts."""
+    """Rules that apply to the same questions and read the same roots of facts.
+
+    `late` holds the roots among them that do not exist at every point, `args` the argument names that are read.
+    """
 
     def __init__(
         self, rules: Sequence[CompiledRule], point: str | None, late: frozenset[str], args: frozenset[str]
@@ -95,57 +98,57 @@ class RuleGroup:
             _ENGINE.compile([rule.condition for rule in self.rules[start : start + RULES_PER_CALL]])
             for start in range(0, len(self.rules), RULES_PER_CALL)
         ]
-        self._alone: dict[str, EngineRule] = {}
+        self._single_rules: dict[str, EngineRule] = {}
 
     def applies(self, point: Point, facts: Mapping[str, Any]) -> bool:
-        """Whether this point is not before the first at which all roots of the facts exist.
+        """Return whether all roots of facts that the group reads exist at this point.
 
-        At plan only literal arguments exist; at model, memory and commit what the caller was able to give.
+        At `plan` only literal arguments exist; at `model`, `memory` and `commit` exactly the roots in `facts`.
         """
         if point == "execute" or self.point is not None or not self.late:
             return True
         if point == "compile":
             return self.late <= {"capability"}
         if point == "plan":
-            given = facts.get("args")
-            return self.late <= {"args", "capability"} and isinstance(given, dict) and self.args <= given.keys()
+            args = facts.get("args")
+            return self.late <= {"args", "capability"} and isinstance(args, dict) and self.args <= args.keys()
         return self.late <= facts.keys()
 
-    def ask(self, facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        """What the rules answer. `handle` holds `facts`, and nothing else."""
-        bad = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
-        if not bad:
+    def evaluate(self, facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
+        """Evaluate all rules of the group. `handle` holds the same facts for the engine."""
+        failed = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
+        if not failed:
             answers: list[Any] = []
             try:
                 for call in self._calls:
                     answers += call.evaluate_data(handle)
             except DataLogicError:
-                return self._ask_each(bad, facts, handle)
+                return self._evaluate_each(failed, facts, handle)
             if set(map(type, answers)) <= {bool}:
                 return RuleOutcome(list(compress(self.rules, answers)))
-        return self._ask_each(bad, facts, handle)
+        return self._evaluate_each(failed, facts, handle)
 
-    def _ask_each(self, bad: set[FactPath], facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
+    def _evaluate_each(self, failed: set[FactPath], facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
         outcome = RuleOutcome()
         for rule in self.rules:
-            lacking = tuple(fact.path for fact in rule.facts if fact in bad)
-            answer = self._ask_one(rule, handle) if not lacking else None
+            lacking = tuple(fact.path for fact in rule.facts if fact in failed)
+            answer = self._evaluate_one(rule, handle) if not lacking else None
             if answer is True:
                 outcome.matched.append(rule)
             elif answer is not False:
                 outcome.indeterminate.append((rule, lacking or _suspects(rule, facts)))
         return outcome
 
-    def _ask_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
-        if rule.rule_id not in self._alone:
-            self._alone[rule.rule_id] = _ENGINE.compile(rule.condition)
+    def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
+        if rule.rule_id not in self._single_rules:
+            self._single_rules[rule.rule_id] = _ENGINE.compile(rule.condition)
         try:
-            return self._alone[rule.rule_id].evaluate_data(handle)
+            return self._single_rules[rule.rule_id].evaluate_data(handle)
         except DataLogicError:
             return None
 
 
 def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why the engine gave no answer although every check held: what is absent, else everything that is read."""
+    """Return the facts to report when the engine failed although all checks passed: the absent ones, else all."""
     absent = tuple(f.path for f in rule.facts if not _holds(FactPath(f.path, f.type, True), f.segments, facts))
     return absent or tuple(fact.path for fact in rule.facts)

@@ -16,7 +16,7 @@ N = var("args.n")
 def test_an_answer_that_is_no_boolean_is_no_answer():
     """Lint makes this impossible; if it ever is not, the rule is indeterminate and not false."""
     odd = CompiledRule("R_ODD", (0, "", "R_ODD"), "", (0, 0), AppliesTo(), {"+": [1, 2]}, ())
-    outcome = RuleGroup([odd], None, frozenset(), frozenset()).ask({}, DataHandle({}))
+    outcome = RuleGroup([odd], None, frozenset(), frozenset()).evaluate({}, DataHandle({}))
     assert (outcome.matched, outcome.indeterminate) == ([], [(odd, ())])
 
 

@@ -211,7 +211,7 @@ def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
     view = run(world.approve(view.run_id))
     failure = view.record["rationale"]["failures"][0]
     assert (failure["code"], pays.given, world.refunds()) == ("approval_void", [], [])
-    assert "not those that were shown" in failure["detail"]
+    assert "differ from those that the approver saw" in failure["detail"]
 
 
 def test_what_a_caller_does_to_a_view_reaches_no_other_caller(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_we_open_what_an_independent_implementation_sealed() -> None:
 def test_a_key_of_another_ring_or_another_purpose_opens_nothing() -> None:
     envelope = seal(TYPE, PAYLOAD, RING, "pack")
     for ring, purpose in [(OTHER, "pack"), (RING, "export"), (RING, "head"), (RING, "unknown")]:
-        with pytest.raises(SignatureInvalid, match="may sign for"):
+        with pytest.raises(SignatureInvalid, match="trusted for"):
             opened(envelope, ring, purpose)
 
 

@@ -229,22 +229,7 @@ def test_the_scan_reports_a_bounded_number() -> None:
     assert len(scan_unsafe(["\u200b"] * 1000, declared_text=True)) == MAX_UNSAFE_FINDINGS
 
 
-def test_hidden_text_is_shown_and_moves_nothing() -> None:
-    assert (
-        escape_for_display("pay\u202e0001\u200b\x1b[2J\U000e0041\r")
-        == "pay\\u202e0001\\u200b\\u001b[2J\\U000e0041\\u000d"
-    )
-    assert escape_for_display("amount 5\namount 4200\t") == "amount 5\\namount 4200\\t"
-    assert escape_for_display("C:\\users") == "C:\\\\users"
-    assert escape_for_display("日本語 café 100 €") == "日本語 café 100 €"
-
-
 @given(st.text(st.characters(), max_size=40))
 def test_what_is_shown_holds_nothing_hidden(text: str) -> None:
     shown = escape_for_display(text)
     assert [problem for problem in scan_unsafe(shown, declared_text=False) if problem.code != "secret"] == []
-
-
-@given(st.text("\\nu202e\u202e\n\x1b", max_size=12), st.text("\\nu202e\u202e\n\x1b", max_size=12))
-def test_no_two_texts_are_shown_alike(one: str, other: str) -> None:
-    assert (escape_for_display(one) == escape_for_display(other)) == (one == other)

@@ -1,6 +1,6 @@
 """The Critic verifies a plan before anything runs. Its rules are one list; each returns the failures that it finds.
 
-Source: How It Works, step 4; Reference Architecture, "Failure semantics"; contextos-facts.md, section 12.
+Source: How It Works, step 4; Reference Architecture, "Failure semantics".
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan and what it is verified against.
+    """A plan and everything that it is verified against.
 
-    `sources` are what bindings may read at plan time; `evidence` the names at hand. `decisions` are policy's answers
-    at the plan point, by step id. `calls_left` is what the budget still allows.
+    `sources` holds what bindings can read at plan time, `evidence` the names of the available evidence. `decisions`
+    holds the policy decisions at the plan point, by step id. `calls_left` is the number of tool calls left in the
+    budget.
     """
 
     plan: Plan
@@ -38,7 +39,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class PlanVerification:
-    """The verdict of verify, with every failure found."""
+    """The verdict about a plan, with every failure found."""
 
     verdict: VerifyVerdict
     failures: tuple[Failure, ...]
@@ -49,11 +50,11 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
     "budget_exhausted": "escalate",
     "must_escalate": "escalate",
 }
-"""What a failure amounts to; any other rejects the plan."""
+"""The verdict by failure code. Any other code rejects the plan."""
 
 
 def verify_plan(proposal: Proposal) -> PlanVerification:
-    """Every rule looks at the plan; the strictest verdict counts. No failure at all is the only `ok`."""
+    """Apply every rule to the plan. The strictest verdict counts; the verdict is `ok` only without any failure."""
     failures = tuple(failure for rule in PLAN_RULES for failure in rule(proposal))
     verdicts = {VERDICT_OF.get(failure.code, "reject") for failure in failures}
     for verdict in ("reject", "escalate", "replan"):
@@ -63,14 +64,14 @@ def verify_plan(proposal: Proposal) -> PlanVerification:
 
 
 def spec_of(plan: Plan, step_id: str) -> str | None:
-    """The decision that a step is bound to: that of the last checkpoint among what it depends on."""
+    """Return the decision key that a step is bound to: that of the last checkpoint among its ancestors, or None."""
     before = ancestors(plan, step_id)
     bound = [point.decision_id for point in plan.decision_checkpoints if point.after_step in before]
     return bound[-1] if bound else None
 
 
 def ancestors(plan: Plan, step_id: str) -> frozenset[str]:
-    """Every step that must be done before this one."""
+    """Return the ids of all steps that must be done before this one."""
     depends = {step.id: step.depends_on for step in plan.steps}
     found: set[str] = set()
     waiting = list(depends.get(step_id, ()))
@@ -88,27 +89,27 @@ def well_ordered(proposal: Proposal) -> Sequence[Failure]:
     for step in proposal.plan.steps:
         unknown = [name for name in step.depends_on if name not in seen]
         if step.id in seen or unknown:
-            what = f"depends on `{unknown[0]}`, which is no earlier step" if unknown else "has an id that is taken"
-            failures.append(_failure("schema_mismatch", step, f"step `{step.id}` {what}"))
+            fault = f"depends on `{unknown[0]}`, which is no earlier step" if unknown else "has the id of another step"
+            failures.append(_failure("schema_mismatch", step, f"step `{step.id}` {fault}"))
         seen.add(step.id)
     return failures
 
 
 def in_manifest(proposal: Proposal) -> Sequence[Failure]:
-    """Every tool is in the tool manifest; one that policy hid is a policy denial."""
+    """Every tool is in the tool manifest. A tool that policy hid is a policy denial."""
     failures = []
     for step in proposal.plan.steps:
         if step.tool in proposal.scope.surfaced:
             continue
         hidden = step.tool in proposal.scope.granted
         code: FailureCode = "policy_denied" if hidden else "tool_not_in_manifest"
-        why = "is hidden from this run by policy" if hidden else "is not in the tool manifest"
-        failures.append(_failure(code, step, f"`{step.tool}` {why}"))
+        reason = "is hidden from this run by policy" if hidden else "is not in the tool manifest"
+        failures.append(_failure(code, step, f"`{step.tool}` {reason}"))
     return failures
 
 
 def modes_match(proposal: Proposal) -> Sequence[Failure]:
-    """A step states the declared approval mode of its capability."""
+    """Every step states the declared approval mode of its capability."""
     failures = []
     for step, capability in _known(proposal):
         declared = capability.definition.approval_mode
@@ -117,14 +118,14 @@ def modes_match(proposal: Proposal) -> Sequence[Failure]:
                 _failure(
                     "approval_mode_mismatch",
                     step,
-                    f"`{step.tool}` declares `{declared}`, the step says `{step.approval_mode}`",
+                    f"`{step.tool}` declares `{declared}`, and the step states `{step.approval_mode}`",
                 )
             )
     return failures
 
 
 def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
-    """Arguments that are known at plan time satisfy their schema; bindings to steps point to earlier dependencies."""
+    """Arguments known at plan time satisfy their schema, and bindings to steps refer to earlier dependencies."""
     failures = []
     for step, capability in _known(proposal):
         args, _, missing = resolve_params(step.params, proposal.sources)
@@ -149,15 +150,15 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
 
 
 def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
-    """Checkpoints resolve; whatever may change the world is bound to a spec that may execute it at that mode."""
+    """Checkpoints resolve, and every step with effects is bound to a spec that is allowed to execute at its mode."""
     scope = proposal.scope
     failures = [
-        Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` is no DecisionSpec of the pack")
+        Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` is not a DecisionSpec of the pack")
         for point in proposal.plan.decision_checkpoints
         if point.decision_id not in scope.specs
     ]
     failures += [
-        # What is done can only be recorded as approved; a spec that does not know the word would find out too late.
+        # A completed run is recorded as `approved`, so every spec must allow that outcome.
         Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` does not allow the outcome `approved`")
         for point in proposal.plan.decision_checkpoints
         if point.decision_id in scope.specs and "approved" not in scope.specs[point.decision_id].allowed_outcomes
@@ -169,11 +170,11 @@ def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
         spec = scope.specs.get(key) if key else None
         if spec is None:
             failures.append(
-                _failure("violates_decision_spec", step, f"`{step.tool}` is bound to no decision checkpoint")
+                _failure("violates_decision_spec", step, f"`{step.tool}` is not bound to a decision checkpoint")
             )
         elif spec.decision_right != "execute":
             failures.append(
-                _failure("violates_decision_spec", step, f"`{key}` may only {spec.decision_right}, not execute")
+                _failure("violates_decision_spec", step, f"`{key}` can {spec.decision_right} and not execute")
             )
         elif APPROVAL_MODES.index(spec.approval_mode) < APPROVAL_MODES.index(capability.definition.approval_mode):
             failures.append(_failure("violates_decision_spec", step, f"`{key}` allows at most `{spec.approval_mode}`"))
@@ -181,7 +182,7 @@ def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
 
 
 def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
-    """Each checkpoint's required evidence is at hand, or a step before it produces it."""
+    """The required evidence of each checkpoint is available, or a step before it produces it."""
     scope, failures = proposal.scope, []
     for point in proposal.plan.decision_checkpoints:
         spec = scope.specs.get(point.decision_id)
@@ -189,9 +190,9 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
         produced = {
             name for step, capability in _known(proposal) if step.id in done for name in capability.definition.produces
         }
-        lacking = sorted(set(spec.required_evidence) - produced - proposal.evidence) if spec else []
-        if lacking:
-            names = ", ".join(f"`{name}`" for name in lacking)
+        missing = sorted(set(spec.required_evidence) - produced - proposal.evidence) if spec else []
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
             failures.append(
                 Failure(
                     code="missing_evidence", detail=f"`{point.decision_id}` requires {names}", step_id=point.after_step
@@ -201,7 +202,7 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
 
 
 def policy_permits(proposal: Proposal) -> Sequence[Failure]:
-    """Policy's answer at the plan point: guardrails first, then denials."""
+    """Policy permits every step at the plan point: first guardrails, then denials."""
     failures = []
     for step in proposal.plan.steps:
         decision = proposal.decisions.get(step.id)
@@ -213,7 +214,7 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
             )
         if not decision.allowed:
             code: FailureCode = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-            facts = tuple(fact for lack in decision.indeterminate for fact in lack.facts)
+            facts = tuple(fact for unknown in decision.indeterminate for fact in unknown.facts)
             failures.append(
                 Failure(
                     code=code,
@@ -228,13 +229,13 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
 
 
 def within_call_budget(proposal: Proposal) -> Sequence[Failure]:
-    """The plan fits the tool calls that are left."""
+    """The plan needs no more tool calls than the budget has left."""
     steps = len(proposal.plan.steps)
     if steps <= proposal.calls_left:
         return ()
     return (
         Failure(
-            code="budget_exhausted", detail=f"the plan needs {steps} tool calls and {proposal.calls_left} are left"
+            code="budget_exhausted", detail=f"the plan needs {steps} tool calls, and {proposal.calls_left} are left"
         ),
     )
 

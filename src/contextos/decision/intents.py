@@ -1,6 +1,6 @@
-"""The Intent-Task Catalog: an intent that the caller names is validated, never guessed.
+"""The Intent-Task Catalog: the intent that the caller names is validated, never guessed.
 
-Source: contextos-facts.md, section 10; shared/design/contracts.md, "Who is asking".
+Source: docs/design/contracts.md, "Who is asking".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 
 
 class DeploymentCeilings(Protocol):
-    """What the deployment allows every run at most."""
+    """The deployment's upper limits for every run."""
 
     @property
     def total_tokens(self) -> int: ...
@@ -52,21 +52,22 @@ def resolve_intent(
 ) -> ResolvedIntent | Failure:
     """Validate `input.intent` against the catalog.
 
-    Refuses an unknown intent, channel, locale or an intent without templates.
+    Refuses (`unknown_intent`) an intent that is unknown or has no task template, and a channel or locale that the
+    intent does not support.
     """
-    asked = request.input
-    intent = intents.get(asked.intent)
+    named = request.input
+    intent = intents.get(named.intent)
     if intent is None:
         return Failure(
-            code="unknown_intent", detail=f"`{asked.intent}` is not in the catalog; name an intent of the pack"
+            code="unknown_intent", detail=f"`{named.intent}` is not in the catalog; name an intent of the pack"
         )
-    if asked.channel and intent.accepted_channels and asked.channel not in intent.accepted_channels:
-        return Failure(code="unknown_intent", detail=f"`{asked.intent}` does not accept the channel `{asked.channel}`")
-    if asked.locale and intent.locale_support and asked.locale not in intent.locale_support:
-        return Failure(code="unknown_intent", detail=f"`{asked.intent}` does not support the locale `{asked.locale}`")
+    if named.channel and intent.accepted_channels and named.channel not in intent.accepted_channels:
+        return Failure(code="unknown_intent", detail=f"`{named.intent}` does not accept the channel `{named.channel}`")
+    if named.locale and intent.locale_support and named.locale not in intent.locale_support:
+        return Failure(code="unknown_intent", detail=f"`{named.intent}` does not support the locale `{named.locale}`")
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:
-        return Failure(code="unknown_intent", detail=f"`{asked.intent}` has no task template; publish one")
+        return Failure(code="unknown_intent", detail=f"`{named.intent}` has no task template; publish one")
     return ResolvedIntent(intent, eligible)
 
 
@@ -79,7 +80,7 @@ def build_run_context(
     run_id: str,
     limits: DeploymentCeilings,
 ) -> RunContext:
-    """The RunContext: identity from the directory, and for every limit the lowest that anybody set."""
+    """Build the RunContext: identity from the directory, and for every limit the lowest value that is set."""
     hints, meta = request.runtime, pack.pack_meta
     modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
     delegation = request.user.delegation
@@ -130,11 +131,11 @@ def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limi
 
 
 def _shares(total: int) -> BucketTokens:
-    """The shares of the seeds' example (12,000 tokens over six buckets), rounded down."""
+    """Share `total` as in the specification's example (12,000 tokens over six buckets), rounded down."""
     example = {"policy": 1800, "tool": 1500, "evidence": 3500, "memory": 1500, "business": 1500, "session": 2200}
     return BucketTokens(**{bucket: total * share // 12_000 for bucket, share in example.items()})
 
 
 def lowest_mode(modes: Sequence[ApprovalMode]) -> ApprovalMode:
-    """The lowest of several approval-mode ceilings; a caller may lower it and never raise it."""
+    """Return the lowest of several approval-mode ceilings. A caller can lower the ceiling and never raise it."""
     return min(modes, key=APPROVAL_MODES.index)

@@ -1,6 +1,6 @@
 """The Critic's score of a finished execution on five axes, and how a run ends for each failure.
 
-Source: How It Works, step 6; contextos-facts.md, section 16; Reference Architecture, "Failure semantics".
+Source: How It Works, step 6; Reference Architecture, "Failure semantics".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "identity_refused": "refused",
     "budget_exhausted": "exhausted",
 }
-"""How a run ends for a failure; any other escalates to a person."""
+"""The end of a run by failure code. Any other code escalates to a person."""
 
 _POLICY: Final = frozenset(
     {"policy_denied", "policy_eval_error", "approval_denied", "approval_void", "tool_not_in_manifest"}
@@ -36,7 +36,7 @@ _POLICY: Final = frozenset(
 
 
 def end_of(failures: tuple[Failure, ...]) -> End:
-    """The end of a run that failed so. The first failure is what stopped it."""
+    """Return the end of a run with these failures. The first failure is the one that stopped it."""
     return END_OF.get(failures[0].code, "escalated") if failures else "completed"
 
 
@@ -52,18 +52,19 @@ def score(
     failures: tuple[Failure, ...],
     acted: bool,
 ) -> dict[str, Any]:
-    """The scorecard: accept only when nothing failed and no axis is below its threshold.
+    """Return the scorecard. Its verdict is `accept` only if nothing failed and no axis is below its threshold.
 
-    Once something `acted` on the world there is no replan: what is left is for a person.
+    `acted` says that a step had an effect on an external system. Then there is no replan: a person takes over.
+    `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps` steps were completed.
     """
     targets = [target for target in pack.evaluation_layer.eval_targets if target.intent == intent]
     target = targets[0] if targets else EvalTarget(intent=intent)
     codes = {failure.code for failure in failures}
-    wall = budget.wall_clock_ms * 1_000
+    wall_limit_us = budget.wall_clock_ms * 1_000
     axes = {
         "policy": 0 if codes & _POLICY else 1,
         "utility": _share(done / steps) if steps else 0,
-        "latency": _share(1 - wall_clock_us / wall),
+        "latency": _share(1 - wall_clock_us / wall_limit_us),
         "safety": 0 if "unsafe_output" in codes else 1,
         "economics": _share(1 - cost_cents / budget.max_cost_cents) if budget.max_cost_cents else 0,
     }
@@ -86,6 +87,6 @@ def score(
 
 
 def _share(value: float) -> float | int:
-    """Within 0 and 1, to 4 decimals; a whole one is an integer, which is how it is written."""
+    """Clamp to 0..1 and round to 4 decimals. A whole number is returned as an integer, its canonical form."""
     rounded = round(min(1.0, max(0.0, value)), 4)
     return int(rounded) if rounded.is_integer() else rounded

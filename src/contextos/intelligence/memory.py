@@ -1,13 +1,13 @@
-"""Memory: a run proposes, a person reviews, only what was promoted is recalled.
+"""Memory: a run proposes, a person reviews, and only promoted memory is recalled.
 
-Three collections of the store. `memory_candidates`, by proposal id, holds every proposal and its review.
-`memory_promoted` holds one memory per entity and predicate, keyed so that recall reads one range per subject.
-`memory_rejected`, by the statement's digest, remembers what a reviewer refused, so that it is not queued again.
-A document is never deleted: what was superseded stays with its proposal and its review.
+The store has three collections. `memory_candidates` holds every proposal and its review, by proposal id.
+`memory_promoted` holds one memory per entity and predicate; recall reads one key range per subject. `memory_rejected`
+holds each rejected statement by its digest, so that it is not queued again. Documents are never deleted: a superseded
+memory stays available through its proposal and its review.
 
-A reviewer says that something is worth remembering, not that it is true: recalled items are `untrusted` unless the
-review says `trusted`. Either way they are data for the prompt, carry no name and so close no gate.
-Source: contextos-facts.md, section 14; shared/design/contracts.md, "Compile".
+A reviewer confirms that a statement is worth remembering, not that it is true: recalled items are `untrusted` unless
+the review states `trusted`. Either way they are data for the prompt and have no name, so they satisfy no requirement.
+Source: docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from contextos.errors import NotFound
 from contextos.intelligence.retrieval import fact_digest
 
 REVIEWED: Final = "memory.reviewed"
-"""The kind of the `control` entry that a review leaves."""
+"""The kind of the `control` entry that a review appends."""
 
 MAX_MEMORIES_PER_SUBJECT: Final = 1000
 QUEUE_PAGE: Final = 500
@@ -50,7 +50,7 @@ QUEUE_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class BoundMemory:
-    """A memory template with its bindings resolved. `confidence` lies within 0 and 1."""
+    """A memory template with its bindings resolved. `confidence` is between 0 and 1."""
 
     template: MemoryTemplate
     entity_ceid: str
@@ -61,7 +61,7 @@ class BoundMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReviewChange:
-    """What a review changes: the compare-and-set writes and the entry of the `control` stream, for one commit."""
+    """The changes of one review, for one commit: compare-and-set writes and an entry of the `control` stream."""
 
     writes: tuple[Write, ...]
     control: Draft
@@ -69,13 +69,13 @@ class MemoryReviewChange:
 
 
 class StoreMemory:
-    """The `Memory` seam over one tenant's store. The clock only tells what has expired."""
+    """Implements the port `Memory` over one tenant's store. The clock is used only to leave out expired memory."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> tuple[EvidenceItem, ...]:
-        """Promoted memory about these subjects: in their order, then by predicate key; at most `limit`."""
+        """Return at most `limit` promoted memories of these subjects, in their order and then by predicate key."""
         now_us, found = self._clock.now_us(), list[EvidenceItem]()
         for subject in dict.fromkeys(subject_ids):
             if len(found) >= limit:
@@ -96,20 +96,20 @@ def propose_memories(
     consent_given: bool,
     at_us: int,
 ) -> tuple[MemoryProposal, ...]:
-    """What a finished run proposes to remember; pure, with ids derived from the run.
+    """Build the memory proposals of a finished run. Pure; the ids are derived from the run id.
 
-    Leaves out a candidate whose write class the pack does not allow, one without evidence, and one about what is no
-    entity. `recalled` is what the run knows of promoted memory; a review compares with the store again.
+    Leaves out a candidate whose write class the pack does not allow, one without evidence, and one whose entity is not
+    a CEID. `recalled` is the promoted memory that the run read; a review compares with the store again.
     """
     return tuple(
-        _proposal(ordinal, one, run_id, layer, recalled, classification, consent_given, at_us)
-        for ordinal, one in enumerate(bound)
-        if one.template.write_class in layer.write_classes and one.evidence_refs and CEID.fits(one.entity_ceid)
+        _proposal(ordinal, memory, run_id, layer, recalled, classification, consent_given, at_us)
+        for ordinal, memory in enumerate(bound)
+        if memory.template.write_class in layer.write_classes and memory.evidence_refs and CEID.fits(memory.entity_ceid)
     )
 
 
 def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
-    """The documents of these proposals, for the run's final commit. One without the consent it needs is not kept."""
+    """Return the writes of these proposals for the run's final commit. A proposal that lacks consent is not stored."""
     return tuple(
         CANDIDATES.write(proposal.proposal_id, 0, ReviewedProposal(proposal=proposal, review=None))
         for proposal in proposals
@@ -118,16 +118,16 @@ def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
 
 
 async def list_candidates(store: Store, *, after: str = "", limit: int = 100) -> tuple[MemoryProposal, ...]:
-    """At most `limit` proposals that wait for a review, by id after `after`.
+    """Return at most `limit` proposals that wait for a review, by proposal id, starting after `after`.
 
-    Leaves out what says the same as one before it, as something that was rejected, or as what is promoted already.
+    Leaves out a statement that an earlier proposal in the list makes, that was rejected, or that is already promoted.
     """
     waiting: dict[str, MemoryProposal] = {}
     while len(waiting) < limit and (page := await CANDIDATES.page(store, after=after, limit=QUEUE_PAGE)):
         for document in page:
-            held, after = document.body, document.key
-            if held.review is None and len(waiting) < limit and not await _settled(store, held.proposal):
-                waiting.setdefault(_digest_of(held.proposal), held.proposal)
+            candidate, after = document.body, document.key
+            if candidate.review is None and len(waiting) < limit and not await _is_decided(store, candidate.proposal):
+                waiting.setdefault(_digest_of(candidate.proposal), candidate.proposal)
     return tuple(waiting.values())
 
 
@@ -143,62 +143,65 @@ async def review_proposal(
     integrity: IntegrityLevel = "untrusted",
     supersede: bool = False,
 ) -> MemoryReviewChange | ReviewRefused:
-    """What to commit for a reviewer's verdict; nothing is written here. Whether the reviewer may, the caller decides.
+    """Return the changes to commit for a reviewer's verdict. Nothing is written here.
 
-    Refuses a second review; a promotion without consent; and, unless `supersede` says that the reviewer means it, one
-    that contradicts promoted memory of the same entity and predicate, or repeats what was rejected.
-    Every document that was looked at is in the writes with its version, so a lost race is a `Conflict`.
+    The caller checks that the reviewer is allowed to review. Refuses a second review, and a promotion without consent.
+    Unless `supersede` is set, also refuses a promotion that contradicts promoted memory of the same entity and
+    predicate, or that repeats a rejected statement. The writes include the version of every document that was read, so
+    a concurrent change is a `Conflict` at commit.
 
     Raises:
-        NotFound: no such proposal in this tenant.
+        NotFound: there is no such proposal in this tenant.
     """
     candidate = await CANDIDATES.one(store, proposal_id) if PROPOSAL.fits(proposal_id) else None
     if candidate is None:
-        raise NotFound(f"there is no memory proposal `{proposal_id}`; list those that wait")
-    held = candidate.body
-    promoted = await PROMOTED.one(store, _promoted_key(held.proposal))
-    rejected = await REJECTED.one(store, _digest_of(held.proposal))
-    standing = promoted.body if promoted else None
-    if refused := _refusal(held, verdict, standing, rejected is not None, supersede):
+        raise NotFound(f"there is no memory proposal `{proposal_id}`; list the waiting proposals")
+    stored = candidate.body
+    promoted = await PROMOTED.one(store, _promoted_key(stored.proposal))
+    rejected = await REJECTED.one(store, _digest_of(stored.proposal))
+    current = promoted.body if promoted else None
+    if refused := _refusal(stored, verdict, current, rejected is not None, supersede):
         return refused
-    replaced = standing.proposal.proposal_id if standing and verdict == "promote" else None
-    made = MemoryReview(
+    replaced = current.proposal.proposal_id if current and verdict == "promote" else None
+    review = MemoryReview(
         proposal_id=proposal_id,
         verdict=verdict,
         reviewer=reviewer,
         reason=reason,
         at_us=at_us,
         integrity=integrity,
-        fact_digest=_digest_of(held.proposal),
+        fact_digest=_digest_of(stored.proposal),
         supersedes=memory_ref(replaced) if replaced else None,
     )
     writes = (
-        CANDIDATES.write(proposal_id, candidate.version, ReviewedProposal(proposal=held.proposal, review=made)),
-        *_verdict_writes(held.proposal, made, _version(promoted), _version(rejected)),
+        CANDIDATES.write(proposal_id, candidate.version, ReviewedProposal(proposal=stored.proposal, review=review)),
+        *_verdict_writes(stored.proposal, review, _version(promoted), _version(rejected)),
     )
-    control = Draft(REVIEWED, proposal_id, at_us, reviewer, canonical(made.to_json()), salt)
-    return MemoryReviewChange(writes, control, made)
+    control = Draft(REVIEWED, proposal_id, at_us, reviewer, canonical(review.to_json()), salt)
+    return MemoryReviewChange(writes, control, review)
 
 
 def _refusal(
-    held: ReviewedProposal, verdict: ReviewVerdict, standing: PromotedMemory | None, rejected: bool, supersede: bool
+    stored: ReviewedProposal, verdict: ReviewVerdict, current: PromotedMemory | None, rejected: bool, supersede: bool
 ) -> ReviewRefused | None:
-    if held.review is not None:
+    if stored.review is not None:
         return ReviewRefused(
-            reason="already_reviewed", detail=f"`{held.review.reviewer}` reviewed it; propose it again"
+            reason="already_reviewed", detail=f"`{stored.review.reviewer}` reviewed it already; propose it again"
         )
     if verdict == "reject":
         return None
-    if held.proposal.consent_check == "missing":
+    if stored.proposal.consent_check == "missing":
         return ReviewRefused(reason="consent_missing", detail="consent was not given; ask for it and propose again")
     if supersede:
         return None
-    if standing and _digest_of(standing.proposal) != _digest_of(held.proposal):
-        existing = memory_ref(standing.proposal.proposal_id)
-        detail = f"`{existing}` says otherwise; reject this one, or supersede what is promoted"
+    if current and _digest_of(current.proposal) != _digest_of(stored.proposal):
+        existing = memory_ref(current.proposal.proposal_id)
+        detail = f"`{existing}` contradicts it; reject this proposal, or supersede the promoted memory"
         return ReviewRefused(reason="contradiction", detail=detail, existing=(existing,))
     if rejected:
-        return ReviewRefused(reason="rejected_before", detail="this was rejected before; supersede that to promote it")
+        return ReviewRefused(
+            reason="rejected_before", detail="this statement was rejected; supersede that to promote it"
+        )
     return None
 
 
@@ -249,7 +252,7 @@ def _contradictions(bound: BoundMemory, recalled: Sequence[EvidenceItem]) -> Con
     )
 
 
-async def _settled(store: Store, proposal: MemoryProposal) -> bool:
+async def _is_decided(store: Store, proposal: MemoryProposal) -> bool:
     if await REJECTED.one(store, _digest_of(proposal)):
         return True
     promoted = await PROMOTED.one(store, _promoted_key(proposal))
@@ -273,13 +276,15 @@ def _recalled(memory: PromotedMemory) -> EvidenceItem:
     )
 
 
-def _verdict_writes(proposal: MemoryProposal, made: MemoryReview, promoted: int, rejected: int) -> tuple[Write, Write]:
-    """The writes to promoted and rejected memory, at these versions; the one that the verdict is not about checks."""
+def _verdict_writes(
+    proposal: MemoryProposal, review: MemoryReview, promoted: int, rejected: int
+) -> tuple[Write, Write]:
+    """Return the writes to promoted and rejected memory at these versions. One of the two only checks its version."""
     promoted_at, rejected_at = _promoted_key(proposal), _digest_of(proposal)
-    if made.verdict == "reject":
-        return PROMOTED.check(promoted_at, promoted), REJECTED.write(rejected_at, rejected, made)
-    expires = made.at_us + proposal.ttl_s * 1_000_000 if proposal.ttl_s is not None else None
-    memory = PromotedMemory(proposal=proposal, review=made, expires_at_us=expires)
+    if review.verdict == "reject":
+        return PROMOTED.check(promoted_at, promoted), REJECTED.write(rejected_at, rejected, review)
+    expires = review.at_us + proposal.ttl_s * 1_000_000 if proposal.ttl_s is not None else None
+    memory = PromotedMemory(proposal=proposal, review=review, expires_at_us=expires)
     return PROMOTED.write(promoted_at, promoted, memory), REJECTED.check(rejected_at, rejected)
 
 

@@ -1,14 +1,14 @@
 """Evidence from the graph at a pinned snapshot.
 
-An item is an edge: subject and predicate are the edge's, its value is the edge's `value` or else its `dst`. What is
-known of a thing is what edges say of it, its own literals included (an edge with a `value`): nodes carry no evidence
-ref, so their properties are not evidence. Refs of different edges of one subject are equal and told apart by digest.
+Each item is one edge: it has the edge's subject and predicate, and as its value the edge's `value` or else its `dst`.
+Nodes have no evidence ref, so their properties are not evidence; a literal is evidence only as an edge with a `value`.
+Different edges of one subject have the same ref and are distinguished by their digest.
 
-A named requirement follows predicates from `src` to `dst`, starting at a seed. Its item gets the name only if every
-edge of the path is trusted, no node of the path may have been cut off by a bound, and all values found are equal.
-In every other case nothing gets the name, the items stay in the answer without one, and `explain` says why.
-There is no clock here: `drop_stale_names` takes the name from stale items, at the time that the caller's journal says.
-Source: shared/design/contracts.md, "Identifiers", "Compile"; contextos-facts.md, section 14.
+A named requirement follows predicates from `src` to `dst`, starting at a seed. An item gets the requirement's name only
+if every edge of the path is trusted, no limit can have hidden edges of a node of the path, and all values found are
+equal. Otherwise no item gets the name: the items are returned without one, and `explain` returns the reason.
+This module has no clock: `drop_stale_names` removes the names of stale items, at the time of the caller's journal.
+Source: docs/design/contracts.md, "Identifiers", "Compile".
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fact_digest(subject: str, predicate: str, value: JsonValue) -> str:
-    """The content address of a statement; what two answers are compared by."""
+    """Return the content address of a statement. Two statements are equal if their digests are."""
     return content_address({"subject": subject, "predicate": predicate, "value": value})
 
 
 class GraphKnowledge:
-    """The `Knowledge` seam over one tenant's graph; it holds no other, so crossing tenants is impossible."""
+    """Implements the port `Knowledge` over one tenant's graph. It has no other graph, so it cannot cross tenants."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._newest = graph, 0
 
     async def snapshot(self) -> str:
-        """The newest snapshot, `kg_<commit number>`; pinning it costs nothing."""
+        """Return the newest snapshot, `kg_<commit number>`. A snapshot is only a number: pinning it stores nothing."""
         self._newest = await self._graph.head()
         return f"kg_{self._newest}"
 
     async def retrieve(self, query: RetrievalQuery) -> tuple[EvidenceItem, ...]:
-        """The items within the query's bounds at its snapshot, ordered by hop, subject, predicate and digest.
+        """Return the items within the query's limits at its snapshot, ordered by hop, subject, predicate and digest.
 
         Raises:
-            NotFound: the snapshot is not one of this graph.
-            Integrity: the graph holds an edge that makes no evidence.
+            NotFound: the snapshot does not exist in this graph.
+            Integrity: an edge of the graph is not valid evidence.
         """
         edges = await self._edges(query)
-        away = _distances(edges, query.seeds)
-        answers = _answers(edges, query, away)
-        # One edge may answer several requirements, and an item has one name.
+        distances = _distances(edges, query.seeds)
+        answers = _answers(edges, query, distances)
+        # One edge can answer several requirements, and each item has one name.
         names: list[list[str | None]] = [
-            [name for name, hit in answers.items() if hit == at] for at in range(len(edges))
+            [name for name, answer in answers.items() if answer == index] for index in range(len(edges))
         ]
         items = [
-            _item(edge, query.snapshot, 1 + min(away[edge["src"]], away[edge["dst"]]), name)
-            for at, edge in enumerate(edges)
-            for name in names[at] or [None]
+            _item(edge, query.snapshot, 1 + min(distances[edge["src"]], distances[edge["dst"]]), name)
+            for index, edge in enumerate(edges)
+            for name in names[index] or [None]
         ]
         return tuple(sorted(items, key=_order))
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
-        """Why each named requirement without an answer has none, for a person. Raises as `retrieve` does."""
+        """Return the reason for each named requirement that has no answer. Raises the same errors as `retrieve`."""
         edges = await self._edges(query)
         answers = _answers(edges, query, _distances(edges, query.seeds))
         return {name: reason for name, reason in answers.items() if not isinstance(reason, int)}
@@ -83,11 +83,11 @@ class GraphKnowledge:
     async def _edges(self, query: RetrievalQuery) -> GraphEdges:
         match = _SNAPSHOT.fullmatch(query.snapshot)
         commit = int(match[1]) if match else -1
-        # Commits are only added, so what was a snapshot once is one.
+        # Commits are never removed, so a known snapshot stays valid.
         if commit > self._newest:
             self._newest = await self._graph.head()
         if not 0 <= commit <= self._newest:
-            raise NotFound(f"there is no snapshot `{query.snapshot}` of this graph; pin one that `snapshot` gave")
+            raise NotFound(f"there is no snapshot `{query.snapshot}` of this graph; pin one that `snapshot` returned")
         return await self._graph.neighbourhood(
             query.seeds, at=commit, hops=query.hops, fan_out=query.fan_out, limit=query.limit
         )
@@ -96,9 +96,9 @@ class GraphKnowledge:
 def drop_stale_names(
     items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int
 ) -> tuple[EvidenceItem, ...]:
-    """The same items, without the name where one is older than its requirement allows at `now_us`.
+    """Return the items; an item that is older at `now_us` than its requirement allows loses its name.
 
-    Refuses an item that was observed after `now_us` in the same way: its age is unknown. A bound is inclusive.
+    So does an item that was observed after `now_us`, because its age is unknown. The maximum age is inclusive.
     """
     allowed = {path.name: path.max_age_s for path in named}
     return tuple(
@@ -111,69 +111,76 @@ def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
     return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
 
 
-def _answers(edges: GraphEdges, query: RetrievalQuery, away: Mapping[str, int]) -> dict[str, int | UnmetReason]:
-    """By name: the number of the edge that answers it, or why none does.
+def _answers(edges: GraphEdges, query: RetrievalQuery, distances: Mapping[str, int]) -> dict[str, int | UnmetReason]:
+    """Return, for each name, the index of the edge that answers it, or the reason why there is none.
 
-    Two requirements of one name must both be met, and by one value: otherwise they are in conflict.
+    Two requirements with the same name must both be met by the same value; otherwise they conflict.
     """
-    cut = _cut_off(edges, query, away)
-    found: dict[str, int | UnmetReason] = {}
-    for wanted in query.named:
-        answer = _answer(edges, query, wanted, cut)
-        if wanted.name in found and _value_of(edges, found[wanted.name]) != _value_of(edges, answer):
+    cut_off = _cut_off(edges, query, distances)
+    answers: dict[str, int | UnmetReason] = {}
+    for requirement in query.named:
+        answer = _answer(edges, query, requirement, cut_off)
+        name = requirement.name
+        if name in answers and _value_of(edges, answers[name]) != _value_of(edges, answer):
             answer = "conflict"
-        found[wanted.name] = answer
-    return found
+        answers[name] = answer
+    return answers
 
 
-def _answer(edges: GraphEdges, query: RetrievalQuery, wanted: EvidencePath, cut: set[str] | None) -> int | UnmetReason:
-    reached = {query.seeds[wanted.seed]} if wanted.seed < len(query.seeds) else set()
-    last: list[int] = []
-    doubtful = False
-    for predicate in wanted.path:
-        if cut is None or reached & cut:
+def _answer(
+    edges: GraphEdges, query: RetrievalQuery, requirement: EvidencePath, cut_off: set[str] | None
+) -> int | UnmetReason:
+    reached = {query.seeds[requirement.seed]} if requirement.seed < len(query.seeds) else set()
+    trusted: list[int] = []
+    untrusted_seen = False
+    for predicate in requirement.path:
+        if cut_off is None or reached & cut_off:
             return "cut_off"
-        step = [at for at, edge in enumerate(edges) if edge["src"] in reached and edge["predicate"] == predicate]
-        last = [at for at in step if edges[at]["integrity"] == "trusted"]
-        doubtful = doubtful or len(last) < len(step)
-        reached = {edges[at]["dst"] for at in last}
-    if not last:
-        return "untrusted" if doubtful else "missing"
-    if len(last) == 1:
-        return last[0]
-    if len({_digest(edges[at], value_only=True) for at in last}) > 1:
+        step = [index for index, edge in enumerate(edges) if edge["src"] in reached and edge["predicate"] == predicate]
+        trusted = [index for index in step if edges[index]["integrity"] == "trusted"]
+        untrusted_seen = untrusted_seen or len(trusted) < len(step)
+        reached = {edges[index]["dst"] for index in trusted}
+    if not trusted:
+        return "untrusted" if untrusted_seen else "missing"
+    if len(trusted) == 1:
+        return trusted[0]
+    if len({_digest(edges[index], value_only=True) for index in trusted}) > 1:
         return "conflict"
-    return min(last, key=lambda at: (-_observed_at_us(edges[at]), _digest(edges[at]), str(edges[at]["evidence_ref"])))
+    return min(trusted, key=lambda index: _newest_first(edges[index]))
+
+
+def _newest_first(edge: Mapping[str, JsonValue]) -> tuple[int, str, str]:
+    return -_observed_at_us(edge), _digest(edge), str(edge["evidence_ref"])
 
 
 def _value_of(edges: GraphEdges, answer: int | UnmetReason) -> str:
     return _digest(edges[answer], value_only=True) if isinstance(answer, int) else answer
 
 
-def _cut_off(edges: GraphEdges, query: RetrievalQuery, away: Mapping[str, int]) -> set[str] | None:
-    """The nodes of which a bound may have hidden edges; None where it may be any node.
+def _cut_off(edges: GraphEdges, query: RetrievalQuery, distances: Mapping[str, int]) -> set[str] | None:
+    """Return the nodes of which a limit can have hidden edges; None if it can be any node.
 
-    A bound that is reached counts: whether one edge more was there cannot be seen.
+    A limit that is reached counts as exceeded, because one more edge would not be visible.
     """
     if len(edges) >= query.limit:
         return None
     touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
     full = {node for node, count in touching.items() if count >= query.fan_out}
-    return full | {node for node, distance in away.items() if distance >= query.hops}
+    return full | {node for node, distance in distances.items() if distance >= query.hops}
 
 
 def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
-    """How many edges each node is away from the nearest seed; edges lead both ways."""
-    beside = defaultdict(set)
+    """Return the number of edges between each node and its nearest seed. Edges count in both directions."""
+    neighbours = defaultdict(set)
     for edge in edges:
-        beside[edge["src"]].add(edge["dst"])
-        beside[edge["dst"]].add(edge["src"])
-    away, frontier, distance = dict.fromkeys(seeds, 0), set(seeds), 0
+        neighbours[edge["src"]].add(edge["dst"])
+        neighbours[edge["dst"]].add(edge["src"])
+    distances, frontier, distance = dict.fromkeys(seeds, 0), set(seeds), 0
     while frontier:
         distance += 1
-        frontier = {end for node in frontier for end in beside[node]} - away.keys()
-        away.update(dict.fromkeys(frontier, distance))
-    return away
+        frontier = {end for node in frontier for end in neighbours[node]} - distances.keys()
+        distances.update(dict.fromkeys(frontier, distance))
+    return distances
 
 
 def _item(edge: Mapping[str, JsonValue], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
@@ -193,12 +200,12 @@ def _item(edge: Mapping[str, JsonValue], snapshot: str, hop: int, name: str | No
             hop=hop,
         )
     except (ValidationError, InvalidInput):
-        detail = f"edge `{predicate}` of `{subject}` makes no evidence; withdraw it and put one that names entities"
+        detail = f"edge `{predicate}` of `{subject}` is not valid evidence; withdraw it and add one between entities"
         raise Integrity(detail) from None
 
 
 def _order(item: EvidenceItem) -> tuple[Any, ...]:
-    """Total but for items that are equal in all of this; names come first among equals."""
+    """Sort key of items. Among equal statements, named items come first."""
     return (
         item.hop,
         item.subject,
@@ -221,7 +228,7 @@ def _value(edge: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _observed_at_us(edge: Mapping[str, JsonValue]) -> int:
-    """Unix time in microseconds; 0, older than any bound, for a time that cannot be read."""
+    """Return Unix time in microseconds; 0 (older than any limit) for a time that cannot be parsed."""
     observed = edge["observed_at"]
     if isinstance(observed, int):
         return observed

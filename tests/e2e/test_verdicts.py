@@ -28,7 +28,7 @@ from contextos.decision.planners import template
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFound, Unavailable
 from contextos.operations import operator
 from contextos.queries.run_view import RunView
-from contextos.runtime import loop
+from contextos.runtime import planning
 from contextos.runtime.wiring import RunLimits
 from contextos.store.shared.clock import SystemClock
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
@@ -549,7 +549,7 @@ def test_whatever_a_planner_proposes_the_boundary_decides(
 ) -> None:
     code, spoil = HOSTILE[name]
     honest = template.propose_plan
-    monkeypatch.setattr(loop, "propose_plan", lambda *args: spoil(honest(*args)))
+    monkeypatch.setattr(planning, "propose_plan", lambda *args: spoil(honest(*args)))
 
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case(code, ""))

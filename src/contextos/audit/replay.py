@@ -74,6 +74,7 @@ async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], Ru
         memory=NOWHERE,
         slots=NOWHERE,
         adapters={},
+        planner=None,
         store=NOWHERE,
     )
     try:

@@ -55,6 +55,7 @@ KINDS: Final[dict[str, Kind]] = {
     "memory.recalled": Kind(CONTEXT, True),
     "policy.decided": Kind(DECISION, False),
     "context.compiled": Kind(CONTEXT, False),
+    "planner.answered": Kind(DECISION, True),
     "plan.proposed": Kind(DECISION, False),
     "plan.verified": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),

@@ -26,6 +26,7 @@ from contextos.contracts.journal import Advance, Entry, Parked, Rest, SignedHead
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, LoadedArtifacts
+from contextos.decision.planners.foreign import planner_name
 from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFound, Problem, ReplayMismatch, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
@@ -74,6 +75,7 @@ class Deployment:
     _heart: Heartbeats = field(init=False)
 
     def __post_init__(self) -> None:
+        planner_name(self.ports.planner)
         self._heart = Heartbeats(self.heartbeat_ttl_us, self.lease_ttl_us)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
@@ -195,6 +197,8 @@ class Deployment:
             profile=self.profile,
             unsafe=self.unsafe,
             unsafe_now=self.unsafe,
+            planner=ports.planner,
+            concurrency=ports.concurrency,
         )
 
     def _fits(self, request: InvokeRequest) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directory, Entropy, Estimator, Keys
+from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Graph, Stores
 
@@ -48,3 +49,4 @@ class Ports:
     admission: Admission = field(default_factory=UnboundedAdmission)
     slots: Callable[[str], SlotSteps] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
+    planner: Planner | None = None

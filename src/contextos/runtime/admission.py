@@ -40,6 +40,7 @@ class AdmittedRun:
     policy: PolicySet
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]
+    planner: str
     query: RetrievalQuery = NOTHING_ASKED
     items: tuple[EvidenceItem, ...] = ()
     memory: tuple[EvidenceItem, ...] = ()
@@ -53,9 +54,9 @@ class AdmittedRun:
                 return template
         return self.templates[0]
 
-    def pack_json(self) -> dict[str, Any]:
-        """The pack as bindings read it; empty where no template binds to it."""
-        params = [value for template in self.templates for step in template.steps for value in step.params.values()]
+    def pack_json(self, plan: Plan) -> dict[str, Any]:
+        """The pack as bindings read it; empty where the plan does not bind to it."""
+        params = [value for step in plan.steps for value in step.params.values()]
         bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
         return self.loaded.pack.to_json() if bound else {}
 

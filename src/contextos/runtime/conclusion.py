@@ -15,7 +15,6 @@ from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
 from contextos.decision.executor import Execution
-from contextos.decision.planners.template import PLANNER
 from contextos.intelligence.memory import BoundMemory, candidate_writes, propose_memories
 from contextos.runtime.admission import AdmittedRun, bound_ceids
 from contextos.runtime.wiring import RunEnvironment, current_record
@@ -35,7 +34,7 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
         failures,
         {name: value for name, value in values.items() if value is not MISSING} if accepted else {},
         bound_ceids(template.subjects, sources),
-        strategy=f"{PLANNER}:{template.template_id}@{template.version}",
+        strategy=f"{admitted.planner}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
     )

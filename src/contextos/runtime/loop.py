@@ -26,7 +26,6 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import RunScope
 from contextos.decision import critic, executor, intents, scoring
 from contextos.decision.executor import Execution
-from contextos.decision.planners.template import propose_plan
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
 from contextos.runtime.admission import (
     AdmittedRun,
@@ -39,6 +38,7 @@ from contextos.runtime.admission import (
 )
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome
+from contextos.runtime.planning import propose
 from contextos.runtime.slot_steps import fill_slots
 from contextos.runtime.wiring import (
     RunEnvironment,
@@ -127,7 +127,9 @@ async def admit(request: InvokeRequest, world: RunEnvironment) -> AdmittedRun | 
             "confidence": 1,
         },
     )
-    return AdmittedRun(scope, loaded, policy_for_pins(world, loaded, scope.pins), resolved.templates, shown)
+    return AdmittedRun(
+        scope, loaded, policy_for_pins(world, loaded, scope.pins), resolved.templates, shown, world.planner_name
+    )
 
 
 async def retrieve_evidence(admitted: AdmittedRun, world: RunEnvironment) -> AdmittedRun:
@@ -217,8 +219,10 @@ async def _attempt(
     journal.derive("context.compiled", str(revision), compiled)
     scope = replace(admitted.scope, surfaced=frozenset(compiled["context_ledger"]["tools"]))
     facts = facts_by_name(admitted.items)
-    sources = {"request": scope.asked, "pack": admitted.pack_json(), "evidence": executor.evidence_view(facts)}
-    plan = propose_plan(journal.run_id, template, compiled, revision)  # 9
+    plan = await propose(admitted, template, compiled, facts, revision, world)  # 9
+    if isinstance(plan, Failure):
+        return await _scored(request, admitted, None, unplanned, (plan,), revision, world)
+    sources = {"request": scope.asked, "pack": admitted.pack_json(plan), "evidence": executor.evidence_view(facts)}
     journal.derive("plan.proposed", str(revision), plan.to_json())
     verified = _verify(scope, policy, plan, sources, frozenset(facts), world)  # 10
     journal.derive(

@@ -58,7 +58,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "compiled": {
-        **_stay("compiled", "run.resumed", *_SAME),
+        **_stay("compiled", "run.resumed", "planner.answered", *_SAME),
         "plan.proposed": "planning",
         "run.scored": "scoring",
         **_CLOSING,

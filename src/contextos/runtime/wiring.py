@@ -7,7 +7,7 @@ policy facts, the Tool Gateway, approvals, the recheck at redemption, the record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
@@ -28,12 +28,16 @@ from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
+from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, SlotSteps
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import Catalog, LoadedArtifacts
+from contextos.decision.planners.foreign import planner_name
+from contextos.decision.planners.template import PLANNER
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
@@ -89,6 +93,9 @@ class RunEnvironment:
     unsafe: tuple[str, ...]
     unsafe_now: tuple[str, ...]
     semantics: int = SEMANTICS
+    planner: Planner | None = None
+    planner_name: str = PLANNER
+    concurrency: Concurrency = field(default_factory=Sequential)
 
 
 def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
@@ -97,6 +104,7 @@ def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
         "runtime_version": world.runtime_version,
         "profile": world.profile,
         "semantics": world.semantics,
+        "planner": planner_name(world.planner),
         "unsafe": list(world.unsafe),
         "limits": {limit.name: getattr(world.limits, limit.name) for limit in fields(world.limits)},
     }
@@ -109,6 +117,7 @@ def with_recorded_deployment(world: RunEnvironment, said: Mapping[str, Any]) -> 
         runtime_version=said["runtime_version"],
         profile=said["profile"],
         semantics=said.get("semantics", 1),
+        planner_name=said.get("planner", PLANNER),
         unsafe=tuple(said["unsafe"]),
         limits=RunLimits(**{"max_session_duration_ms": 0, **said["limits"]}),
     )

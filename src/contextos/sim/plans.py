@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.decision.planners.template import propose_plan
-from contextos.runtime import loop
+from contextos.runtime import planning
 
 
 def _last(plan: Plan, **change: Any) -> Plan:
@@ -43,5 +43,5 @@ def proposed_by(hostile: str | None, *, parallel: bool) -> Iterator[None]:
         plan = _with_another_read(plan) if parallel else plan
         return LIES[hostile](plan) if hostile else plan
 
-    with patch.object(loop, "propose_plan", propose):
+    with patch.object(planning, "propose_plan", propose):
         yield

@@ -81,6 +81,14 @@ class Plan(Model):
     template_id: Name | None = None
 
 
+class ProposedPlan(Model):
+    """What a planner decides of a plan. `template_id` (`id@version`) fixes the outputs and subjects of the run."""
+
+    template_id: Name
+    steps: Steps
+    decision_checkpoints: Seq[DecisionCheckpoint] = ()
+
+
 class MemoryTemplate(Model):
     """A memory that a finished run proposes. It stays a candidate until a person promotes it."""
 

@@ -1,0 +1,111 @@
+"""Planners of others: asked once per revision, never trusted. What one answers is recorded, then parsed strictly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.plan import Plan, ProposedPlan, TaskTemplate
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import derive
+from contextos.contracts.ports.concurrency import Concurrency
+from contextos.contracts.ports.planning import Planner, PlanRequest
+from contextos.decision.planners.template import PLANNER
+from contextos.errors import InvalidInput, InvalidSettings, MalformedJson, Problem, Unavailable
+
+MAX_PLAN_BYTES: Final = 262_144
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
+
+
+def planner_name(planner: Planner | None) -> str:
+    """The name that a run records for its planner; None is the template planner.
+
+    Raises:
+        InvalidSettings: the name is not `name@version`, or is the template planner's.
+    """
+    if planner is None:
+        return PLANNER
+    if not isinstance(planner.name, str) or planner.name == PLANNER or not _NAME.fullmatch(planner.name):
+        detail = f"a planner has a name of its own such as `acme.planner@1.2.0`, not `{planner.name!s:.64}`"
+        raise InvalidSettings(Problem("/planner", "planner_name", detail, "give it a name and a version"))
+    return planner.name
+
+
+async def ask_planner(
+    planner: Planner | None, recorded: str, request: PlanRequest, concurrency: Concurrency, timeout_ms: int
+) -> dict[str, Any]:
+    """The answer as it is recorded: `proposal`, or `refused` with why it cannot be recorded.
+
+    Raises:
+        Unavailable: the planner that the run recorded is not configured here, failed or did not answer in time.
+    """
+    if planner is None or planner.name != recorded:
+        here = planner.name if planner else PLANNER
+        raise Unavailable(recorded, f"the run began with this planner and this process has `{here}`; configure it")
+    with _Caught(recorded, timeout_ms):
+        answer = await concurrency.within(timeout_ms, partial(planner.propose, request))
+        try:
+            if not isinstance(answer, Mapping):
+                return {"refused": "the answer is no JSON object"}
+            text = canonical(dict(answer))
+            if len(text) > MAX_PLAN_BYTES:
+                return {"refused": f"the answer is larger than {MAX_PLAN_BYTES} bytes"}
+            return {"proposal": loads(text, max_bytes=MAX_PLAN_BYTES)}
+        except (MalformedJson, RecursionError):
+            return {"refused": "the answer is not JSON, or is nested too deep"}
+
+
+def plan_of_answer(
+    answer: Mapping[str, Any], planner: str, run_id: str, templates: Sequence[TaskTemplate], revision: int
+) -> Plan | Failure:
+    """The plan that a recorded answer proposes. Its id, revision, planner and intent are ours to set."""
+    if "refused" in answer:
+        return _misfit(planner, str(answer["refused"]))
+    try:
+        proposed = parse(ProposedPlan, dict(answer["proposal"]))
+    except InvalidInput as error:
+        return _misfit(planner, str(error.problems[0]))
+    named = {f"{template.template_id}@{template.version}": template for template in templates}
+    if proposed.template_id not in named:
+        return _misfit(planner, "`template_id` names none of the templates that the run may use")
+    return Plan(
+        plan_id=derive("plan_", run_id, "plan", revision),
+        intent=named[proposed.template_id].intent,
+        steps=proposed.steps,
+        decision_checkpoints=proposed.decision_checkpoints,
+        revision=revision,
+        planner=planner,
+        template_id=proposed.template_id,
+    )
+
+
+def _misfit(planner: str, why: str) -> Failure:
+    return Failure(code="schema_mismatch", detail=f"the planner `{planner}` proposed no plan: {why}"[:500])
+
+
+class _Caught:
+    """Turns whatever a planner raises into `Unavailable`: it changes nothing, so it is asked again later.
+
+    The one place for planners where any exception is caught (ADR 0008).
+    """
+
+    def __init__(self, planner: str, timeout_ms: int) -> None:
+        self._planner, self._timeout_ms = planner, timeout_ms
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, TimeoutError):
+            raise Unavailable(self._planner, f"it did not answer in {self._timeout_ms} ms") from error
+        if isinstance(error, Exception) and not isinstance(error, Unavailable):
+            raise Unavailable(self._planner, f"it raised `{type(error).__name__}`") from error
+
+
+__all__ = ["MAX_PLAN_BYTES", "ask_planner", "plan_of_answer", "planner_name"]

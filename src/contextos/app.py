@@ -79,7 +79,7 @@ class App:
     owner: Owner | LeasedOwner
     engine: LocalEngine
     keys: KeyRing
-    witnessing: WitnessPublisher | None
+    witness_publisher: WitnessPublisher | None
 
     def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
         """Return the engine of a worker process, which drives every due run, over the queue if the settings name one.
@@ -89,7 +89,9 @@ class App:
         Raises:
             InvalidSettings: the settings name a queue, and the extra `durable` is not installed.
         """
-        publish_heads = partial(_publish_heads, self.witnessing, self.deployment) if self.witnessing else None
+        publish_heads = (
+            partial(_publish_heads, self.witness_publisher, self.deployment) if self.witness_publisher else None
+        )
         orphans, driving = partial(due_runs, self.deployment), self.settings.driving
         if not self.settings.queue:
             limits = EngineLimits(max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
@@ -211,9 +213,9 @@ async def open_unpublished(settings: Settings) -> App:
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
         breakers=CircuitBreakers(settings.pressure, threading.Lock()),
     )
-    known = witness_at(settings.witness, workspace) if settings.witness else None
-    witnessing = WitnessPublisher(stores, known, keys, clock) if known else None
-    publish_heads = partial(_publish_heads, witnessing, deployment) if witnessing else None
+    witness = witness_at(settings.witness, workspace) if settings.witness else None
+    witness_publisher = WitnessPublisher(stores, witness, keys, clock) if witness else None
+    publish_heads = partial(_publish_heads, witness_publisher, deployment) if witness_publisher else None
     engine = LocalEngine(
         deployment.advance,
         stores,
@@ -222,7 +224,7 @@ async def open_unpublished(settings: Settings) -> App:
         witness=publish_heads,
         beat=deployment.beat,
     )
-    return App(settings, deployment, stores, owner, engine, keys, witnessing)
+    return App(settings, deployment, stores, owner, engine, keys, witness_publisher)
 
 
 async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Owner | LeasedOwner]:
@@ -243,8 +245,8 @@ def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
     )
 
 
-async def _publish_heads(witnessing: WitnessPublisher, deployment: Deployment) -> None:
-    await witnessing.tell(deployment.tenants())
+async def _publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
+    await witness_publisher.tell(deployment.tenants())
     deployment.told()
 
 

@@ -1,4 +1,4 @@
-"""Settings are checked whole at start: what is wrong is named with its place and its mend, and nothing starts."""
+"""Settings are checked at start: an error names the setting and the remedy, and nothing starts."""
 
 from __future__ import annotations
 

@@ -104,15 +104,15 @@ def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandCont
         app = await open_app(settings)
         try:
             concerned = [tenant_id] if tenant_id else app.deployment.tenants()
-            if app.witnessing:
+            if app.witness_publisher:
                 # A cut journal is found before the operation begins, so that exit code 3 means that nothing was done.
                 with _warning(Unavailable):
                     for one in concerned:
-                        await app.witnessing.check(one)
+                        await app.witness_publisher.check(one)
             done = await act(CommandContext(app, tenant_id))
-            if app.witnessing:
+            if app.witness_publisher:
                 with _warning(Unavailable, Integrity):
-                    await app.witnessing.tell(concerned)
+                    await app.witness_publisher.tell(concerned)
             return done
         finally:
             app.close()
@@ -137,9 +137,9 @@ def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContex
         app = await open_unpublished(settings)
         try:
             done = await act(CommandContext(app, tenant_id))
-            if app.witnessing:
+            if app.witness_publisher:
                 with _warning(Unavailable, Integrity):
-                    await app.witnessing.tell([tenant_id])
+                    await app.witness_publisher.tell([tenant_id])
             return done
         finally:
             app.close()

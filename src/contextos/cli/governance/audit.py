@@ -148,7 +148,11 @@ async def _stored(witness: str, context: CommandContext) -> Any:
     from contextos.audit.verify import verify_tenant
     from contextos.operations.witness import restorations, witnessed_lengths
 
-    known = witness_at(witness, Path()) if witness else context.app.witnessing and context.app.witnessing.witness
+    known = (
+        witness_at(witness, Path())
+        if witness
+        else context.app.witness_publisher and context.app.witness_publisher.witness
+    )
     # The witnessed heads are read first: the streams can grow in between and must not shrink.
     heads = await known.heads(context.tenant_id) if known else ()
     verified = await verify_tenant(context.store, context.tenant_id, context.app.keys, heads)

@@ -32,7 +32,7 @@ def restored_command(
     async def operation(context: CommandContext) -> Any:
         from contextos.operations.restore import record_restore
 
-        return await record_restore(context.deployment, context.app.witnessing, context.tenant_id, by=by)
+        return await record_restore(context.deployment, context.app.witness_publisher, context.tenant_id, by=by)
 
     epoch = with_read_context(workspace, tenant, operation)
     lines = [f"{epoch.tenant_id} begins epoch {epoch.epoch_id}: approvals requested before it are void"]

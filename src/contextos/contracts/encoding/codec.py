@@ -197,7 +197,7 @@ def _refused(value: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
         for key, child in value:
             if key in seen:
                 at = pointer((*path, _whole(key)))
-                yield Problem(at, "duplicate_key", "the key stands here twice", "keep one of them")
+                yield Problem(at, "duplicate_key", "the object has this key twice", "keep one of them")
             seen.add(key)
             yield from _refused_text(key, path)
             yield from _refused(child, (*path, _whole(key)))

@@ -1,4 +1,4 @@
-"""CompiledContext: what the model may see and use, with its budget report and ledger.
+"""CompiledContext: the prompt, tools and evidence that a run is allowed to use, with its budget report and ledger.
 
 Source: API Contracts, "Compiled output"; docs/design/contracts.md, "Compile".
 """

@@ -131,7 +131,7 @@ class PolicyDecision(Model):
         """Refuse an allowed `destructive` call without a gate at `execute`; an earlier point can lack the gate."""
         ungated = self.effective_approval_mode == "destructive" and not self.gates
         if self.allowed and self.point == "execute" and ungated:
-            yield "gates", "an allowed `destructive` act needs an approval gate; deny it or name the gate"
+            yield "gates", "an allowed `destructive` call needs an approval gate; deny it or name the gate"
 
 
 @dataclass(frozen=True, slots=True)

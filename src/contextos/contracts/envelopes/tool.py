@@ -134,7 +134,7 @@ class AdapterReply(Model):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What an adapter receives with a call beside its arguments.
+    """The context that an adapter receives with the arguments of a call.
 
     `not_after_us` is Unix time in microseconds. `headers()` returns the W3C trace headers of this call, and `claim()`
     the run's signed identity claim (`ctxid/1`); both are made when the adapter calls them and are never recorded.

@@ -25,6 +25,7 @@ BENCHMARKS = (
     "kill",
     "compile",
     "replay",
+    "parallel_reads",
     "startup",
     "store",
     "overload",
@@ -63,9 +64,9 @@ def main() -> int:
         table += [(name, line) for line in judged]
         if code:
             broken.append(name)
-    print(f"\n{'':10}{'':6}{'bar':<{WIDTH}} {'measured':>9}")
+    print(f"\n{'':15}{'':6}{'bar':<{WIDTH}} {'measured':>9}")
     for name, line in table:
-        print(f"{name:<10}{line}")
+        print(f"{name:<15}{line}")
     marks = [line[:4] for _, line in table]
     print(", ".join(f"{marks.count(mark)} {mark}" for mark in MARKS))
     for name in broken:

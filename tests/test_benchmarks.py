@@ -22,6 +22,7 @@ from benchmarks import (
     growth,
     kill,
     overload,
+    parallel_reads,
     peers,
     replay,
     run,
@@ -66,6 +67,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "kill",
         "compile",
         "replay",
+        "parallel_reads",
         "startup",
         "store",
         "overload",
@@ -110,6 +112,16 @@ def test_floor(tmp_path, capsys):
 def test_compile(capsys):
     compile_.report(1)
     says(capsys, *compile_.CASES, "compile, 100 capabilities, 1,000 facts", "1,000 -> 2,000 facts, growth")
+
+
+def test_parallel_reads(tmp_path, capsys):
+    asyncio.run(parallel_reads.measure(tmp_path, 1))
+    says(
+        capsys,
+        "run with four reads of 50 ms at once / run with one",
+        "the same four reads one after the other / run with one",
+        "run with one read, four at once, p50",
+    )
 
 
 def test_replay(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The Context plane compiles what a model may see and use in one run.
+"""The Context plane compiles what a model can see and use in one run.
 
 Owns: the inputs of a compile (`inputs`) and its eight stages (`compiler`); token budgets (`budget`); the surface
 (`surface`); the controls in force (`controls`); blocks and how text is delimited in them (`blocks`, `sources`); the

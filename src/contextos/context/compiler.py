@@ -52,7 +52,7 @@ CompileStage = Callable[[CompileInput, CompileState], JsonObject | Failure]
 
 
 def compile_context(inputs: CompileInput) -> JsonObject | Failure:
-    """Compile what the model may see and use in this run: a `CompiledContext` in its wire form, or a failure.
+    """Compile what the model can see and use in this run: a `CompiledContext` in its wire form, or a failure.
 
     The failure codes: `unknown_intent`; `unpinned_ref` (an attachment without its full digest); `policy_eval_error` (a
     rule matched that belongs to no bundle in force); `budget_exhausted` (the required blocks do not fit).

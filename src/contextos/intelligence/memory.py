@@ -191,7 +191,7 @@ def _refusal(
     if verdict == "reject":
         return None
     if stored.proposal.consent_check == "missing":
-        return ReviewRefused(reason="consent_missing", detail="consent was not given; ask for it and propose again")
+        return ReviewRefused(reason="consent_missing", detail="consent is missing; obtain it and propose again")
     if supersede:
         return None
     if current and _digest_of(current.proposal) != _digest_of(stored.proposal):

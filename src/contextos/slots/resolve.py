@@ -83,7 +83,7 @@ async def resolve_installed(
 
 
 def is_foreign(actor: SlotActor, project_id: str | None) -> bool:
-    """Whether a project is given that is not one of the actor's (the project gate)."""
+    """The project gate: whether `project_id` is set and is not one of the actor's projects."""
     return project_id is not None and project_id not in actor.project_ids
 
 

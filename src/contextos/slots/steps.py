@@ -139,7 +139,7 @@ class ArtifactSlots:
     async def _recorded_before(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
-        """Return the selection recorded under the act key, or None; also if the actor could no longer select the same.
+        """Return the selection recorded under the act key, or None. What the actor can select now does not matter.
 
         Raises `RepeatedAct` if the act key belongs to a different selection.
         """

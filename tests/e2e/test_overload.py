@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from contextos.app import _tell
+from contextos.app import _publish_heads
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
@@ -215,16 +215,16 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
             assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
         for number in range(lru.TELLS + 1):
             assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
-            await _tell(telling, world.deployment)
+            await _publish_heads(telling, world.deployment)
         assert told[lru.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
         assert told[lru.TELLS] == (TENANT,)
         assert (await world.invoke(asked("invented_7", 2))).state == "refused"
         monkeypatch.setattr(witness, "path", tmp_path)
         for _ in range(2 * lru.TELLS):
             with pytest.raises(Unavailable):
-                await _tell(telling, world.deployment)
+                await _publish_heads(telling, world.deployment)
         monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")
-        await _tell(telling, world.deployment)
+        await _publish_heads(telling, world.deployment)
         assert [one.seq for one in await witness.heads("invented_7")] == [2, 4], "no name is lost while nobody hears it"
 
     run(act())

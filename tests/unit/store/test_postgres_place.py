@@ -8,7 +8,8 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from contextos.contracts.journal import CONTROL, EPOCH, Advance, Batch, Draft, Write
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS
+from contextos.contracts.journal import CONTROL, Advance, Batch, Draft, Write
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, StoreRestored, Unavailable
 from contextos.store.postgres import stores
@@ -32,7 +33,9 @@ def line(text: str) -> Batch:
 
 
 def epoch(version: int, name: str) -> Batch:
-    return Batch(CONTROL, writes=(Write(*EPOCH, version, orjson.dumps({"id": name, "at_us": 1, "by": "me"})),))
+    return Batch(
+        CONTROL, writes=(Write(*EPOCHS.place(EPOCH_KEY), version, orjson.dumps({"id": name, "at_us": 1, "by": "me"})),)
+    )
 
 
 def test_a_place_is_server_database_and_timeline(database: Database) -> None:
@@ -58,7 +61,7 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
             with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
                 await stores.tenant("a").commit(line("refused"))
         with pytest.raises(StoreRestored):
-            await stores.tenant("a").commit(Batch(CONTROL, writes=(Write(*EPOCH, 0, None),)))
+            await stores.tenant("a").commit(Batch(CONTROL, writes=(Write(*EPOCHS.place(EPOCH_KEY), 0, None),)))
         await stores.tenant("new").commit(line("no tenant of before"))
         with pytest.raises(Conflict):
             await stores.tenant("a").commit(epoch(7, "wrong"))

@@ -69,6 +69,9 @@ class World:
 
         return self.run(found())
 
+    def waiting(self, **bounds: Any) -> list[tuple[int, str]]:
+        return list(self.run(self.store().waiting(**bounds)))
+
     def everything(self) -> dict[str, Any]:
         """All that can be seen of this tenant."""
         streams = (*RUNS, INDEX, CONTROL)
@@ -76,6 +79,7 @@ class World:
             "entries": {name: self.read(name) for name in streams},
             "heads": {name: list(self.run(self.store().signed_heads(name))) for name in streams},
             "documents": {name: self.scan(name) for name in COLLECTIONS},
+            "waiting": self.waiting(),
             "due": [run for run in self.due(10**15) if run[0] == self.tenant],
         }
 
@@ -211,6 +215,7 @@ class StoreSuite:
             shared=((INDEX, draft()), (CONTROL, draft())),
             wake_at_us=0,
             signature=("kid", "00"),
+            waiting=True,
         )
         with pytest.raises(Conflict) as refused:
             world.commit(full)
@@ -267,6 +272,39 @@ class StoreSuite:
         assert world.due(30) == ours
         assert world.due(29, limit=2) == ours[:2]
         assert world.due(9) == []
+
+    def test_waiting_names_the_runs_of_one_tenant_that_wait_newest_first_in_pages(self, world: World) -> None:
+        other = f"{world.tenant}_other"
+        for run in ("run_a", "run_b", "run_c", "run_d"):
+            line = (INDEX, draft(kind="run.indexed", key=run))
+            world.commit(Batch(run, shared=(line,), wake_at_us=0, waiting=run != "run_c"))
+            world.commit(Batch(run, shared=(line,), waiting=True), other)
+        assert world.waiting() == [(4, "run_d"), (2, "run_b"), (1, "run_a")]
+        assert world.waiting(limit=1) == [(4, "run_d")]
+        assert world.waiting(after=4) == world.waiting(after=3) == [(2, "run_b"), (1, "run_a")]
+        assert world.waiting(after=1) == world.waiting(limit=0) == world.waiting(limit=-1) == []
+        assert world.waiting(after=2**62) == world.waiting(after=2**80) == world.waiting()
+
+    def test_a_run_waits_until_a_batch_says_otherwise(self, world: World) -> None:
+        line = (INDEX, draft(kind="run.indexed", key="run_a"))
+        world.commit(Batch("run_a", shared=(line,), wake_at_us=7))
+        assert world.waiting() == []
+        world.commit(Batch("run_a", waiting=True))
+        assert (world.waiting(), world.due(7)) == ([(1, "run_a")], [(world.tenant, "run_a")])
+        world.commit(Batch("run_a", entries_after(world.tenant, "run_a", [], 1), wake_at_us=9))
+        world.commit(Batch("run_a", writes=(Write("keys", "k", 0, b"v"),)))
+        assert world.waiting() == [(1, "run_a")]
+        world.commit(Batch("run_a", shared=((INDEX, draft(kind="run.closed", key="run_a")),), waiting=False))
+        assert world.waiting() == []
+        world.commit(Batch("run_a", waiting=True))
+        assert world.waiting() == [(1, "run_a")], "its number is that of its first line"
+
+    def test_a_run_without_a_line_in_the_index_is_not_among_those_that_wait(self, world: World) -> None:
+        world.commit(Batch("run_a", waiting=True))
+        world.commit(Batch("run_b", shared=((INDEX, draft(key="run_a")), (CONTROL, draft(key="run_b"))), waiting=True))
+        assert world.waiting() == []
+        world.commit(Batch("run_a", shared=((INDEX, draft(key="run_a")),)))
+        assert world.waiting() == [(2, "run_a")]
 
     def test_scan_finds_by_key_and_by_prefix_in_key_order(self, world: World) -> None:
         keys = ["a", "a/1", "a/2", "a0", "b", "a\U0010ffff", "a\U0010ffffz", "a\ud7ff", "ä", "\U0010ffff", "\ue000"]
@@ -397,7 +435,9 @@ def histories() -> st.SearchStrategy[list[Any]]:
         moment,
         moment,
     )
-    shared = st.tuples(st.sampled_from([INDEX, CONTROL]), st.builds(draft, st.sampled_from("ab")))
+    shared = st.tuples(
+        st.sampled_from([INDEX, CONTROL]), st.builds(draft, st.sampled_from("ab"), key=st.sampled_from(["", *RUNS]))
+    )
     batch = st.builds(
         Batch,
         run,
@@ -406,6 +446,7 @@ def histories() -> st.SearchStrategy[list[Any]]:
         st.lists(shared, max_size=2).map(tuple),
         st.one_of(st.none(), st.sampled_from([0, 10, 20])),
         st.one_of(st.none(), st.tuples(st.sampled_from(["k1", "k2"]), st.just("00"))),
+        st.one_of(st.none(), st.booleans()),
     )
     return st.lists(batch, min_size=1, max_size=12)
 

@@ -240,8 +240,9 @@ class Batch:
     `entries` continue the stream `run` at exactly their sequence numbers. `shared` are pairs of a stream (`index` or
     `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
-    id, signature in hex) and is not part of the chain. A lease is a document in `leases`, and its version is the
-    fencing token: every batch of a driver has the write that renews it.
+    id, signature in hex) and is not part of the chain. `waiting` says whether the run waits for a person from this
+    commit on (None leaves it unchanged); `Store.waiting` lists those runs. A lease is a document in `leases`, and its
+    version is the fencing token: every batch of a driver has the write that renews it.
     """
 
     run: str
@@ -250,6 +251,7 @@ class Batch:
     shared: tuple[tuple[str, Draft], ...] = ()
     wake_at_us: int | None = None
     signature: tuple[str, str] | None = None
+    waiting: bool | None = None
 
 
 class Logged(NamedTuple):

@@ -25,6 +25,20 @@ async def newest_runs(store: Store, after: int) -> AsyncIterator[tuple[Entry, bo
         closed.discard(line.key)
 
 
+async def waiting_runs(store: Store, after: int) -> AsyncIterator[Entry]:
+    """The line of each run before number `after` (0: of all) that may wait for a person, newest first.
+
+    The caller folds each run to see whether it still waits. The cost is that of these runs, not of the index.
+    """
+    from contextos.contracts.journal import INDEX
+
+    while page := await store.waiting(after=after, limit=PAGE):
+        for number, _ in page:
+            for line in await store.read(INDEX, after=number - 1, limit=1):
+                yield line
+        after = page[-1][0]
+
+
 async def newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
     """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
     from contextos.contracts.journal import INDEX

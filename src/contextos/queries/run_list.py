@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from contextos.queries.run_index import newest_runs
+from contextos.queries.run_index import newest_runs, waiting_runs
 from contextos.queries.run_view import run_view
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ async def list_runs(store: Store, tenant_id: str, *, limit: int, after: int = 0)
 async def list_waiting_runs(store: Store, tenant_id: str, *, limit: int, after: int = 0) -> RunPage:
     """A page of the runs that wait for a person, newest first, from before number `after` (0: from the newest)."""
     listed: list[ListedRun] = []
-    async for line, ended in newest_runs(store, after):
-        if ended:
-            continue
+    async for line in waiting_runs(store, after):
         if len(listed) == limit:
             return RunPage(listed, listed[-1].number)
         one = _listed_run(tenant_id, line, await store.read(line.key))

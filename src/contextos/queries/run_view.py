@@ -10,12 +10,10 @@ import orjson
 
 from contextos.contracts.journal import KINDS, Entry
 from contextos.runtime import state_machine
+from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
 """The state of a run that ended, where what would tell how was erased."""
-
-WAITING: Final = frozenset({"waiting", "choosing"})
-"""The states in which a person is asked: of an effect, or of a pick."""
 
 _ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
 """What a run may wait for stands in one of these: an effect that is not known in the answer of its call."""
@@ -54,7 +52,7 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    waiting = _dispatched(entries[0]) if state == "received" else _asked(entries) if state in WAITING else None
+    waiting = _dispatched(entries[0]) if state == "received" else _asked(entries) if state in ASKING_STATES else None
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
 

@@ -142,6 +142,10 @@ class SimulatedStore:
         await _read(self.host, "store.signed_heads")
         return await self.kept.signed_heads(stream)
 
+    async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
+        await _read(self.host, "store.waiting")
+        return await self.kept.waiting(after=after, limit=limit)
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedConcurrency:

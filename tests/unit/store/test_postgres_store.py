@@ -538,3 +538,26 @@ def test_an_event_loop_that_ends_in_the_middle_of_a_commit_leaves_no_lock_behind
         asyncio.run(another())
         left.communicate()
     database.drop()
+
+
+def test_the_waiting_runs_are_found_by_their_own_index_among_many(postgres: Server) -> None:
+    database = postgres.database()
+    database.execute(
+        "INSERT INTO contextos.runs (tenant, run, wake_at_us, number, waiting)"
+        " SELECT 'acme', 'run_' || n, 0, n, n % 10000 = 0 FROM generate_series(1, 30000) AS n"
+    )
+    database.execute("ANALYZE contextos.runs")
+    plan = database.execute(
+        "EXPLAIN SELECT number, run FROM contextos.runs WHERE tenant = 'acme' AND waiting"
+        " AND number BETWEEN 1 AND 99999 ORDER BY number DESC LIMIT 500"
+    )
+    assert "runs_waiting" in "\n".join(row[0] for row in plan)
+
+    async def waiting() -> Any:
+        stores = PostgresStores(database.app)
+        found = await stores.tenant("acme").waiting()
+        await stores.aclose()
+        return found
+
+    assert asyncio.run(waiting()) == [(number, f"run_{number}") for number in (30000, 20000, 10000)]
+    database.drop()

@@ -163,7 +163,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "store.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(InvalidSettings, match="schema 99 is newer than 2"):
+    with pytest.raises(InvalidSettings, match="schema 99 is newer than 3"):
         SqliteStores(tmp_path / "store.db")
 
 

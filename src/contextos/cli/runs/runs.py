@@ -50,7 +50,7 @@ def runs_command(
         for one in page.runs
     ]
     if page.next_after is not None:
-        lines.append(f"more: contextos runs --after {page.next_after}")
+        lines.append(f"more: contextos runs{' --waiting' if waiting else ''} --after {page.next_after}")
     document = {"runs": [asdict(one) for one in page.runs], "next_after": page.next_after}
     print_result(document, lines if page.runs else ["there are no runs"], as_json=as_json)
     return 0

@@ -51,6 +51,15 @@ class Store(Protocol):
         """(seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
         ...
 
+    async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
+        """(number, run) of the runs that their last driver left waiting for a person, newest first.
+
+        The number of a run is the sequence of its first line in the stream `index`; a run without one is not listed.
+        At most `limit` runs with a number below `after` (0: all of them). The cost is that of the runs returned.
+        This is an index and no proof: fold the run to see whether it still waits. No waiting run is missing.
+        """
+        ...
+
 
 class Stores(Protocol):
     """The storage of a deployment. `due` is the only read across tenants."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from contextos.contracts.journal import Batch, Document, Entry, SignedHead, Write, genesis, link
+from contextos.contracts.journal import INDEX, Batch, Document, Entry, SignedHead, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem
 from contextos.store.memory.artifacts import MemoryArtifacts
 from contextos.store.memory.graph import MemoryGraph
@@ -32,6 +32,8 @@ class _Tenant:
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     signed: dict[str, dict[tuple[int, str], SignedHead]] = field(default_factory=lambda: defaultdict(dict))
     wake: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
 
 
 class MemoryStores:
@@ -104,6 +106,11 @@ class MemoryStore:
         self._kept.documents.update(written)
         if batch.wake_at_us is not None:
             self._kept.wake[batch.run] = batch.wake_at_us
+        if batch.waiting is not None:
+            (self._kept.waiting.add if batch.waiting else self._kept.waiting.discard)(batch.run)
+        for line in grown[INDEX]:
+            if line.key == batch.run:
+                self._kept.numbers.setdefault(batch.run, line.seq)
         if batch.signature is not None:
             kid, sig = batch.signature
             self._kept.signed[batch.run].setdefault((to_sign[0], kid), (*to_sign, kid, sig))
@@ -130,6 +137,11 @@ class MemoryStore:
         """(seq, hash, kid, signature) of every signed head of a stream, in order."""
         signed = self._kept.signed.get(stream, {})
         return [signed[place] for place in sorted(signed)]
+
+    async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
+        numbered = [(self._kept.numbers.get(run, 0), run) for run in self._kept.waiting]
+        found = sorted(((number, run) for number, run in numbered if number and not 0 < after <= number), reverse=True)
+        return found[: max(limit, 0)]
 
     def _head(self, stream: str, grown: dict[str, list[Entry]]) -> tuple[int, str]:
         entries = grown.get(stream) or self._kept.streams.get(stream)

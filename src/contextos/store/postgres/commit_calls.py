@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from contextos.contracts.journal import ENTRY_FORMAT, Batch, Draft, body_digest, genesis, open_header
+from contextos.contracts.journal import ENTRY_FORMAT, INDEX, Batch, Draft, body_digest, genesis, open_header
 
 COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
@@ -71,18 +71,30 @@ def arguments(jobs: Sequence[Job], now_us: int | None, patience: str, locks: Seq
             for batch in batches
             for one in batch.writes
         ],
-        [(batch.run, batch.wake_at_us) for batch in batches if batch.wake_at_us is not None],
+        [(batch.run, batch.wake_at_us, batch.waiting) for batch in batches if _changes_run(batch)],
         [(batch.run, *batch.signature) for batch in batches if batch.signature is not None],
-        [_drafted(tenant, stream, draft) for batch in batches for stream, draft in batch.shared],
+        [_drafted(tenant, batch, stream, draft) for batch in batches for stream, draft in batch.shared],
     )
 
 
-def _drafted(tenant: str, stream: str, draft: Draft) -> tuple[Any, ...]:
+def _changes_run(batch: Batch) -> bool:
+    """Whether the row of the batch's run changes: its wake time, its mark as waiting, or its number."""
+    numbered = any(_numbers_run(batch, stream, draft) for stream, draft in batch.shared)
+    return numbered or batch.wake_at_us is not None or batch.waiting is not None
+
+
+def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
+    """Whether this is a line of the index about the batch's own run: the first one is the run's number."""
+    return stream == INDEX and draft.key == batch.run
+
+
+def _drafted(tenant: str, batch: Batch, stream: str, draft: Draft) -> tuple[Any, ...]:
     """A draft for a shared stream, whose place in the chain the database finds."""
     kind, key, at_us, by, body, salt = draft
     digest = body_digest(salt, body)
     header = open_header(tenant, stream, digest, draft)
-    return (stream, genesis(tenant, stream), kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
+    stored = (kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
+    return (stream, genesis(tenant, stream), *stored, _numbers_run(batch, stream, draft))
 
 
 def locked(group: Iterable[Job]) -> list[int]:

@@ -39,7 +39,7 @@ from contextos.store.postgres.database_identity import (
 from contextos.store.postgres.graph import PostgresGraph
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
-from contextos.store.shared.batch import refuse_misfit
+from contextos.store.shared.batch import MAX_SQL_INTEGER, refuse_misfit
 from contextos.store.shared.key_range import after_prefix
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ POSTGRES_PAGE_ENTRIES: Final = 1000
 MAX_BATCH_WRITES: Final = 1000
 # Of so many tenants it is kept that they are here; any caller may name another.
 MAX_HERE: Final = 65_536
-_MAX_INT: Final = 2**63 - 1
 
 _READ: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
@@ -65,6 +64,7 @@ _FIND: Final = (
 )
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
+_WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
 _ERASE: Final = "UPDATE contextos.journal SET body = NULL, salt = NULL WHERE tenant = $1 AND run = $2 AND seq = $3"
 
@@ -136,7 +136,7 @@ class PostgresStores:
 
         The bytes leave the table's pages with the next `VACUUM`, and the server's log and backups as those are kept.
         """
-        if tenant_id and is_text(tenant_id, stream) and 0 < seq <= _MAX_INT:
+        if tenant_id and is_text(tenant_id, stream) and 0 < seq <= MAX_SQL_INTEGER:
             async with self.changing(tenant_id) as connection:
                 if await connection.execute(_ERASE, tenant_id, stream, seq) == "UPDATE 1":
                     return
@@ -289,6 +289,10 @@ class PostgresStore:
             return []
         return [tuple(row) for row in await self._fetch(_SIGNATURES, stream)]
 
+    async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
+        newest = after - 1 if after else MAX_SQL_INTEGER
+        return [tuple(row) for row in await self._fetch(_WAITING, _whole(newest), _whole(max(limit, 0)))]
+
     async def _fetch(self, statement: str, *arguments: Any) -> Sequence[Any]:
         async with self._stores.link().connections.connection() as connection:
             rows: Sequence[Any] = await connection.fetch(statement, self._tenant, *arguments)
@@ -297,7 +301,7 @@ class PostgresStore:
 
 def _whole(number: int) -> int:
     """A number as near to `number` as PostgreSQL can hold."""
-    return max(-_MAX_INT, min(number, _MAX_INT))
+    return max(-MAX_SQL_INTEGER, min(number, MAX_SQL_INTEGER))
 
 
 def _refuse_unstorable(tenant: str, batch: Batch) -> None:

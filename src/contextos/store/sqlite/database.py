@@ -13,7 +13,7 @@ from typing import Final
 
 from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem, Unavailable
 
-SQLITE_SCHEMA_VERSION: Final = 2
+SQLITE_SCHEMA_VERSION: Final = 3
 APPLICATION_ID: Final = 0x63747838
 BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
@@ -154,10 +154,17 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         raise _unusable(path, f"its schema {version} is newer than {SQLITE_SCHEMA_VERSION}; run a newer contextos")
     _switch_to_wal(path, connection)
     if version < SQLITE_SCHEMA_VERSION:
-        connection.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(runs)")}
+        if columns and "waiting" not in columns:
+            connection.executescript(_statements("upgrade_runs.sql"))
+        connection.executescript(_statements("schema.sql"))
     # Taking the lock once shows now, not at the first run, that the file can be written.
     begin_immediate(connection, timeout_ms=BUSY_TIMEOUT_MS)
     connection.execute("ROLLBACK")
+
+
+def _statements(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _switch_to_wal(path: Path, connection: sqlite3.Connection) -> None:

@@ -1,4 +1,5 @@
--- The whole schema, version 2. Every statement may be repeated, so an older file is brought up by running it again.
+-- The whole schema, version 3. Every statement can be repeated, so an older file is upgraded by running it again
+-- (after `upgrade_runs.sql`, where its table `runs` has no column `waiting`).
 -- The tenant leads every primary key, so no key of one tenant can collide with another's.
 -- WITHOUT ROWID, so that no hidden row number leads INSERT OR REPLACE to another row; but for `journal`, whose rows are
 -- large: in key order, at random run ids, more than half of its pages would be empty. There a trigger stands instead.
@@ -76,11 +77,16 @@ CREATE TABLE IF NOT EXISTS runs (
   tenant TEXT NOT NULL,
   run TEXT NOT NULL,
   wake_at_us INTEGER NOT NULL,
+  number INTEGER NOT NULL DEFAULT 0,
+  waiting INTEGER NOT NULL DEFAULT 0 CHECK (waiting IN (0, 1)),
   PRIMARY KEY (tenant, run)
 ) STRICT, WITHOUT ROWID;
 
 -- `due` is the only read across tenants, so this one index is led by time; it is not unique and tells nobody anything.
 CREATE INDEX IF NOT EXISTS runs_due ON runs (wake_at_us, tenant, run) WHERE wake_at_us <> 0;
+
+-- `number` is the sequence of a run's first line in the stream `index`, or 0. Only the runs that wait for a person are here.
+CREATE INDEX IF NOT EXISTS runs_waiting ON runs (tenant, number) WHERE waiting = 1;
 
 -- The graph. One commit number per `put`, counted per tenant; a row is valid from its commit until `valid_to`.
 CREATE TABLE IF NOT EXISTS graph_commits (
@@ -354,5 +360,5 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts
 BEGIN SELECT RAISE(ABORT, 'a ref that is not coherent is not recorded'); END;
 
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 COMMIT;

@@ -14,9 +14,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, Write, genesis, link
+from contextos.contracts.journal import INDEX, Batch, Document, Draft, Entry, SignedHead, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Problem
-from contextos.store.shared.batch import nothing_signed, refuse_misfit
+from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_signed, refuse_misfit
 from contextos.store.shared.clock import SystemClock
 from contextos.store.shared.key_range import after_prefix
 from contextos.store.sqlite.artifacts import SqliteArtifacts
@@ -73,9 +73,16 @@ _SET: Final = (
     "UPDATE documents SET version = version + 1, body = ?"
     " WHERE tenant = ? AND collection = ? AND key = ? AND version = ?"
 )
-_WAKE: Final = (
-    "INSERT INTO runs (tenant, run, wake_at_us) VALUES (?, ?, ?)"
-    " ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us"
+# A value that is NULL stays as it is; the number of a run never changes once it has one.
+_SET_RUN: Final = (
+    "INSERT INTO runs (tenant, run, wake_at_us, number, waiting)"
+    " VALUES (?1, ?2, coalesce(?3, 0), ?4, coalesce(?5, 0)) ON CONFLICT (tenant, run) DO UPDATE SET"
+    " wake_at_us = coalesce(?3, wake_at_us), waiting = coalesce(?5, waiting),"
+    " number = CASE number WHEN 0 THEN ?4 ELSE number END"
+)
+_WAITING: Final = (
+    "SELECT number, run FROM runs WHERE tenant = ? AND waiting = 1 AND number BETWEEN 1 AND ?"
+    " ORDER BY number DESC LIMIT ?"
 )
 _DUE: Final = (
     "SELECT tenant, run FROM runs WHERE wake_at_us <> 0 AND wake_at_us <= ? ORDER BY wake_at_us, tenant, run LIMIT ?"
@@ -200,6 +207,11 @@ class SqliteStore:
         with self._readers.connection() as connection:
             return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()
 
+    async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
+        newest = min(after - 1, MAX_SQL_INTEGER) if after else MAX_SQL_INTEGER
+        with self._readers.connection() as connection:
+            return connection.execute(_WAITING, (self._tenant, newest, max(limit, 0))).fetchall()
+
 
 def _apply(tenant: str, batch: Batch, rows: Sequence[_Row], clock: Clock, connection: sqlite3.Connection) -> None:
     """One batch inside the writer's transaction. Raises `Conflict` with what stood in the way."""
@@ -208,10 +220,13 @@ def _apply(tenant: str, batch: Batch, rows: Sequence[_Row], clock: Clock, connec
         now_us = clock.now_us()
         for write in batch.writes:
             _write(connection, tenant, write, now_us)
+    number = 0
     for stream, draft in batch.shared:
-        _append_shared(connection, tenant, stream, draft)
-    if batch.wake_at_us is not None:
-        connection.execute(_WAKE, (tenant, batch.run, batch.wake_at_us))
+        seq = _append_shared(connection, tenant, stream, draft)
+        if (stream, draft.key) == (INDEX, batch.run):
+            number = number or seq
+    if number or batch.wake_at_us is not None or batch.waiting is not None:
+        connection.execute(_SET_RUN, (tenant, batch.run, batch.wake_at_us, number, batch.waiting))
     if batch.signature is not None and head is not None:
         _sign(connection, tenant, batch.run, head, batch.signature)
 
@@ -268,9 +283,11 @@ def _swap(connection: sqlite3.Connection, tenant: str, write: Write) -> bool:
     return connection.execute(_SET, (write.body, *place, write.expect)).rowcount == 1
 
 
-def _append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draft: Draft) -> None:
+def _append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draft: Draft) -> int:
+    """Append a draft at the head of a shared stream; return its sequence."""
     seq, head = _head(connection, tenant, stream)
     _insert(connection, [_row_of(link(tenant, stream, seq + 1, head, draft))])
+    return seq + 1
 
 
 def _sign(

@@ -46,6 +46,9 @@ Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 
 MAX_ENTRIES: Final = 10_000
 
+ASKING_STATES: Final = frozenset({"waiting", "choosing"})
+"""The states of the run table in which a person is asked: about an effect, or for a selection."""
+
 
 @dataclass(slots=True)
 class LiveDriver:
@@ -212,6 +215,7 @@ class RunJournal:
             shared=self._index(live),
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
+            waiting=self.state in ASKING_STATES,
         )
         await live.store.commit(batch)
         self._signed = (self._seq, self._head, kid, signature.hex())

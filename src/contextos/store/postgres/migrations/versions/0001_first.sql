@@ -49,11 +49,16 @@ CREATE TABLE contextos.runs (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
   run text COLLATE "C" NOT NULL,
   wake_at_us bigint NOT NULL,
+  number bigint NOT NULL DEFAULT 0,
+  waiting boolean NOT NULL DEFAULT false,
   PRIMARY KEY (tenant, run)
 );
 
 -- `due` is the only read across tenants, so this one index is led by time; it is not unique and tells nobody anything.
 CREATE INDEX runs_due ON contextos.runs (wake_at_us, tenant, run) WHERE wake_at_us <> 0;
+
+-- `number` is the sequence of a run's first line in the stream `index`, or 0. Only the runs that wait for a person are here.
+CREATE INDEX runs_waiting ON contextos.runs (tenant, number) WHERE waiting;
 
 CREATE TABLE contextos.graph_commits (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
@@ -152,7 +157,10 @@ CREATE TYPE contextos.write AS (
   collection text, key text, expect bigint, body bytea, not_after_us bigint, not_before_us bigint
 );
 
-CREATE TYPE contextos.wake AS (run text, at_us bigint);
+-- What a batch changes of its run; NULL leaves a value as it is.
+CREATE TYPE contextos.run_change AS (run text, wake_at_us bigint, waiting boolean);
+
+CREATE TYPE contextos.index_line AS (run text, number bigint);
 
 CREATE TYPE contextos.signature AS (run text, kid text, sig text);
 
@@ -160,7 +168,7 @@ CREATE TYPE contextos.signature AS (run text, kid text, sig text);
 -- three parts, one after the other.
 CREATE TYPE contextos.draft AS (
   run text, genesis text, kind text, key text, at_us bigint, by_whom text, body_digest text, header_1 text, header_2 text,
-  header_3 text, body bytea, salt bytea, v integer
+  header_3 text, body bytea, salt bytea, v integer, numbers_run boolean
 );
 
 -- Batches of one tenant, all of them or none: the inner block is a savepoint. Returns what stood in the way
@@ -174,7 +182,7 @@ CREATE TYPE contextos.draft AS (
 -- while a table is small would scan it when it is large.
 CREATE FUNCTION contextos.commit_batches(
   p_tenant text, p_now_us bigint, p_patience text, p_locks bigint[], p_entries contextos.entry[],
-  p_writes contextos.write[], p_wakes contextos.wake[], p_signatures contextos.signature[], p_drafts contextos.draft[]
+  p_writes contextos.write[], p_runs contextos.run_change[], p_signatures contextos.signature[], p_drafts contextos.draft[]
 ) RETURNS text LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   what text;
@@ -186,6 +194,7 @@ DECLARE
   head_seq bigint;
   head_hash text;
   now_us bigint;
+  lines contextos.index_line[] := '{}';
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true), set_config('lock_timeout', p_patience, true);
   IF cardinality(p_locks) > 0 THEN
@@ -231,11 +240,6 @@ BEGIN
         RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
       END IF;
     END LOOP;
-    IF cardinality(p_wakes) > 0 THEN
-      INSERT INTO contextos.runs (tenant, run, wake_at_us)
-      SELECT p_tenant, r.run, r.at_us FROM unnest(p_wakes) AS r
-      ON CONFLICT (tenant, run) DO UPDATE SET wake_at_us = excluded.wake_at_us;
-    END IF;
     FOREACH s IN ARRAY p_signatures LOOP
       what := '';
       SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
@@ -263,7 +267,18 @@ BEGIN
       IF NOT FOUND THEN
         RAISE EXCEPTION 'a shared stream was written past its lock' USING ERRCODE = 'serialization_failure';
       END IF;
+      IF d.numbers_run THEN
+        lines := lines || (d.key, head_seq + 1)::contextos.index_line;
+      END IF;
     END LOOP;
+    IF cardinality(p_runs) > 0 THEN
+      INSERT INTO contextos.runs (tenant, run, wake_at_us, number, waiting)
+      SELECT p_tenant, r.run, coalesce(r.wake_at_us, old.wake_at_us, 0), coalesce(nullif(old.number, 0), (
+          SELECT min(l.number) FROM unnest(lines) AS l WHERE l.run = r.run), 0), coalesce(r.waiting, old.waiting, false)
+      FROM unnest(p_runs) AS r LEFT JOIN contextos.runs AS old ON old.tenant = p_tenant AND old.run = r.run
+      ON CONFLICT (tenant, run) DO UPDATE
+      SET wake_at_us = excluded.wake_at_us, number = excluded.number, waiting = excluded.waiting;
+    END IF;
     RETURN NULL;
   EXCEPTION
     WHEN SQLSTATE 'ZX001' OR unique_violation THEN
@@ -309,6 +324,14 @@ BEGIN
         AND d.key < p_until
       ORDER BY d.key LIMIT p_limit;
   END IF;
+END $$;
+
+CREATE FUNCTION contextos.waiting_runs(p_tenant text, p_newest bigint, p_limit bigint)
+RETURNS TABLE (number bigint, run text) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY SELECT r.number, r.run FROM contextos.runs AS r
+    WHERE r.tenant = p_tenant AND r.waiting AND r.number BETWEEN 1 AND p_newest ORDER BY r.number DESC LIMIT p_limit;
 END $$;
 
 CREATE FUNCTION contextos.signed_heads(p_tenant text, p_stream text)
@@ -368,7 +391,7 @@ GRANT SELECT, INSERT ON contextos.heads, contextos.nodes TO contextos_app;
 
 GRANT SELECT, INSERT, UPDATE (version, body) ON contextos.documents TO contextos_app;
 
-GRANT SELECT, INSERT, UPDATE (wake_at_us) ON contextos.runs TO contextos_app;
+GRANT SELECT, INSERT, UPDATE (wake_at_us, number, waiting) ON contextos.runs TO contextos_app;
 
 GRANT SELECT, INSERT, UPDATE (head) ON contextos.graph_commits TO contextos_app;
 

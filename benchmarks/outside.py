@@ -175,7 +175,7 @@ def watch(deployment: Deployment) -> tuple[Deployment, Watched]:
     """The same deployment as a process that just started would open it: nothing in its caches, its store watched."""
     stores = WatchedStores(deployment.ports.stores)
     ports = replace(deployment.ports, stores=stores)
-    fresh = Deployment(ports=ports, limits=deployment.limits, runtime_version=deployment.runtime_version)
+    fresh = Deployment(ports=ports, config=deployment.config)
     return fresh, stores.tenant(refund_pack.TENANT)
 
 

@@ -18,7 +18,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.runtime.wiring import RunLimits
 from contextos.store.shared.clock import SystemClock
@@ -145,8 +145,7 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
             owner=owner.id,
             alive=owner.alive,
         ),
-        limits=RunLimits(),
-        runtime_version=__version__,
+        config=DeploymentConfig(RunLimits(), __version__),
     )
 
 

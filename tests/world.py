@@ -24,7 +24,7 @@ from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.queries.run_view import RunView
 from contextos.runtime.wiring import RunLimits
@@ -251,7 +251,7 @@ async def open_world(
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
         concurrency=AsyncioConcurrency(),
     )
-    deployment = Deployment(ports=ports, limits=limits or RunLimits(), runtime_version=__version__, unsafe=unsafe)
+    deployment = Deployment(ports, DeploymentConfig(limits or RunLimits(), __version__, unsafe=unsafe))
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)
     if fresh:
         world.edit_directory(lambda tenant: _give_keys(tenant, {APPROVER: APPROVER_KEY, OPERATOR: OPERATOR_KEY}))

@@ -31,8 +31,7 @@ from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
-from contextos.operations.deployment import Deployment
-from contextos.operations.due_runs import DrivenRun, due_runs
+from contextos.operations.deployment import Deployment, DeploymentConfig, DrivenRun, due_runs
 from contextos.operations.ports import Ports
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import (
@@ -101,7 +100,7 @@ class App:
                 SystemClock(),
                 orphans=orphans,
                 witness=publish_heads,
-                beat=self.deployment.beat,
+                beat=self.deployment.send_heartbeats,
                 limits=limits,
                 on_failure=on_failure,
             )
@@ -125,7 +124,7 @@ class App:
             url=self.settings.queue,
             orphans=orphans,
             witness=publish_heads,
-            beat=self.deployment.beat,
+            beat=self.deployment.send_heartbeats,
             limits=DurableLimits(queue=bounds),
             on_failure=on_failure,
         )
@@ -204,13 +203,15 @@ async def open_unpublished(settings: Settings) -> App:
     )
     deployment = Deployment(
         ports=ports,
-        limits=settings.limits,
-        runtime_version=__version__,
-        profile=settings.profile,
-        unsafe=settings.unsafe,
-        allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
-        lease_ttl_us=settings.lease_ttl_s * 1_000_000,
-        heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        config=DeploymentConfig(
+            limits=settings.limits,
+            runtime_version=__version__,
+            profile=settings.profile,
+            unsafe=settings.unsafe,
+            allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
+            lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+            heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        ),
         breakers=CircuitBreakers(settings.pressure, threading.Lock()),
     )
     witness = witness_at(settings.witness, workspace) if settings.witness else None
@@ -222,7 +223,7 @@ async def open_unpublished(settings: Settings) -> App:
         clock,
         orphans=partial(due_runs, deployment),
         witness=publish_heads,
-        beat=deployment.beat,
+        beat=deployment.send_heartbeats,
     )
     return App(settings, deployment, stores, owner, engine, keys, witness_publisher)
 
@@ -247,7 +248,7 @@ def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
 
 async def _publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
     await witness_publisher.tell(deployment.tenants())
-    deployment.told()
+    deployment.heads_published()
 
 
 def witness_at(place: str, workspace: Path) -> Witness:

@@ -160,7 +160,7 @@ async def opened(job: Job) -> TestWorld:
     world = await open_world(path, stores=place_of(path), clock=clock, payments=job.payments)
     for name, adapter in world.adapters.items():
         world.adapters[name] = WatchedAdapter(adapter, boundaries)
-    world.deployment.lease_ttl_us = job.lease_ttl_s * 1_000_000
+    world.deployment.config = replace(world.deployment.config, lease_ttl_us=job.lease_ttl_s * 1_000_000)
     ports = world.deployment.ports
     world.deployment.ports = replace(ports, stores=WatchedStores(ports.stores, boundaries))
     return world

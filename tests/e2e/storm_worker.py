@@ -12,6 +12,7 @@ import os
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
             break
         except Unavailable as error:
             await asyncio.sleep(error.retry_after_ms / 1e3)
-    world.deployment.lease_ttl_us = LEASE_TTL_US
+    world.deployment.config = replace(world.deployment.config, lease_ttl_us=LEASE_TTL_US)
     world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
     notes = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told.jsonl", "failed.jsonl")]
     engine = engine_of(world, plan, notes[1])

@@ -10,6 +10,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -840,13 +841,13 @@ def test_a_run_that_waits_survives_an_upgrade_of_the_runtime_and_its_settings(tm
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        world.deployment.runtime_version = "9.9.9"
-        world.deployment.profile = "service"
-        world.deployment.unsafe = ("unsafe_unsigned_packs",)
+        world.deployment.config = replace(
+            world.deployment.config, runtime_version="9.9.9", profile="service", unsafe=("unsafe_unsigned_packs",)
+        )
         view = await world.approve(waiting.run_id)
         assert view.record is not None
         assert (view.state, view.record["lineage"]["runtime_version"] != "9.9.9") == ("completed", True)
-        world.deployment.runtime_version = "9.9.10"
+        world.deployment.config = replace(world.deployment.config, runtime_version="9.9.10")
         await replay(world.deployment, TENANT, view.run_id)
         world.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,7 @@ import tests.world
 from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.errors import ApprovalRefused, Unavailable
-from contextos.operations.due_runs import due_runs
+from contextos.operations.deployment import due_runs
 from contextos.queries.run_view import RunView
 from contextos.store.sqlite.stores import SqliteStores
 from tests.e2e.faulty_storage import FaultyPostgres, FaultySqlite
@@ -89,7 +90,7 @@ async def told(act: Callable[[], Awaitable[Any]]) -> Any:
 
 async def swept(world: TestWorld) -> None:
     """What an engine does later: drive what is due."""
-    world.clock.at_us += world.deployment.lease_ttl_us + 1
+    world.clock.at_us += world.deployment.config.lease_ttl_us + 1
     for tenant_id, run_id in [due async for due in due_runs(world.deployment)]:
         await world.deployment.advance(tenant_id, run_id)
 
@@ -133,7 +134,7 @@ async def audited(world: TestWorld, view: RunView, amount: int) -> None:
 async def every_nth_operation_fails(world: TestWorld, faults: Faults, *, gated: bool) -> int:
     """The number of operations at which a fault struck."""
     strikes = 0
-    world.deployment.lease_ttl_us = 5_000_000
+    world.deployment.config = replace(world.deployment.config, lease_ttl_us=5_000_000)
     await world.invoke(request(901, "req_warm", order_id=ORDER))
     for nth in count(1):
         amount = (4000 if gated else 1000) + nth

@@ -11,11 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import __version__
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import Unavailable
-from contextos.operations.deployment import Deployment
-from contextos.operations.due_runs import due_runs
+from contextos.operations.deployment import Deployment, due_runs
 from tests.e2e.test_sessions import long
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -57,7 +55,7 @@ class Two:
     async def later(self, us: int, *, beating: bool) -> None:
         self.world.clock.at_us += us
         if beating:
-            await self.world.deployment.beat()
+            await self.world.deployment.send_heartbeats()
 
     async def taken_over(self) -> bool:
         """Whether the other process finds the run and may drive it."""
@@ -86,13 +84,9 @@ async def two(path: Path, *, engine: bool = True, mode: str = "long_running", st
     adapters = {**fast, "adp_payments": slow}
     ports = replace(world.deployment.ports, adapters=lambda _: adapters, owner="worker_a", alive=lambda _: True)
     world.deployment.ports = ports
-    other = Deployment(
-        ports=replace(ports, adapters=lambda _: fast, owner="worker_b"),
-        limits=world.deployment.limits,
-        runtime_version=__version__,
-    )
+    other = Deployment(ports=replace(ports, adapters=lambda _: fast, owner="worker_b"), config=world.deployment.config)
     if engine:
-        await world.deployment.beat()
+        await world.deployment.send_heartbeats()
     if mode == "long_running":
         run_id = (await world.invoke(long(900, "req_slow"))).run_id
         drive = asyncio.create_task(world.deployment.advance(TENANT, run_id))
@@ -160,18 +154,18 @@ def test_where_nobody_beats_the_lease_alone_counts(tmp_path: Path, engine: bool,
 def test_a_session_that_waits_for_a_person_is_held_by_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = await open_world(tmp_path)
-        await world.deployment.beat()
+        await world.deployment.send_heartbeats()
         view = await world.invoke(long(4200, "req_waits"))
         await world.deployment.advance(TENANT, view.run_id)
         world.clock.at_us += TTL_US
-        await world.deployment.beat()
+        await world.deployment.send_heartbeats()
         store = world.stores.tenant(TENANT)
         assert list(await store.scan("heartbeats")) == []
         assert list(await store.scan("heartbeats")) == []
         world.clock.at_us -= TTL_US
         await world.answer(view.run_id)
         ports = replace(world.deployment.ports, owner="worker_b", alive=lambda _: True)
-        other = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
+        other = Deployment(ports=ports, config=world.deployment.config)
         assert [run_id async for _, run_id in due_runs(other)] == [view.run_id], "it was let go, and nobody holds it"
         assert (await other.advance(TENANT, view.run_id)).state == "completed"
 

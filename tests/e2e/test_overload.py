@@ -213,14 +213,14 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
         telling = Noted(world.stores, witness, world.keys, world.clock)
         for number in range(20):
             assert (await world.invoke(asked(f"invented_{number}", 1))).state == "refused"
-        for number in range(lru.TELLS + 1):
+        for number in range(lru.PUBLICATIONS + 1):
             assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
             await _publish_heads(telling, world.deployment)
-        assert told[lru.TELLS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
-        assert told[lru.TELLS] == (TENANT,)
+        assert told[lru.PUBLICATIONS - 1] == (*sorted(f"invented_{number}" for number in range(20)), TENANT, QUIET)
+        assert told[lru.PUBLICATIONS] == (TENANT,)
         assert (await world.invoke(asked("invented_7", 2))).state == "refused"
         monkeypatch.setattr(witness, "path", tmp_path)
-        for _ in range(2 * lru.TELLS):
+        for _ in range(2 * lru.PUBLICATIONS):
             with pytest.raises(Unavailable):
                 await _publish_heads(telling, world.deployment)
         monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")

@@ -187,7 +187,7 @@ def test_a_group_never_takes_more_than_the_budget_has_left(tmp_path: Path, calls
         path.mkdir()
         limits = RunLimits(max_tool_calls=calls, max_cost_cents=cost)
         async with opened(path, "memory", AsyncioConcurrency()) as world:
-            world.deployment.limits = limits
+            world.deployment.config = replace(world.deployment.config, limits=limits)
             with patch.object(parallel_reads, "MAX_PARALLEL_READS", width):
                 view = await world.invoke(request(900, "req_bounded"))
             used = view.record["budget_usage"]

@@ -224,11 +224,7 @@ def test_a_planner_without_a_name_of_its_own_starts_no_deployment(tmp_path: Path
         world = await open_world(tmp_path)
         try:
             with pytest.raises(InvalidSettings, match="a planner has a name of its own"):
-                Deployment(
-                    ports=replace(world.deployment.ports, planner=renamed(name)),
-                    limits=world.deployment.limits,
-                    runtime_version="0",
-                )
+                Deployment(ports=replace(world.deployment.ports, planner=renamed(name)), config=world.deployment.config)
         finally:
             await world.aclose()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Draft, Parked, link
 from contextos.errors import ChainBroken, ReplayMismatch, Unavailable
-from contextos.operations import deployment
+from contextos.operations import driver
 from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
@@ -33,19 +33,19 @@ from tests.world import TENANT, TestWorld, open_world, request, run
 def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The run of every loop that was begun: one that goes on from its rest does not stand here a second time."""
     begun: list[str] = []
-    loop = deployment.invoke_agent
+    loop = driver.invoke_agent
 
     def counted(given: Any, mark: str, world: Any) -> Any:
         begun.append(world.journal.run_id)
         return loop(given, mark, world)
 
-    monkeypatch.setattr(deployment, "invoke_agent", counted)
+    monkeypatch.setattr(driver, "invoke_agent", counted)
     return begun
 
 
 def forget(world: TestWorld) -> None:
     """What a restart does to the loops that are kept."""
-    world.deployment._resting = SuspendedRuns()
+    world.deployment._driver._suspended_runs = SuspendedRuns()
 
 
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
@@ -121,7 +121,7 @@ def test_words_put_into_the_loops_mouth_stand_under_no_head_and_stop_the_run(
 def test_a_deployment_that_is_another_now_derives_the_run_again(tmp_path: Path, derived: list[str]) -> None:
     world = run(open_world(tmp_path, unsafe=("unsafe_local_approvals",)))
     view = run(world.invoke(request(4200, "req_moved")))
-    world.deployment.unsafe = ()
+    world.deployment.config = replace(world.deployment.config, unsafe=())
     view = run(world.approve(view.run_id))
     assert view.state == "completed"
     assert derived == [view.run_id] * 2
@@ -231,7 +231,7 @@ def test_whoever_drives_the_loop_without_keeping_it_is_told_that_it_waits(tmp_pa
     journal = RunJournal(TENANT, "run_00000000000000aa", (), transition, state_machine.START, live)
     asked = parse(InvokeRequest, canonical(request(4200, "req_own")))
     with pytest.raises(Parked) as parked:
-        run(invoke_agent(asked, request_fingerprint(asked), app.world(TENANT, journal)))
+        run(invoke_agent(asked, request_fingerprint(asked), app.environment(TENANT, journal)))
     assert parked.value.wake_at_us > ports.clock.now_us()
 
 

@@ -13,15 +13,13 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos import __version__
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Batch
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
-from contextos.operations.deployment import Deployment
-from contextos.operations.due_runs import due_runs
+from contextos.operations.deployment import Deployment, due_runs
 from contextos.operations.operator import SettlementInput
 from contextos.runtime import loop
 from contextos.runtime.wiring import RunEnvironment, RunLimits, describe_deployment
@@ -39,7 +37,7 @@ def long(amount: int, request_id: str, **hints: Any) -> dict[str, Any]:
 
 
 def engine(world: TestWorld) -> LocalEngine:
-    return LocalEngine(world.deployment.advance, world.stores, world.clock, beat=world.deployment.beat)
+    return LocalEngine(world.deployment.advance, world.stores, world.clock, beat=world.deployment.send_heartbeats)
 
 
 async def driven_by_an_engine(world: TestWorld) -> None:
@@ -411,7 +409,7 @@ def test_a_run_whose_process_died_at_any_boundary_is_driven_on_by_the_sweep_of_a
         except asyncio.CancelledError:
             pass
         ports = replace(world.deployment.ports, owner="successor", alive=lambda owner: owner == "successor")
-        successor = Deployment(ports=ports, limits=world.deployment.limits, runtime_version=__version__)
+        successor = Deployment(ports=ports, config=world.deployment.config)
         sweeping = LocalEngine(successor.advance, world.stores, world.clock, orphans=lambda: due_runs(successor))
         await sweeping.start()
         await sweeping.idle()

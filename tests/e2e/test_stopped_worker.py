@@ -63,7 +63,7 @@ async def two_workers(path: Path, stores: str) -> tuple[TestWorld, Stops, TestWo
     second = await open_world(path, stores=stores, clock=clock, payments="none")
     assert isinstance(second.owner, LeasedOwner)
     for world in (first, second):
-        world.deployment.lease_ttl_us = LEASE_TTL_US
+        world.deployment.config = replace(world.deployment.config, lease_ttl_us=LEASE_TTL_US)
     return first, stops, second
 
 

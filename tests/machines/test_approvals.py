@@ -24,7 +24,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import ApprovalRefused
 from contextos.operations import operator
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.trust.seal import seal
 from tests.e2e.test_approvals import OWNER_KEY, SECOND, SECOND_KEY, STRANGER_KEY, edge, with_keys
 from tests.e2e.test_verdicts import Wrapped, edited
@@ -149,7 +149,7 @@ class Approvals(RuleBasedStateMachine):
     def restart(self, *_of: Any) -> None:
         """What was only in memory is gone, the loops that were kept at rest too."""
         old = self.world.deployment
-        self.world.deployment = Deployment(ports=old.ports, limits=old.limits, runtime_version=old.runtime_version)
+        self.world.deployment = Deployment(old.ports, DeploymentConfig(old.config.limits, old.config.runtime_version))
 
     def wait(self, *_of: Any) -> None:
         self.world.clock.at_us += 1_700_000_000  # two of these fit into the gate's hour, and three do not

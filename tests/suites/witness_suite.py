@@ -14,7 +14,7 @@ from contextos.contracts.ports.outside import Witness
 from contextos.errors import ChainBroken, ContextOSError
 from contextos.operations.restore import record_restore
 from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
-from tests.unit.test_restoring import backup, restore
+from tests.unit.operations.test_restore import backup, restore
 from tests.world import TENANT, open_world, request, run
 
 Make = Callable[[], Witness]

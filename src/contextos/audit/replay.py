@@ -53,7 +53,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     tape = tuple(entries if entries is not None else await app.ports.stores.tenant(tenant_id).read(run_id))
     if not tape:
         raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
-    return await replay_tape(tape, partial(app.world, tenant_id))
+    return await replay_tape(tape, partial(app.environment, tenant_id))
 
 
 async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from contextos.errors import Unavailable
 from contextos.operations.dead_letters import listed_run_ids
-from contextos.operations.due_runs import DrivenRun, due_runs
+from contextos.operations.deployment import DrivenRun, due_runs
 
 if TYPE_CHECKING:
     from contextos.engine.durable.engine import DurableEngine

@@ -1,4 +1,4 @@
-"""What is kept of the latest so many tenants: any caller may name another, and no process grows with their number."""
+"""A cache of the most recently used tenants. It is bounded, because a caller can name any tenant."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from typing import Final, TypeVar
 V = TypeVar("V")
 
 MAX_TENANTS: Final = 65_536
-"""Of so many the witness is told: far more than begin a run between two times that it is."""
-TELLS: Final = 10
-"""So often the witness is told of a tenant after it had nothing more to do with this process."""
+"""Tenants whose heads are published: far more than start a run between two publications."""
+PUBLICATIONS: Final = 10
+"""A tenant's heads are published this many times after its last use by this process."""
 
 
-def keep_recent(table: OrderedDict[str, V], tenant_id: str, value: V, most: int) -> V:
-    """What is kept of a tenant, else `value`, as the latest; the one that nobody asked for longest leaves.
+def keep_recent(table: OrderedDict[str, V], tenant_id: str, value: V, limit: int) -> V:
+    """Return the tenant's cached value, or cache `value`; make it the most recent and drop the oldest over `limit`.
 
-    Each step holds for several threads, and who is known is at no moment missing.
+    Several threads can call this at once; a cached tenant is never missing in between.
     """
     kept = table.setdefault(tenant_id, value)
-    # Another thread may have let it go in between.
+    # Another thread can have dropped it in between.
     with suppress(KeyError):
         table.move_to_end(tenant_id)
-    if len(table) > most:
+    if len(table) > limit:
         table.popitem(last=False)
     return kept
 
 
 class RecentTenants:
-    """The tenants that a process has had to do with since the witness was told `TELLS` times."""
+    """The tenants that this process used since the last `PUBLICATIONS` publications of heads."""
 
     def __init__(self) -> None:
-        self._names: deque[OrderedDict[str, None]] = deque([OrderedDict()], maxlen=TELLS)
+        self._names: deque[OrderedDict[str, None]] = deque([OrderedDict()], maxlen=PUBLICATIONS)
 
     def note(self, tenant_id: str) -> None:
+        """The process used this tenant."""
         keep_recent(self._names[0], tenant_id, None, MAX_TENANTS)
 
     def names(self) -> tuple[str, ...]:
+        """The recent tenants, sorted."""
         return tuple(sorted(set().union(*self._names)))
 
-    def told(self) -> None:
-        """The witness was told of all of them; those that come to rest are named so often and then no more."""
+    def heads_published(self) -> None:
+        """The heads of all recent tenants were published."""
         self._names.appendleft(OrderedDict())

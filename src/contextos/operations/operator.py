@@ -73,7 +73,7 @@ async def answer_approval(
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
     said = approval_statement(asked, approver_id, verdict, reason)
     assertion = dict(vouch(said))
-    if assertion["kind"] == "unsafe_local" and "unsafe_local_approvals" not in app.unsafe:
+    if assertion["kind"] == "unsafe_local" and "unsafe_local_approvals" not in app.config.unsafe:
         raise ApprovalRefused("unsafe_not_allowed", "this deployment takes no answers without the approver's key")
     given = {
         "approver": approver_id,
@@ -140,7 +140,7 @@ async def settle_effect(
         barred_settlers(principals),
         said,
         settled.assertion,
-        unsafe_local="unsafe_local_approvals" in app.unsafe,
+        unsafe_local="unsafe_local_approvals" in app.config.unsafe,
     )
     if refused:
         raise refused

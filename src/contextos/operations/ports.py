@@ -12,6 +12,7 @@ from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directo
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Graph, Stores
+from contextos.runtime.wiring import RunLimits
 
 
 class UnboundedAdmission:
@@ -50,3 +51,21 @@ class Ports:
     slots: Callable[[str], SlotSteps] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentConfig:
+    """Limits of every run, the version and profile that a run records, and how long leases and heartbeats last.
+
+    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too.
+    `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
+    or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
+    """
+
+    limits: RunLimits
+    runtime_version: str
+    profile: str = "embedded"
+    unsafe: tuple[str, ...] = ()
+    allow_unsigned: bool = False
+    lease_ttl_us: int = 180_000_000
+    heartbeat_ttl_us: int = 60_000_000

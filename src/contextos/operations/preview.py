@@ -73,12 +73,12 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         entropy=ports.entropy,
         keys=ports.keys,
         owner=ports.owner,
-        lease_ttl_us=app.lease_ttl_us,
+        lease_ttl_us=app.config.lease_ttl_us,
         lease_version=0,
     )
     journal = _Draft(request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, state_machine.START, live)
     try:
-        world = app.world(request.tenant_id, journal)
+        world = app.environment(request.tenant_id, journal)
         world = replace(world, slots=world.slots.rehearsed() if world.slots else None)
         await invoke_agent(request, request_fingerprint(request), world)
     except _Stop as stopped:

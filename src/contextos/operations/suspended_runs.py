@@ -1,7 +1,7 @@
-"""Loops at rest: a run that waits for a person keeps its loop where it stands, and goes on from there when it is woken.
+"""Suspended runs: a run that waits for a person keeps its loop in memory, and continues from there when it is woken.
 
-Only memory is saved here, never truth: whatever is not kept, or is not as it was left, is derived again from the
-journal, to the same end.
+This is a cache. A loop that is not kept, or whose inputs changed, is derived again from the journal, with the same
+result.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextos.trust.journal.ledger import RunJournal
 
 MAX_SUSPENDED: Final = 256
 MAX_SUSPENDED_BYTES: Final = 16 << 20
-"""Of journal; a loop takes several times that in memory."""
+"""Bytes of journal; a loop takes several times that in memory."""
 
 
 class ResumableLoop(Generator[Any, Any, Any]):
-    """Awaited, it drives a loop on: to its next `Rest`, which it gives, or to its end. Any event loop may drive it.
+    """An awaitable that drives a loop to its next `Rest`, which it returns, or to its end. Any event loop can drive it.
 
-    All else is between the loop and the event loop, in both directions (PEP 380).
+    All other values pass between the loop and the event loop unchanged (PEP 380).
     """
 
     def __init__(self, loop: Coroutine[Any, Any, Any]) -> None:
@@ -37,37 +37,37 @@ class ResumableLoop(Generator[Any, Any, Any]):
         return _passed_on(self._loop.throw(*error))
 
 
-def _passed_on(asked: Any) -> Any:
-    if isinstance(asked, Rest):
-        raise StopIteration(asked)
-    return asked
+def _passed_on(value: Any) -> Any:
+    if isinstance(value, Rest):
+        raise StopIteration(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class SuspendedRun:
-    """A loop at rest, its journal, and the deployment as it was then: where that is another, the loop is not kept.
+    """A suspended loop, its journal, and the inputs it got from the deployment: if those changed, it is not resumed.
 
-    `beats` says that the run is `long_running`, so that whoever drives it beats.
+    `sends_heartbeats` is true for a `long_running` run.
     """
 
     drive: ResumableLoop
     journal: RunJournal
-    outside: tuple[Any, ...]
-    beats: bool
+    inputs: tuple[Any, ...]
+    sends_heartbeats: bool
 
 
 class SuspendedRuns:
     """Suspended loops by run: at most `MAX_SUSPENDED`, with journals up to `MAX_SUSPENDED_BYTES`, oldest out first.
 
-    May be used from any thread.
+    Can be used from any thread.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], tuple[SuspendedRun, int]] = {}
 
-    def keep(self, run: tuple[str, str], resting: SuspendedRun) -> None:
-        self._kept[run] = (resting, sum(len(entry.body or b"") for entry in resting.journal.entries))
-        # Each of these steps is whole in itself; what another thread does between them only makes more room.
+    def keep(self, run: tuple[str, str], suspended: SuspendedRun) -> None:
+        self._kept[run] = (suspended, sum(len(entry.body or b"") for entry in suspended.journal.entries))
+        # Each step is atomic; what another thread does between them only makes more room.
         while (kept := list(self._kept.items())) and self._too_many([size for _, (_, size) in kept]):
             self._kept.pop(kept[0][0], None)
 

@@ -36,7 +36,7 @@ async def engine_actor(world: SimulatedWorld, host: Host, deployment: Deployment
     while world.faults.on:
         await pause(world.chance.randint(1_000_000, 90_000_000))
         try:
-            await deployment.beat()
+            await deployment.send_heartbeats()
             due = [run async for run in deployment.ports.stores.due(host.now_us())]
         except Unavailable:
             continue

@@ -15,7 +15,7 @@ from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.runtime.wiring import RunLimits
 from contextos.sim import example, scenario
@@ -175,9 +175,7 @@ class SimulatedWorld:
         )
         return Deployment(
             ports=ports,
-            limits=RunLimits(),
-            runtime_version=__version__,
-            unsafe=SIM_UNSAFE,
+            config=DeploymentConfig(RunLimits(), __version__, unsafe=SIM_UNSAFE),
             breakers=CircuitBreakers(SIM_LIMITS),
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import Batch, Document, Write
-from contextos.operations.heartbeats import Heartbeats, is_held
+from contextos.operations.leases import Heartbeats, is_held
 from contextos.store.memory.stores import MemoryStores
 
 TENANT, RUN = "tenant_a", "run_1"
@@ -29,7 +29,7 @@ async def stores_with(lease: dict[str, Any]) -> MemoryStores:
 
 async def beaten(stores: MemoryStores, heart: Heartbeats, now_us: int = NOW_US) -> tuple[list[dict[str, Any]], bool]:
     """What is said after a beat of `me`, and whether the run is still woken when it was to be."""
-    await heart.beat(stores, "me", now_us)
+    await heart.send(stores, "me", now_us)
     said = [orjson.loads(one.body) for one in await stores.tenant(TENANT).scan("heartbeats")]
     return said, [run async for run in stores.due(7)] == [(TENANT, RUN)]
 

@@ -1,0 +1,91 @@
+"""Leases and heartbeats: who drives a run, and whether that process is still alive.
+
+A lease is renewed by commits, and a tool call can take longer than one. So the lease of a driver that sends heartbeats
+states how long the driver can be silent, and each heartbeat extends that time. When it is over, the driver counts as
+dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only the version of the
+lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import HEARTBEATS, LEASES, Heartbeat, Lease
+from contextos.contracts.journal import Batch
+from contextos.contracts.ports.storage import Store, Stores
+from contextos.errors import Conflict
+
+HEARTBEATS_PER_TTL: Final = 3
+
+Run = tuple[str, str]
+
+
+async def is_held(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> bool:
+    """Whether the owner of this lease still drives its run. `alive` tells whether an owner's process exists."""
+    held, until_us = lease.body, lease.body.until_us
+    if held.silent_until_us is not None:
+        # Leases of older versions do not state when they were written.
+        until_us = _valid_until(now_us if held.at_us is None else held.at_us, held.silent_until_us, now_us)
+        heartbeat = await HEARTBEATS.one(store, lease.key)
+        if heartbeat and heartbeat.body.owner == held.owner:
+            until_us = max(until_us, _valid_until(heartbeat.body.at_us, heartbeat.body.until_us, now_us))
+    return until_us > now_us and alive(held.owner)
+
+
+def _valid_until(at_us: int, until_us: int, now_us: int) -> int:
+    """When a sign of life given at `at_us` expires; 0 if it lies further in the future than its own validity.
+
+    Such a sign was given before a clock was set back. Clocks can differ by less than the validity.
+    """
+    return until_us if at_us - now_us <= until_us - at_us else 0
+
+
+class Heartbeats:
+    """The `long_running` runs that this process drives now, and the time of the last heartbeat of each.
+
+    The caller calls `send` at least every third of the TTL: an engine does so beside its sweeps. If `send` is never
+    called, a driver counts as alive for as long as its lease. Can be used from any thread.
+    """
+
+    def __init__(self, ttl_us: int, lease_ttl_us: int) -> None:
+        self._ttl_us, self._lease_ttl_us = ttl_us, lease_ttl_us
+        self._driven: dict[Run, int] = {}
+        self._sent_at_us = -ttl_us
+
+    def begins(self, run: Run, now_us: int) -> None:
+        """A drive of this run begins. Its commits count as heartbeats."""
+        self._driven[run] = now_us
+
+    def ends(self, run: Run) -> None:
+        """The drive of this run ended."""
+        self._driven.pop(run, None)
+
+    def silence_us(self, now_us: int) -> int:
+        """How long this process can be silent, in µs: the TTL while `send` is called often enough, else 0."""
+        return self._ttl_us if now_us - self._sent_at_us < self._ttl_us else 0
+
+    async def send(self, stores: Stores, owner: str, now_us: int) -> None:
+        """Send a heartbeat for each run whose last one is a third of the TTL old. Raises `Unavailable`."""
+        self._sent_at_us = now_us
+        for run, last_us in list(self._driven.items()):
+            if now_us < last_us or HEARTBEATS_PER_TTL * (now_us - last_us) >= self._ttl_us:
+                await self._send(stores.tenant(run[0]), run[1], owner, now_us)
+                if run in self._driven:
+                    self._driven[run] = now_us
+
+    async def _send(self, store: Store, run_id: str, owner: str, now_us: int) -> None:
+        lease = await LEASES.one(store, run_id)
+        if lease is None or lease.body.owner != owner or not lease.body.until_us:
+            return
+        known = await HEARTBEATS.one(store, run_id)
+        heartbeat = Heartbeat(owner, now_us, now_us + self._ttl_us)
+        # Only while the lease is unchanged: a newer one belongs to another driver, or is a commit of this one.
+        writes = (
+            LEASES.check(run_id, lease.version),
+            HEARTBEATS.write(run_id, known.version if known else 0, heartbeat),
+        )
+        with suppress(Conflict):
+            await store.commit(Batch(run=run_id, writes=writes, wake_at_us=now_us + self._lease_ttl_us))

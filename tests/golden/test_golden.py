@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.export import Export, read_export, replay_export
+from contextos.contracts.entries.bodies import body_fault
 from contextos.errors import ContextOSError
 from contextos.trust.seal import KeyRing
 
@@ -35,6 +36,13 @@ def read(name: str) -> Export:
 def test_a_good_history_replays_to_its_record(name: str) -> None:
     replayed = asyncio.run(replay_export(read(name)))
     assert {one.run_id: [one.status, one.record_hash] for one in replayed} == CORPUS["good"][name]["runs"]
+
+
+@pytest.mark.parametrize("name", CORPUS["good"])
+def test_every_body_of_a_good_history_has_the_type_of_its_kind(name: str) -> None:
+    for stream, entries in read(name).streams.items():
+        for entry in entries:
+            assert entry.body is None or body_fault(stream, entry.kind, entry.body) is None, (entry.seq, entry.kind)
 
 
 @pytest.mark.requirement("J-SEMANTICS")

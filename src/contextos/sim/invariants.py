@@ -15,6 +15,7 @@ import orjson
 
 from contextos.contracts.documents.operations import APPROVALS, DENIALS, denial_key
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.journal import KINDS, Batch, Entry, genesis, header_hash
 from contextos.runtime import state_machine
 from contextos.sim import example
@@ -119,7 +120,15 @@ class InvariantChecker:
         for key, _ in DENIALS.written(batch.writes):
             self.denied.setdefault(key, batch.run)
         for entry in batch.entries:
+            self._typed(batch.run, entry.kind, entry.body)
             self._entry(entry)
+        for stream, draft in batch.shared:
+            self._typed(stream, draft.kind, draft.body)
+
+    def _typed(self, stream: str, kind: str, body: bytes | None) -> None:
+        fault = body_fault(stream, kind, body or b"")
+        if fault:
+            self.violated("bodies_have_their_type", f"`{kind}` of `{stream}`: {fault}")
 
     def _entry(self, entry: Entry) -> None:
         seen = self.runs.setdefault(entry.run, RunObservation(entry.run, genesis(entry.tenant, entry.run)))

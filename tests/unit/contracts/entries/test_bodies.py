@@ -1,0 +1,47 @@
+"""Each kind has one type, and a body that does not fit it is found."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from contextos.contracts.entries.bodies import BODIES, CONTROL_BODIES, INDEX_BODIES, body_fault
+from contextos.contracts.journal import CONTROL, INDEX, KINDS
+
+
+def test_every_kind_has_a_type_and_no_type_is_without_a_kind() -> None:
+    assert list(BODIES) == list(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind", "body"),
+    [
+        ("run_1", "run.resumed", {"request_digest": "sha256:aa", "answer": {"cause": "recovery"}}),
+        ("run_1", "run.ended", {"end": "completed", "record_id": "rec_1", "record_hash": "sha256:aa", "entries": 7}),
+        ("run_1", "evidence.retrieved", {"request_digest": "sha256:aa", "answer": []}),
+        ("run_1", "identity.resolved", {"request_digest": "sha256:aa", "answer": {"principals": None}}),
+        (INDEX, "run.indexed", {"run": "run_1"}),
+        (INDEX, "run.closed", {"run": "run_1", "entries": 7, "head": "sha256:aa"}),
+        (CONTROL, "run.cancelled", {"run": "run_1", "by": "operator", "reason": ""}),
+        (CONTROL, "effect.settled", {"run": "run_1", "by": "op", "happened": False, "evidence_ref": "bank:1"}),
+        (CONTROL, "store.restored", {"by": "op", "epoch": "ab", "left": {"index": 3, "control": 0}}),
+        (CONTROL, "policies.activated", {"policies": [["platform", "policy:a@1"]], "by": "op"}),
+    ],
+)
+def test_a_body_fits_its_type_and_a_changed_one_does_not(stream: str, kind: str, body: dict[str, object]) -> None:
+    assert body_fault(stream, kind, orjson.dumps(body)) is None
+    recorded = "answer" in body
+    for broken in ({**body, "more": 1}, {}, [], dict.fromkeys(body, 7.5)):
+        assert body_fault(stream, kind, orjson.dumps(broken)), broken
+    if recorded and isinstance(body["answer"], dict):
+        assert body_fault(stream, kind, orjson.dumps({**body, "answer": {**body["answer"], "more": 1}}))
+
+
+@pytest.mark.parametrize(("stream", "kind"), [("run_1", "run.closed"), (INDEX, "run.ended"), (CONTROL, "no.such")])
+def test_a_kind_belongs_to_its_stream(stream: str, kind: str) -> None:
+    assert "is no kind of the stream" in (body_fault(stream, kind, b"{}") or "")
+
+
+def test_what_is_no_json_is_a_fault() -> None:
+    assert "no JSON" in (body_fault(INDEX, next(iter(INDEX_BODIES)), b"{") or "")
+    assert "no JSON" in (body_fault(CONTROL, next(iter(CONTROL_BODIES)), b"") or "")

@@ -23,6 +23,7 @@ from contextos.adapters.function.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Adapter, Witness
+from contextos.contracts.ports.storage import Stores
 from contextos.control.artifacts import MODELS
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -52,7 +53,6 @@ from contextos.trust.seal import KeyRing, open_sealed
 
 if TYPE_CHECKING:
     from contextos.engine.durable.engine import DurableEngine
-    from contextos.store.postgres.stores import PostgresStores
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -74,7 +74,7 @@ class App:
 
     settings: Settings
     deployment: Deployment
-    stores: SqliteStores | PostgresStores
+    stores: Stores
     owner: Owner | LeasedOwner
     engine: LocalEngine
     keys: KeyRing
@@ -106,9 +106,8 @@ class App:
             )
         from contextos.engine.durable.engine import DurableEngine, DurableLimits
         from contextos.engine.durable.workflows import QueueLimits
-        from contextos.store.postgres.stores import PostgresStores
 
-        assert isinstance(self.stores, PostgresStores), "settings refuse a queue together with a file"
+        assert self.stores.name, "settings refuse a queue together with a file"
         bounds = QueueLimits(
             store=self.stores.name,
             max_drives=driving.max_drives,
@@ -228,7 +227,7 @@ async def open_unpublished(settings: Settings) -> App:
     return App(settings, deployment, stores, owner, engine, keys, witness_publisher)
 
 
-async def _stores(settings: Settings) -> tuple[SqliteStores | PostgresStores, Owner | LeasedOwner]:
+async def _stores(settings: Settings) -> tuple[Stores, Owner | LeasedOwner]:
     """Open the storage, and make the id under which this process owns leases."""
     if not is_postgres_url(settings.store):
         path = settings.workspace / settings.store

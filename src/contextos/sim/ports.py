@@ -13,7 +13,7 @@ import orjson
 from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.journal import Batch, Document, Entry, SignedHead
 from contextos.contracts.ports.concurrency import OutsideCall
-from contextos.contracts.ports.storage import Graph, Store
+from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
 from contextos.sim.faults import MAX_AHEAD_US, Faults
@@ -86,6 +86,16 @@ class SimulatedStores:
 
     def tenant(self, tenant_id: str) -> SimulatedStore:
         return SimulatedStore(self.host, self.host.world.stores.tenant(tenant_id))
+
+    @property
+    def name(self) -> str:
+        return self.host.world.stores.name
+
+    def artifacts(self, tenant_id: str) -> ArtifactStore:
+        return self.host.world.stores.artifacts(tenant_id)
+
+    def close(self) -> None:
+        """A process of the simulation ends without closing; the stores outlive it."""
 
     def graph(self, tenant_id: str) -> SimulatedGraph:
         return SimulatedGraph(self.host, self.host.world.stores.graph(tenant_id))

@@ -61,23 +61,6 @@ class Store(Protocol):
         ...
 
 
-class Stores(Protocol):
-    """The storage of a deployment. `due` is the only read across tenants."""
-
-    def tenant(self, tenant_id: str) -> Store: ...
-
-    def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
-        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first.
-
-        At most `limit`, after the first `skip`.
-        """
-        ...
-
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
-        ...
-
-
 class Graph(Protocol):
     """One tenant's append-only graph. Snapshots are commit numbers; pinning one costs nothing."""
 
@@ -161,4 +144,38 @@ class Curation(Protocol):
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
         """Hide an artifact from every later resolution, and end its assertions; what is pinned stays readable."""
+        ...
+
+
+class ArtifactStore(Artifacts, Curation, Protocol):
+    """One tenant's artifacts, both as slots read them and as their curators change them."""
+
+
+class Stores(Protocol):
+    """The storage of a deployment. `due` is the only read across tenants."""
+
+    @property
+    def name(self) -> str:
+        """The identity of the database that workers share; empty for storage that only one machine can open."""
+        ...
+
+    def tenant(self, tenant_id: str) -> Store: ...
+
+    def graph(self, tenant_id: str) -> Graph: ...
+
+    def artifacts(self, tenant_id: str) -> ArtifactStore: ...
+
+    def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
+        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first.
+
+        At most `limit`, after the first `skip`.
+        """
+        ...
+
+    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
+        """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections. Do not use the storage afterwards; a second `close` does nothing."""
         ...

@@ -39,6 +39,8 @@ class _Tenant:
 class MemoryStores:
     """A deployment's storage in memory. `clock` is what deadlines of writes are judged by."""
 
+    name = ""
+
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
         self._tenants: dict[str, _Tenant] = defaultdict(_Tenant)

@@ -102,6 +102,8 @@ class SqliteStores:
     Raises: `InvalidSettings` if the file cannot be used or its schema is newer.
     """
 
+    name = ""
+
     def __init__(
         self,
         path: Path | str,

@@ -1,4 +1,4 @@
-"""ContextOS as one of the peers of `shared/bench`: the same request, tools, amounts and durability.
+"""ContextOS as one of the peers of `../shared/bench`: the same request, tools, amounts and durability.
 
 It does more than the peers: the approver signs, approvals are bound to arguments and evidence, heads are signed, the
 record is sealed and replays. Run it from the folder of the peers, whose `workload` and `harness` it uses:

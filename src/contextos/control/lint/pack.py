@@ -28,7 +28,7 @@ from contextos.errors import Problem
 
 REDACTION_RULES: Final = frozenset({"pan", "credit_card", "email", "secret"})
 MAX_LINT_PROBLEMS: Final = 100
-MAX_PATTERN_BYTES: Final = 1 << 20
+_MAX_PATTERN_BYTES: Final = 1 << 20
 
 
 def lint_pack(pack: ContextPack, definitions: Mapping[str, AdapterDefinition] | None) -> tuple[Problem, ...]:
@@ -242,7 +242,7 @@ def _constraint(constraint: ArgConstraint, at: PointerPath) -> Iterator[Problem]
 
 def _is_re2(pattern: str) -> bool:
     options = re2.Options()
-    options.log_errors, options.max_mem = False, MAX_PATTERN_BYTES
+    options.log_errors, options.max_mem = False, _MAX_PATTERN_BYTES
     try:
         re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError):

@@ -100,7 +100,7 @@ class App:
                 SystemClock(),
                 orphans=orphans,
                 witness=publish_heads,
-                beat=self.deployment.send_heartbeats,
+                heartbeat=self.deployment.send_heartbeats,
                 limits=limits,
                 on_failure=on_failure,
             )
@@ -123,7 +123,7 @@ class App:
             url=self.settings.queue,
             orphans=orphans,
             witness=publish_heads,
-            beat=self.deployment.send_heartbeats,
+            heartbeat=self.deployment.send_heartbeats,
             limits=DurableLimits(queue=bounds),
             on_failure=on_failure,
         )
@@ -222,7 +222,7 @@ async def open_unpublished(settings: Settings) -> App:
         clock,
         orphans=partial(due_runs, deployment),
         witness=publish_heads,
-        beat=deployment.send_heartbeats,
+        heartbeat=deployment.send_heartbeats,
     )
     return App(settings, deployment, stores, owner, engine, keys, witness_publisher)
 

@@ -303,7 +303,7 @@ def test_others_may_go_first_after_a_commit_but_not_before_a_call_is_sent_nor_at
     durable = list[int]()
 
     class Looking(UnboundedAdmission):
-        async def make_way(self, tenant_id: str, run_id: str) -> None:
+        async def yield_to_others(self, tenant_id: str, run_id: str) -> None:
             durable.append(len(await world.stores.tenant(tenant_id).read(run_id)))
 
     async def act() -> None:

@@ -37,7 +37,7 @@ def long(amount: int, request_id: str, **hints: Any) -> dict[str, Any]:
 
 
 def engine(world: TestWorld) -> LocalEngine:
-    return LocalEngine(world.deployment.advance, world.stores, world.clock, beat=world.deployment.send_heartbeats)
+    return LocalEngine(world.deployment.advance, world.stores, world.clock, heartbeat=world.deployment.send_heartbeats)
 
 
 async def driven_by_an_engine(world: TestWorld) -> None:

@@ -1,13 +1,22 @@
-"""What guarantees that somebody calls `advance` for a run that is due, behind the `Engine` port.
+"""Engines: what calls `advance` for every run that is due, behind the `Engine` port; and the `Admission` port.
 
-Owns when a run is driven, how many at once, and that this process drives it once at a time. Does not own what a drive
-does (runtime), nor who may commit: the lease and the stream's sequence decide that in the store.
+Owns when a run is driven, how many runs are driven at once, and that one process drives a run once at a time. Does not
+own what a drive does (runtime), nor who is allowed to commit: the lease and the stream's sequence decide that in the
+store.
 
-- `local.LocalEngine`: asyncio tasks in this process; a submit is a hint, the sweep of `due` is the truth.
-- `durable.DurableEngine`: DBOS workflows on PostgreSQL, in any number of processes; the same hint and the same truth.
-  What it asks of DBOS stands in `dbos_queue`; `placing` brings hints there, and `hints` keeps those whose time is not.
-- `gate.Gate`: the `Admission` port: how many callers are in and how many runs have a turn, tenants in turn (`fair`).
-- `owner.Owner`: who this process is to the leases, and whether another owner on this machine still lives.
+- `local.LocalEngine`: asyncio tasks in this process.
+- `durable.engine.DurableEngine`: DBOS workflows on PostgreSQL, in any number of processes.
+- `sweeper.Sweeper` and `failure_tracker.FailureTracker`: how both find due runs and handle failed drives.
+- `admission_controller.AdmissionController`: how many callers and driven runs there are at once (`fair_queue`).
+- `lease_owner.Owner`: the identity of this process in leases, and whether another owner on this machine lives.
 
-Tests: `tests/unit/engine`.
+Invariants, with the tests that prove them:
+
+- A lost hint loses no run, and a run that fails twice over one journal becomes a dead letter.
+  `tests/unit/engine/test_local.py`, `tests/unit/engine/durable/test_engine.py`
+- A killed worker's runs are driven by another worker. `tests/unit/engine/durable/test_workflows.py`
+- A row in the queue runs no code and stops no worker. `tests/unit/engine/durable/test_dbos_queue.py`
+- No tenant starves another. `tests/unit/engine/test_admission_controller.py`,
+  `tests/unit/engine/test_admission_priority.py`
+- Private parts of DBOS are used in one module. `tests/unit/engine/durable/test_dbos_internals.py`
 """

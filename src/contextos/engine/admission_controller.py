@@ -1,17 +1,19 @@
-"""`AdmissionController`: how many callers and how many driven runs this process takes at once, in all and per tenant.
+"""`AdmissionController`: how many callers and driven runs this process takes at once, in total and per tenant.
 
-Callers past their bound are refused at once, before anything is stored. Those within it wait for a turn, tenants in
-turn, so that one of them cannot starve another; a tenant's run that stood aside and has its answer goes before those
-that have not begun. A tenant that is alone has all turns; where another was there lately
-it keeps to its share, so that the other finds one free and works beside few. New runs are counted against a quota.
+A caller past a limit is refused at once, before anything is stored. Runs of admitted callers wait for a turn. Tenants
+take turns, so that one tenant cannot starve another. A run that yielded its turn and has its answer goes before runs of
+its tenant that have not begun. A tenant that is alone has all turns; if another tenant had a run lately, it is limited
+to its share, so that the other finds a free turn. New runs count against a quota per minute.
 
-A turn is many steps, from one commit or answer to the next, and all of them are taken on one event loop or a few.
-Before each a run lets those go first whose tenant has no run waiting and had fewer steps lately, if its own has one.
+A turn is many steps, each from one commit or answer to the next, and all turns share one event loop or a few. Before
+each step, a run whose tenant has runs waiting lets a run of another tenant go first, if that tenant has none waiting
+and took fewer steps lately.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,22 +30,27 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
 
 RETRY_AFTER_MS: Final = (100, 60_000)
-"""The least and the most that a refused caller is told."""
-FIRST_STAY_US: Final = 1_000_000
-"""How long a tenant's callers are taken to stay while none of them has left."""
-ALL: Final = ""
-"""All tenants together; none has this name."""
-LATELY_US: Final = 60_000_000
+"""Least and greatest `retry_after_ms` of a refusal."""
+FIRST_CALL_US: Final = 1_000_000
+"""Assumed duration of a call until the first one has ended."""
+ALL_TENANTS: Final = ""
+"""Key for all tenants together. No tenant has this name."""
+SHARING_US: Final = 60_000_000
+"""Tenants are limited to their share for this long after two of them had runs."""
 PERIOD_US: Final = 60_000_000
-HELD_S: Final = 0.01
-"""For no longer a step waits for those that go first, and one that takes longer itself goes first no more.
+"""The quota of new runs is per this period."""
+MAX_YIELD_S: Final = 0.01
+"""Longest time that a step waits for other runs. A step that takes longer itself loses its priority.
 
-A step computes for a few milliseconds; what takes longer waits for something, and others may work meanwhile.
+A step computes for a few milliseconds. A longer one waits for something, so others can work meanwhile.
 """
-LATELY_STEPS: Final = 512
-"""Of so many steps of all tenants together one remembers whose they were, and of older ones half as many each time."""
-MANY_TENANTS: Final = 1_024
-"""From so many on, tenants of whom nothing is ahead are forgotten; of refused ones no more are remembered."""
+RECENT_STEPS: Final = 512
+"""Steps of all tenants that are counted; past this number every tenant's count is halved."""
+MAX_TENANTS: Final = 1_024
+"""Most tenants that are kept: past this number, those whose time has passed or the oldest are dropped."""
+
+
+_LOG: Final = logging.getLogger("contextos.engine")
 
 
 @dataclass(slots=True, eq=False)
@@ -51,15 +58,15 @@ class _Waiter:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
     granted: bool = False
-    since_s: float = 0
+    step_began_s: float = 0
 
     def wake(self) -> None:
-        """Raises `RuntimeError` where its loop is closed."""
+        """Resolve the future on its own loop. Raises `RuntimeError` if that loop is closed."""
         self.loop.call_soon_threadsafe(_resolve, self.future)
 
 
 class AdmissionController:
-    """The `Admission` port in one process. May be used from several threads, each with its own event loop."""
+    """The `Admission` port in one process. Safe to use from several threads, each with its own event loop."""
 
     def __init__(self, limits: AdmissionLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -68,168 +75,173 @@ class AdmissionController:
         self._queue = FairQueue(per_tenant=limits.max_turns_per_tenant)
         self._waiters: dict[RunKey, _Waiter] = {}
         self._driving = 0
-        self._spent_until_us: dict[str, int] = {}
+        self._quota_used_until_us: dict[str, int] = {}
         self._last_tenant: str | None = None
         self._shared_until_us = 0
-        self._stay_us: dict[str, int] = {}
-        self._told_until_us: dict[str, int] = {}
+        self._call_us: dict[str, int] = {}
+        self._retry_at_us: dict[str, int] = {}
         self._steps: Counter[str] = Counter()
-        self._held: list[_Waiter] = []
+        self._yielding: list[_Waiter] = []
 
     @property
     def callers(self) -> int:
-        """How many callers are in."""
+        """Number of admitted callers."""
         return self._callers.total()
 
     @property
     def driving(self) -> int:
-        """How many runs have their turn."""
+        """Number of runs that have a turn."""
         return self._driving
 
     @contextmanager
     def caller(self, tenant_id: str) -> Iterator[None]:
         with self._lock:
             if self._callers.total() >= self._limits.max_callers:
-                raise self._full(tenant_id, f"{self._limits.max_callers} callers are in")
+                raise self._refusal(tenant_id, f"{self._limits.max_callers} callers are in")
             if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
-                raise self._full(tenant_id, f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
+                raise self._refusal(tenant_id, f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
             self._callers[tenant_id] += 1
-            came_us = self._clock.now_us()
+            began_us = self._clock.now_us()
         try:
             yield
         finally:
             with self._lock:
-                stayed_us = max(0, self._clock.now_us() - came_us)
-                for whose in (tenant_id, ALL):
-                    before_us = self._stay_us.get(whose, FIRST_STAY_US)
-                    self._stay_us[whose] = before_us + (stayed_us - before_us) // 8
+                call_us = max(0, self._clock.now_us() - began_us)
+                for name in (tenant_id, ALL_TENANTS):
+                    average_us = self._call_us.get(name, FIRST_CALL_US)
+                    self._call_us[name] = average_us + (call_us - average_us) // 8
                 self._callers[tenant_id] -= 1
                 if not self._callers[tenant_id]:
-                    del self._callers[tenant_id], self._stay_us[tenant_id]
+                    del self._callers[tenant_id], self._call_us[tenant_id]
 
-    def _full(self, tenant_id: str, detail: str) -> Overloaded:
-        """Each refused caller of a tenant is told a time of its own, as far apart as places become free for it.
+    def _refusal(self, tenant_id: str, detail: str) -> Overloaded:
+        """The refusal of a caller, each with its own time to retry. Call with the lock held.
 
-        So they come back about as fast as they can be taken, and refusing them does not become the load. The places of
-        a full process go round the tenants that wait for one: the callers of one do not make those of another wait.
+        The times of a tenant's callers are as far apart as places become free for it. So callers come back about as
+        fast as they can be admitted, and refusing them does not become the load. If the whole process is full, the
+        tenants that wait share its places, so the callers of one tenant do not delay those of another.
         """
         least_ms, most_ms = RETRY_AFTER_MS
         now_us = self._clock.now_us()
-        told = self._told_until_us = _current(self._told_until_us, now_us)
-        before_us, apart_us = told.pop(tenant_id, 0), 0
+        retry_at_us = self._retry_at_us = _without_past(self._retry_at_us, now_us)
+        last_us, apart_us = retry_at_us.pop(tenant_id, 0), 0
         if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
-            apart_us = self._stay_us.get(tenant_id, FIRST_STAY_US) // self._limits.max_callers_per_tenant
+            apart_us = self._call_us.get(tenant_id, FIRST_CALL_US) // self._limits.max_callers_per_tenant
         if self._callers.total() >= self._limits.max_callers:
-            waiting = 1 + sum(until_us > now_us for until_us in told.values())
-            apart_us = max(apart_us, self._stay_us.get(ALL, FIRST_STAY_US) * waiting // self._limits.max_callers)
-        at_us = min(max(before_us, now_us) + apart_us, now_us + most_ms * 1_000)
-        told[tenant_id] = at_us
-        if len(told) > MANY_TENANTS:
-            del told[next(iter(told))]
-        return Overloaded("runtime", detail, retry_after_ms=max((at_us - now_us) // 1_000, least_ms))
+            waiting = 1 + sum(at_us > now_us for at_us in retry_at_us.values())
+            apart_us = max(
+                apart_us, self._call_us.get(ALL_TENANTS, FIRST_CALL_US) * waiting // self._limits.max_callers
+            )
+        at_us = min(max(last_us, now_us) + apart_us, now_us + most_ms * 1_000)
+        retry_at_us[tenant_id] = at_us
+        if len(retry_at_us) > MAX_TENANTS:
+            del retry_at_us[next(iter(retry_at_us))]
+        return _overloaded(tenant_id, detail, max((at_us - now_us) // 1_000, least_ms))
 
     def begin(self, tenant_id: str) -> None:
         quota = self._limits.max_new_runs_per_minute_per_tenant
         with self._lock:
             now_us = self._clock.now_us()
-            # What each run uses up of the period comes back as time passes (the generic cell rate algorithm).
-            # A clock that was put back must not make a tenant wait for longer than a period.
-            spent_us = min(max(self._spent_until_us.get(tenant_id, 0), now_us), now_us + PERIOD_US) + PERIOD_US // quota
-            early_us = spent_us - now_us - PERIOD_US
+            # Each run uses up a part of the period, which refills as time passes (generic cell rate algorithm).
+            # A clock that was set back must not make a tenant wait for longer than a period.
+            used_us = (
+                min(max(self._quota_used_until_us.get(tenant_id, 0), now_us), now_us + PERIOD_US) + PERIOD_US // quota
+            )
+            early_us = used_us - now_us - PERIOD_US
             if early_us > 0:
                 detail = f"this tenant began {quota} runs within a minute"
-                raise Overloaded("runtime", detail, retry_after_ms=-(-early_us // 1000))
-            self._spent_until_us = _current(self._spent_until_us, now_us)
-            self._spent_until_us[tenant_id] = spent_us
+                raise _overloaded(tenant_id, detail, -(-early_us // 1000))
+            self._quota_used_until_us = _without_past(self._quota_used_until_us, now_us)
+            self._quota_used_until_us[tenant_id] = used_us
 
     @asynccontextmanager
     async def turn(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:
         run = (tenant_id, run_id)
         try:
-            await self._take(run, self._queue.put)
+            await self._take_turn(run, self._queue.put)
             yield
         finally:
-            self._leave(run)
+            self._give_up_turn(run)
 
     @asynccontextmanager
-    async def aside(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
-        run, aside = (tenant_id, run_id), YieldedTurn()
-        goes_on = self._leave(run)
+    async def yield_turn(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
+        run, yielded = (tenant_id, run_id), YieldedTurn()
+        comes_back = self._give_up_turn(run)
         try:
-            yield aside
+            yield yielded
         except (asyncio.CancelledError, GeneratorExit):
-            goes_on = False
+            comes_back = False
             raise
         finally:
-            if goes_on:
-                aside.waited_us = await self._take(run, self._queue.put_back)
+            if comes_back:
+                yielded.waited_us = await self._take_turn(run, self._queue.put_back)
 
-    async def make_way(self, tenant_id: str, run_id: str) -> None:
+    async def yield_to_others(self, tenant_id: str, run_id: str) -> None:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + HELD_S
+        until_s = loop.time() + MAX_YIELD_S
         while True:
             with self._lock:
-                left_s = min(self._goes_first_s(tenant_id), until_s) - loop.time()
+                left_s = min(self._others_go_first_until_s(tenant_id), until_s) - loop.time()
                 if left_s <= 0:
-                    self._count((tenant_id, run_id), loop.time())
+                    self._begin_step((tenant_id, run_id), loop.time())
                     return
-                self._held.append(held := _Waiter(loop, loop.create_future()))
+                self._yielding.append(waiter := _Waiter(loop, loop.create_future()))
             try:
-                await asyncio.wait([held.future], timeout=left_s)
+                await asyncio.wait([waiter.future], timeout=left_s)
             finally:
                 with self._lock:
-                    self._held = [one for one in self._held if one is not held]
+                    self._yielding = [one for one in self._yielding if one is not waiter]
 
-    async def _take(self, run: RunKey, put: Callable[[RunKey], None]) -> int:
-        """Wait for a turn and its first step; how long that took, in microseconds."""
+    async def _take_turn(self, run: RunKey, put: Callable[[RunKey], None]) -> int:
+        """Wait for a turn and its first step. Returns how long that took, in microseconds."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
         with self._lock:
             assert run not in self._waiters, "a run is driven once at a time"
             self._waiters[run] = waiter
             put(run)
-            self._share(run[0])
+            self._update_share(run[0])
             self._pump()
         since_us = self._clock.now_us()
         if waited := not waiter.granted:
             await waiter.future
-        await self.make_way(*run)
+        await self.yield_to_others(*run)
         return max(0, self._clock.now_us() - since_us) if waited else 0
 
-    def _goes_first_s(self, tenant: str) -> float:
-        """Until when a step in progress goes before one of `tenant`; 0 if none does. The caller holds the lock."""
+    def _others_go_first_until_s(self, tenant: str) -> float:
+        """Loop time until which another tenant's step goes before one of `tenant`, or 0. Call with the lock held."""
         if not self._queue.waits(tenant):
             return 0
-        first = (
-            waiter.since_s + HELD_S
+        deadlines = (
+            waiter.step_began_s + MAX_YIELD_S
             for (other, _), waiter in self._waiters.items()
             if not self._queue.waits(other) and self._steps[other] < self._steps[tenant]
         )
-        return max(first, default=0)
+        return max(deadlines, default=0)
 
-    def _count(self, run: RunKey, now_s: float) -> None:
+    def _begin_step(self, run: RunKey, now_s: float) -> None:
         if (waiter := self._waiters.get(run)) is not None:
-            waiter.since_s = now_s
+            waiter.step_began_s = now_s
         self._steps[run[0]] += 1
-        if self._steps.total() > LATELY_STEPS:
+        if self._steps.total() > RECENT_STEPS:
             self._steps = Counter({tenant: steps // 2 for tenant, steps in self._steps.items() if steps > 1})
 
-    def _share(self, tenant_id: str) -> None:
+    def _update_share(self, tenant_id: str) -> None:
         now_us = self._clock.now_us()
         if self._last_tenant not in (None, tenant_id):
-            self._shared_until_us = now_us + LATELY_US
+            self._shared_until_us = now_us + SHARING_US
         self._last_tenant = tenant_id
-        shared = 0 < self._shared_until_us - now_us <= LATELY_US
+        shared = 0 < self._shared_until_us - now_us <= SHARING_US
         self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
 
-    def _leave(self, run: RunKey) -> bool:
-        """Give back a turn, or stop waiting for one; whether there was either."""
+    def _give_up_turn(self, run: RunKey) -> bool:
+        """Give up a turn, or stop waiting for one. Returns whether the run had a turn or waited."""
         with self._lock:
             waiter = self._waiters.pop(run, None)
             if waiter is not None and waiter.granted:
-                for held in self._held:
+                for yielding in self._yielding:
                     with suppress(RuntimeError):
-                        held.wake()
+                        yielding.wake()
                 self._driving -= 1
                 self._queue.done(run)
                 self._pump()
@@ -238,13 +250,13 @@ class AdmissionController:
             return waiter is not None
 
     def _pump(self) -> None:
-        """Give turns while there are some; the caller holds the lock."""
+        """Grant the free turns. Call with the lock held."""
         while self._driving < self._limits.max_turns and (run := self._queue.take()) is not None:
             waiter = self._waiters[run]
             try:
                 waiter.wake()
             except RuntimeError:
-                # Its loop is closed, and nobody is there to take the turn or to leave.
+                # Its loop is closed, so nothing will take the turn or give it up.
                 del self._waiters[run]
                 self._queue.done(run)
                 continue
@@ -252,11 +264,16 @@ class AdmissionController:
             self._driving += 1
 
 
-def _current(until_us: dict[str, int], now_us: int) -> dict[str, int]:
-    """What is still ahead; looked at only where there is much of it."""
-    if len(until_us) < MANY_TENANTS:
+def _without_past(until_us: dict[str, int], now_us: int) -> dict[str, int]:
+    """The times that are in the future. Scans only a large table."""
+    if len(until_us) < MAX_TENANTS:
         return until_us
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
+
+
+def _overloaded(tenant_id: str, detail: str, retry_after_ms: int) -> Overloaded:
+    _LOG.debug("admission refused", extra={"tenant": tenant_id, "retry_after_ms": retry_after_ms})
+    return Overloaded("runtime", detail, retry_after_ms=retry_after_ms)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Which run is driven next: within a tenant what stood aside, then in order of arrival; and tenants in turn."""
+"""`FairQueue`: which run is driven next. Tenants take turns; within a tenant, runs that yielded go first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RunKey = tuple[str, str]
 
 
 class FairQueue:
-    """Runs that wait to be driven, each once. No tenant gets more than `per_tenant` of the drives in progress."""
+    """Runs that wait to be driven, each once. No tenant has more than `per_tenant` drives in progress."""
 
     def __init__(self, *, per_tenant: int) -> None:
         self.per_tenant = per_tenant
@@ -27,7 +27,7 @@ class FairQueue:
         self._put(run, 1)
 
     def put_back(self, run: RunKey) -> None:
-        """Ahead of those of its tenant that came by `put`: it stood aside, and has in hand what it waited for."""
+        """Queue a run that yielded its turn and has its answer, ahead of its tenant's runs that came by `put`."""
         self._put(run, 0)
 
     def _put(self, run: RunKey, line: int) -> None:
@@ -38,7 +38,7 @@ class FairQueue:
             self._length += 1
 
     def withdraw(self, run: RunKey) -> None:
-        """`run` waits no longer; nothing happens if it does not wait."""
+        """Remove `run` from the queue, if it waits."""
         tenant, run_id = run
         for line in (lines := self._waiting.get(tenant, ())):
             if run_id in line:
@@ -48,7 +48,7 @@ class FairQueue:
             del self._waiting[tenant]
 
     def take(self) -> RunKey | None:
-        """The next run, from now on in progress; None if none waits or every waiting tenant has its share."""
+        """Take the next run, which is then in progress; None if none waits or every waiting tenant has its share."""
         tenant = next((tenant for tenant in self._waiting if self._driven[tenant] < self.per_tenant), None)
         if tenant is None:
             return None
@@ -57,7 +57,7 @@ class FairQueue:
         run_id = next(iter(line))
         del line[run_id]
         if any(lines):
-            # Behind the others: tenants take turns.
+            # To the end: tenants take turns.
             self._waiting[tenant] = lines
         self._length -= 1
         self._driven[tenant] += 1

@@ -1,18 +1,19 @@
 """`LocalEngine`: drives runs as asyncio tasks of this process.
 
-A submit or a timer is a hint that may be lost; the sweep of `due` is the truth and finds every run again, also those
-of a process that was killed: at once where `orphans` tells of them, else when their lease runs out. A run is never
-driven twice at once here; a wake that comes during a drive is followed by another drive.
+A submit or a timer is a hint that can be lost; the sweep of due runs finds every run again, also those of a process
+that was killed: at once if `orphans` yields them, else when their lease expires. This process never drives a run twice
+at once. A wake during a drive is followed by another drive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.journal import Advance
 from contextos.engine.failure_tracker import SWEEP, FailureTracker, OnFailure
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
     from contextos.contracts.ports.storage import Stores
 
+_LOG: Final = logging.getLogger("contextos.engine")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits(SweepLimits):
-    """Bounds of a local engine. At most `max_waiting` runs wait, have a timer, or are tried again later, each."""
+    """Limits of a local engine. At most `max_waiting` runs each wait, have a timer, or wait for a retry."""
 
     max_drives: int = 32
     max_drives_per_tenant: int = 8
@@ -37,8 +40,8 @@ class LocalEngine:
     """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures` and handed to `on_failure`; where it comes again the run
-    goes onto the dead-letter list and rests until it is submitted or retried, so it is not driven for ever.
+    error says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again
+    over the same journal becomes a dead letter and is not driven until it is submitted or retried.
     """
 
     def __init__(
@@ -49,21 +52,21 @@ class LocalEngine:
         *,
         orphans: ListOrphans | None = None,
         witness: PublishHeads | None = None,
-        beat: SendHeartbeats | None = None,
+        heartbeat: SendHeartbeats | None = None,
         limits: EngineLimits | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self._failing = FailureTracker(stores, clock, on_failure)
-        self.failures = self._failing.failures
+        self._failures = FailureTracker(stores, clock, on_failure)
+        self.failures = self._failures.failures
         self._advance, self._stores, self._clock = advance, stores, clock
         self._limits = limits if limits is not None else EngineLimits()
-        self._rounds = Sweeper(stores, clock, self._limits, beat=beat, orphans=orphans, witness=witness)
+        self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=orphans, witness=witness)
         self._waiting = FairQueue(per_tenant=self._limits.max_drives_per_tenant)
         self._driving: dict[RunKey, asyncio.Task[Advance]] = {}
         self._again: set[RunKey] = set()
         self._timers: dict[RunKey, tuple[int, asyncio.TimerHandle]] = {}
         self._retries: dict[RunKey, asyncio.TimerHandle] = {}
-        self._judging: dict[RunKey, asyncio.Task[int | None]] = {}
+        self._deciding: dict[RunKey, asyncio.Task[int | None]] = {}
         self._conflicts: Counter[RunKey] = Counter()
         self._sweeping: asyncio.Task[None] | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
@@ -71,15 +74,16 @@ class LocalEngine:
         self._running = False
 
     async def start(self) -> None:
-        """Start driving, first of all whatever is due: runs that a killed process left behind."""
+        """Start driving: first the runs that are due, such as those that a killed process left."""
         assert not self._running, "an engine is started once"
         self._running = True
-        self._rounds.begin(self._failing)
+        self._sweeper.begin(self._failures)
+        _LOG.info("worker started")
         self._sweep()
         self._pump()
 
     async def stop(self) -> None:
-        """Start nothing new, give drives `stop_grace_ms` to end, then cancel them: a run may stop anywhere."""
+        """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them. A run can stop anywhere."""
         self._running = False
         for handle in [*self._retries.values(), *(handle for _, handle in self._timers.values())]:
             handle.cancel()
@@ -87,8 +91,8 @@ class LocalEngine:
         self._timers.clear()
         if self._next_sweep is not None:
             self._next_sweep.cancel()
-        await self._rounds.stop()
-        tasks: list[asyncio.Task[Any]] = [*self._driving.values(), *self._judging.values()]
+        await self._sweeper.stop()
+        tasks: list[asyncio.Task[Any]] = [*self._driving.values(), *self._deciding.values()]
         if self._sweeping is not None:
             tasks.append(self._sweeping)
         if tasks:
@@ -96,9 +100,10 @@ class LocalEngine:
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        _LOG.info("worker stopped")
 
     async def idle(self) -> None:
-        """Return when no run is driven, waits to be driven, or is about to be tried again; timers may be set."""
+        """Return when no run is driven, waits to be driven, or waits for a retry. Timers can still be set."""
         while not self._is_idle():
             self._idle.clear()
             await self._idle.wait()
@@ -106,7 +111,7 @@ class LocalEngine:
     def submit(self, tenant_id: str, run_id: str) -> None:
         """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
         run = (tenant_id, run_id)
-        self._failing.forget(run)
+        self._failures.forget(run)
         if (retry := self._retries.pop(run, None)) is not None:
             retry.cancel()
         if run in self._driving:
@@ -115,7 +120,7 @@ class LocalEngine:
             self._enqueue(run)
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
-        """Drive this run at `when_us`. Beyond the horizon of timers the sweep does it."""
+        """Drive this run at `when_us` (Unix µs). Past the timer horizon, a sweep does it."""
         run = (tenant_id, run_id)
         delay_us = max(when_us - self._clock.now_us(), 0)
         earlier = self._timers.get(run)
@@ -143,7 +148,7 @@ class LocalEngine:
             self._pump()
 
     def _pump(self) -> None:
-        """Start drives while there is room."""
+        """Start drives up to `max_drives`."""
         while self._running and len(self._driving) < self._limits.max_drives:
             run = self._waiting.take()
             if run is None:
@@ -165,20 +170,20 @@ class LocalEngine:
             fault = task.exception()
         if self._running:
             if fault is None:
-                self._rest(run, task.result(), again=again)
+                self._follow_up(run, task.result(), again=again)
             else:
                 self._failed(run, fault, again=again)
         self._pump()
         if self._is_idle():
             self._idle.set()
 
-    def _rest(self, run: RunKey, result: Advance, *, again: bool) -> None:
+    def _follow_up(self, run: RunKey, result: Advance, *, again: bool) -> None:
         self._conflicts.pop(run, None)
-        self._failing.forget(run)
+        self._failures.forget(run)
         if again:
             self._enqueue(run)
         elif result.wake_at_us:
-            # A wake that is past already must not turn the loop into a treadmill.
+            # A wake in the past must not turn the loop into a treadmill.
             self.at(*run, max(result.wake_at_us, self._clock.now_us() + self._limits.wake_floor_ms * 1000))
 
     def _failed(self, run: RunKey, fault: BaseException, *, again: bool) -> None:
@@ -189,22 +194,22 @@ class LocalEngine:
             self._retry(run, self._limits.conflict_backoff_ms * self._conflicts[run])
         else:
             self._conflicts.pop(run, None)
-            self._failing.report(run, fault)
+            self._failures.report(run, fault)
             if again:
                 self.submit(*run)
             elif not isinstance(fault, Conflict):
-                self._judging[run] = asyncio.ensure_future(self._failing.judge(run, fault))
-                self._judging[run].add_done_callback(partial(self._judged, run))
+                self._deciding[run] = asyncio.ensure_future(self._failures.retry_delay_ms(run, fault))
+                self._deciding[run].add_done_callback(partial(self._decided, run))
 
-    def _judged(self, run: RunKey, task: asyncio.Task[int | None]) -> None:
-        del self._judging[run]
+    def _decided(self, run: RunKey, task: asyncio.Task[int | None]) -> None:
+        del self._deciding[run]
         if task.cancelled() or not self._running:
             return
         fault = task.exception()
         if isinstance(fault, Unavailable):
             self._retry(run, fault.retry_after_ms)
         elif fault is not None:
-            self._failing.report(run, fault)
+            self._failures.report(run, fault)
         elif (delay_ms := task.result()) is not None and run not in self._driving:
             self._retry(run, delay_ms)
         if self._is_idle():
@@ -221,7 +226,7 @@ class LocalEngine:
         self._enqueue(run)
 
     def _is_idle(self) -> bool:
-        busy = self._driving or self._retries or self._judging or self._sweeping
+        busy = self._driving or self._retries or self._deciding or self._sweeping
         return not (busy or (self._running and len(self._waiting)))
 
     def _sweep(self) -> None:
@@ -230,9 +235,9 @@ class LocalEngine:
         self._sweeping.add_done_callback(self._swept)
 
     async def _enqueue_due(self) -> None:
-        self._rounds.tell(partial(self._failing.report, SWEEP))
-        for run in await self._rounds.found():
-            if not (run in self._driving or run in self._retries or run in self._judging):
+        self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
+        for run in await self._sweeper.find_runs():
+            if not (run in self._driving or run in self._retries or run in self._deciding):
                 self._enqueue(run)
 
     def _swept(self, task: asyncio.Task[None]) -> None:
@@ -246,7 +251,7 @@ class LocalEngine:
         if fault is None:
             self.failures.pop(SWEEP, None)
         else:
-            self._failing.report(SWEEP, fault)
+            self._failures.report(SWEEP, fault)
         if isinstance(fault, Unavailable):
             delay_ms = max(delay_ms, fault.retry_after_ms)
         self._next_sweep = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)

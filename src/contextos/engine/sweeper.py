@@ -1,4 +1,4 @@
-"""What an engine asks at every sweep, whoever drives: which runs are due, and which lost their driver."""
+"""`Sweeper`: finds the runs that are due or lost their driver, and runs the periodic tasks of every engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from contextos.engine.failure_tracker import BEAT, FailureTracker
+from contextos.engine.failure_tracker import HEARTBEAT, FailureTracker
 from contextos.engine.fair_queue import RunKey
 from contextos.operations.dead_letters import listed_run_ids
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Stores
 
 ListOrphans = Callable[[], AsyncIterator[RunKey]]
-"""Runs whose driver is dead although they are not due yet. Asking costs a look at each that comes due soon."""
+"""Yields runs whose driver is dead although they are not due yet. Reads every run that is due soon."""
 PublishHeads = Callable[[], Awaitable[None]]
-"""Tells the witness of every head that moved."""
+"""Publishes every head that moved to the witness."""
 SendHeartbeats = Callable[[], Awaitable[None]]
-"""Says that this process still drives the sessions that it drives; it knows itself how often that is needed."""
+"""Renews the heartbeats of the sessions that this process drives. It limits itself to the rate that is needed."""
 
 
 class Interval:
-    """Something that is done now and then. A clock that jumps back does not put it off."""
+    """The interval of a periodic task. A clock that jumps back does not delay the task."""
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
         self._clock, self._interval_us = clock, interval_ms * 1000
         self._last_us: int | None = None
 
     def passed(self) -> bool:
-        """Whether it is time, once for each interval."""
+        """Whether the interval has passed since this was last true. True on the first call."""
         now_us = self._clock.now_us()
         if self._last_us is not None and 0 <= now_us - self._last_us < self._interval_us:
             return False
@@ -41,9 +41,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits:
-    """What every engine is bound by. Past `max_waiting` a hint is dropped, and the sweep finds the run later.
+    """Limits of every engine. Past `max_waiting` a hint is dropped, and a sweep finds the run later.
 
-    A wake beyond `timer_horizon_ms` is left to the sweep.
+    A wake that is more than `timer_horizon_ms` ahead gets no timer; a sweep finds the run.
     """
 
     max_waiting: int = 10_000
@@ -59,11 +59,11 @@ class SweepLimits:
 
 
 class Sweeper:
-    """The truth behind the hints: what `due` names and does not rest, and now and then orphans.
+    """Finds every run that must be driven, whatever hints were lost: those that are due, and at times the orphans.
 
-    A sweep looks at the earliest page, and where that is full at one more, which goes on where the last one ended. So
-    no backlog hides a run for ever, whoever it belongs to. Beats, and what the witness is told, go beside the sweeps:
-    none of them holds up another.
+    Dead letters are left out. A sweep reads the earliest page of due runs and, if that page is full, one more, which
+    continues where the last sweep's ended. So no backlog hides a run for ever. Heartbeats and the publication to the
+    witness run concurrently with the sweeps, so none of them delays another.
     """
 
     def __init__(
@@ -72,34 +72,34 @@ class Sweeper:
         clock: Clock,
         limits: SweepLimits,
         *,
-        beat: SendHeartbeats | None,
+        heartbeat: SendHeartbeats | None,
         orphans: ListOrphans | None,
         witness: PublishHeads | None,
     ) -> None:
-        self._stores, self._clock, self._beat = stores, clock, beat
+        self._stores, self._clock, self._heartbeat = stores, clock, heartbeat
         self._page = self._skip = limits.sweep_page
-        self._beat_interval_s = limits.sweep_interval_ms / 1000
+        self._heartbeat_interval_s = limits.sweep_interval_ms / 1000
         self._orphans, self._orphans_time = orphans, Interval(clock, limits.orphans_interval_ms)
         self._witness, self._witness_time = witness, Interval(clock, limits.witness_interval_ms)
-        self._telling: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
 
-    def begin(self, failing: FailureTracker) -> None:
-        """Beat from now on, first of all before the first sweep."""
-        if self._beat is not None:
-            self._beating = asyncio.ensure_future(self._beat_for_ever(self._beat, failing))
+    def begin(self, failures: FailureTracker) -> None:
+        """Start to send heartbeats, the first ones before the first sweep."""
+        if self._heartbeat is not None:
+            self._heartbeats = asyncio.ensure_future(self._send_heartbeats(self._heartbeat, failures))
 
-    async def _beat_for_ever(self, beat: SendHeartbeats, failing: FailureTracker) -> None:
+    async def _send_heartbeats(self, heartbeat: SendHeartbeats, failures: FailureTracker) -> None:
         while True:
-            (fault,) = await asyncio.gather(beat(), return_exceptions=True)
+            (fault,) = await asyncio.gather(heartbeat(), return_exceptions=True)
             if fault is None:
-                failing.forget(BEAT)
+                failures.forget(HEARTBEAT)
             else:
-                failing.report(BEAT, fault)
-            await asyncio.sleep(self._beat_interval_s)
+                failures.report(HEARTBEAT, fault)
+            await asyncio.sleep(self._heartbeat_interval_s)
 
-    async def found(self) -> list[RunKey]:
-        """Every run that should be driven now, as far as two pages go. Raises `Unavailable`."""
+    async def find_runs(self) -> list[RunKey]:
+        """Return the runs to drive now, at most two pages and the orphans. Raises `Unavailable`."""
         now_us = self._clock.now_us()
         due = [run async for run in self._stores.due(now_us, limit=self._page)]
         if len(due) == self._page:
@@ -108,25 +108,25 @@ class Sweeper:
             due += more
         if self._orphans is not None and self._orphans_time.passed():
             due += [run async for run in self._orphans()]
-        rests = {tenant: await listed_run_ids(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
-        return [(tenant, run) for tenant, run in due if run not in rests[tenant]]
+        dead = {tenant: await listed_run_ids(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
+        return [(tenant, run) for tenant, run in due if run not in dead[tenant]]
 
-    def tell(self, failed: Callable[[BaseException], None]) -> None:
-        """Have the witness told, if it is time and it is not being told."""
-        if self._witness is None or self._telling is not None or not self._witness_time.passed():
+    def publish_heads(self, failed: Callable[[BaseException], None]) -> None:
+        """Start to publish heads to the witness, if the interval has passed and no publication is in progress."""
+        if self._witness is None or self._publishing is not None or not self._witness_time.passed():
             return
 
-        def told(task: asyncio.Task[None]) -> None:
-            self._telling = None
+        def published(task: asyncio.Task[None]) -> None:
+            self._publishing = None
             if not task.cancelled() and (fault := task.exception()) is not None:
                 failed(fault)
 
-        self._telling = asyncio.ensure_future(self._witness())
-        self._telling.add_done_callback(told)
+        self._publishing = asyncio.ensure_future(self._witness())
+        self._publishing.add_done_callback(published)
 
     async def stop(self) -> None:
-        """Beat no more, and tell nobody any more."""
-        tasks = [task for task in (self._beating, self._telling) if task is not None]
+        """Stop the heartbeats and the publication to the witness."""
+        tasks = [task for task in (self._heartbeats, self._publishing) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -161,7 +161,7 @@ class Deployment:
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """The environment of one run: the live ports, and the artifacts of its tenant."""
         ports, store = self.ports, self.ports.stores.tenant(tenant_id)
-        yield_turn = SharedYield(partial(ports.admission.aside, tenant_id, journal.run_id))
+        yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
         outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn)
         return RunEnvironment(
             journal=journal,

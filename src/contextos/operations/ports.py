@@ -26,10 +26,10 @@ class UnboundedAdmission:
     def turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def aside(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
+    def yield_turn(self, _tenant_id: str, _run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
         return nullcontext(YieldedTurn())
 
-    async def make_way(self, _tenant_id: str, _run_id: str) -> None: ...
+    async def yield_to_others(self, _tenant_id: str, _run_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

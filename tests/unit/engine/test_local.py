@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
-from contextos.engine.failure_tracker import BEAT, SWEEP
+from contextos.engine.failure_tracker import HEARTBEAT, SWEEP
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, Integrity, NotFound, Unavailable
 from contextos.operations.dead_letters import list_dead_letters, remove
@@ -642,11 +642,11 @@ def test_an_engine_beats_before_it_drives_and_a_beat_that_fails_holds_up_neither
                 raise fault
 
         await world.wake("run_1")
-        engine = world.engine(beat=beat)
+        engine = world.engine(heartbeat=beat)
         await engine.start()
         await until(lambda: world.drives == ["run_1"] and len(beats) > 3)
         assert beats[0] == 0
-        assert world.reported == [(*BEAT, fault)], "said once, although it came twice"
+        assert world.reported == [(*HEARTBEAT, fault)], "said once, although it came twice"
         assert not engine.failures, "it goes well again"
         await engine.stop()
 
@@ -680,7 +680,7 @@ def test_who_fails_at_hearing_of_a_failure_stops_no_beat_no_sweep_and_no_drive(m
         for run in ("run_1", "run_2"):
             await world.wake(run)
         world.script["run_1"] = [Integrity("it is another"), ENDED]
-        engine = LocalEngine(world.advance, world.stores, world.clock, beat=beat, limits=LIMITS, on_failure=say)
+        engine = LocalEngine(world.advance, world.stores, world.clock, heartbeat=beat, limits=LIMITS, on_failure=say)
         await engine.start()
         await until(lambda: sorted(world.drives) == ["run_1", "run_1", "run_2"])
         seen = len(beats)
@@ -706,7 +706,7 @@ def test_an_engine_beats_while_a_sweep_hangs_and_not_after_it_was_stopped(monkey
             beats.append(1)
 
         monkeypatch.setattr(world.stores, "due", due)
-        engine = world.engine(beat=beat)
+        engine = world.engine(heartbeat=beat)
         await engine.start()
         await sweeping.wait()
         seen = len(beats)

@@ -1,4 +1,4 @@
-"""Ports to the outside of the core: time, chance, identity, keys, adapters, admission, the witness and the engine."""
+"""Ports to everything but storage: time, chance, identity, keys, adapters, admission, the witness and the engine."""
 
 from __future__ import annotations
 
@@ -14,77 +14,85 @@ from contextos.contracts.journal import WitnessedHead
 
 
 class Clock(Protocol):
-    """The only time there is. Unix time in microseconds."""
+    """The only source of time, in Unix microseconds."""
 
     def now_us(self) -> int: ...
 
 
 class Entropy(Protocol):
-    """The only chance there is."""
+    """The only source of random bytes."""
 
-    def take(self, count: int) -> bytes: ...
+    def take(self, count: int) -> bytes:
+        """Return `count` random bytes that nobody can predict."""
+        ...
 
 
 class Directory(Protocol):
-    """Who is who, from verified identity or the registry; nothing of it comes from a request's body."""
+    """Identities as an identity provider or the registry verified them. Nothing in them comes from a request's body."""
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
-        """The user and the agent as the tenant's directory knows them now; None if it does not know either."""
+        """Return the user and the agent as they are now, or None unless the tenant's directory knows both."""
         ...
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
-        """A person who may answer approvals, with roles and public keys as they are now."""
+        """Return a person who is allowed to answer approvals, with the roles and public keys of now, or None."""
         ...
 
 
 class Admission(Protocol):
-    """How much is done at once in this process, and for whom: bounded in all and for each tenant. Stores nothing.
+    """Bounds how much this process does at once, in total and for each tenant. Stores nothing.
 
-    A caller counts from the moment it asks until it has its answer. A run takes a turn while it is driven, and tenants
-    take turns; it steps aside while an adapter is asked. Turns are waited for and never refused: who has begun goes on.
+    A caller counts from its request to its answer. A run has a turn while it is driven, and gives it up while it waits
+    for an adapter; tenants take turns. A run waits for a turn and is never refused one, so a run that began goes on.
     """
 
     def caller(self, tenant_id: str) -> AbstractContextManager[None]:
-        """One caller more, until it leaves. Raises `Overloaded` at once where there is no room."""
+        """Count a caller until the context exits. Raises `Overloaded` at once if there is no room."""
         ...
 
     def begin(self, tenant_id: str) -> None:
-        """One new run more. Raises `Overloaded` where the tenant's quota is used up, with the time until the next."""
+        """Count a new run. Raises `Overloaded` if the tenant's quota is used up, with the time until the next run."""
         ...
 
     def turn(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[None]:
-        """A place among the runs that are driven at once; waits for it."""
+        """Wait for a turn, and hold it until the context exits."""
         ...
 
-    def aside(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
-        """Leave the turn to others for as long as the run waits for the outside, and wait for it again.
+    def yield_turn(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
+        """Give the turn up inside the context, while the run waits for an adapter; on exit, wait for a turn again.
 
-        Who comes back goes before what of the tenant has not begun. `YieldedTurn` says afterwards how long that took.
+        A run that comes back goes before runs of its tenant that have not begun. When the context has exited,
+        `YieldedTurn.waited_us` is how long the run waited to come back.
         """
         ...
 
-    async def make_way(self, tenant_id: str, run_id: str) -> None:
-        """Return when this run may take its next step in its turn: others may go first, never for long."""
+    async def yield_to_others(self, tenant_id: str, run_id: str) -> None:
+        """Return when this run can take the next step of its turn. Others can go first, for a short bounded time."""
         ...
 
 
 class Witness(Protocol):
-    """Keeps heads where the owner of the store cannot rewrite them. What was put is never changed or taken back."""
+    """Keeps heads where the owner of the store cannot rewrite them. A head that was put is never changed or removed."""
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
-        """Durable when it returns. Raises `Unavailable`; nobody waits for a witness, it is asked again."""
+        """Store the heads durably. Raises `Unavailable`; no run waits for a witness, the heads are put again later."""
         ...
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
-        """All that was put of a tenant, in order. Raises `Unavailable`, or `Integrity`: what is there is no witness."""
+        """Return every head that was put for a tenant, in order.
+
+        Raises:
+            Unavailable: the witness did not answer.
+            Integrity: its answer is not the record of a witness.
+        """
         ...
 
 
 class Adapter(Protocol):
-    """Something of the outside behind the Tool Gateway.
+    """An external system behind the Tool Gateway.
 
-    `call` raises `Unavailable` when it is certain that nothing happened, and `LostReply` when it is not. A business
-    error is a reply.
+    `call` raises `Unavailable` if it is certain that nothing happened, and `LostReply` if it is not certain. A business
+    error is a reply and not an exception.
     """
 
     def describe(self) -> AdapterDefinition: ...
@@ -92,36 +100,43 @@ class Adapter(Protocol):
     async def call(self, capability: str, args: Mapping[str, JsonValue], context: CallContext) -> AdapterReply: ...
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """What an earlier call with this key did; None if the outside knows of none."""
+        """Return what an earlier call with this key did, or None if the system knows no such call."""
         ...
 
 
 class Keys(Protocol):
-    """Signing keys of this runtime, and the public keys it trusts. The algorithm comes from the key."""
+    """The signing keys of this runtime and the public keys that it trusts. The key determines the algorithm."""
 
     def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
-        """(kid, signature) by the current key for `purpose` (`head`, `claim`, `export`, `pack`)."""
+        """Sign with the current key for `purpose` (`head`, `claim`, `export`, `pack`); return (kid, signature)."""
         ...
 
     def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
-        """Whether a key that may sign for `purpose` made this signature; False for an unknown key."""
+        """Whether a key trusted for `purpose` made this signature; False for an unknown key."""
         ...
 
     def kids(self, purpose: str) -> Sequence[str]:
-        """The ids of the keys trusted for `purpose`; the one that signs comes first."""
+        """Return the ids of the keys trusted for `purpose`, the signing key first."""
         ...
 
 
 class Engine(Protocol):
-    """Guarantees that somebody calls `advance` for a run that is due. Submitting is a hint, `due` is the truth."""
+    """Calls `advance` for every run that is due.
 
-    def submit(self, tenant_id: str, run_id: str) -> None: ...
+    `submit` and `at` are hints that can be lost; the engine finds every due run in the store.
+    """
 
-    def at(self, tenant_id: str, run_id: str, when_us: int) -> None: ...
+    def submit(self, tenant_id: str, run_id: str) -> None:
+        """Drive the run soon."""
+        ...
+
+    def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
+        """Drive the run at `when_us` (Unix µs)."""
+        ...
 
 
 class Estimator(Protocol):
-    """Counts tokens; pinned by `name` (`bytes_div_4@1`)."""
+    """Counts tokens. `name` pins the way of counting, for example `bytes_div_4@1`."""
 
     name: str
 

@@ -1,10 +1,10 @@
-"""`DbosQueue`: all that this package asks of DBOS, and the only module that calls it.
+"""`DbosQueue`: the queue of drives on DBOS. Only this module and `dbos_internals` call DBOS while workers run.
 
-One queue for drives. Its partition is the tenant, so that concurrency and rate are bounded per tenant; its
-deduplication id is the run, so that at most one workflow of a run is queued, delayed or in progress in the whole
-deployment. A second queue drives alone what took its workers with it; what stands there is not placed in the first.
-Payloads are (tenant, run) in JSON. A worker that lives keeps pushing a delayed workflow ahead of itself: its watch.
-When it stops pushing, DBOS hands the watch to another worker, and that one recovers what the dead one held.
+One queue holds the drives. Its partition is the tenant, so concurrency and rate are limited per tenant. Its
+deduplication id is the run, so at most one workflow of a run is queued, delayed or in progress in the whole deployment.
+A second queue drives alone the runs whose workers died; a run in it is not in the first queue. Payloads are (tenant,
+run) in JSON. Each worker has a watch: a delayed workflow that the worker delays again and again while it lives. When
+the worker dies, DBOS gives the watch to another worker, which recovers what the dead one held.
 
 Sources: DBOS `DBOSClient.enqueue`, `register_queue`, `set_workflow_delay`; version 3.4.
 """
@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from contextos.engine.durable.dbos_internals import recover_workflows, refuse_pickles
 from contextos.engine.durable.queue_connection import (
     RETRY_MS,
     claim_queue,
@@ -29,12 +30,12 @@ from contextos.engine.durable.queue_connection import (
 )
 from contextos.engine.durable.workflows import (
     ALONE,
-    BURY,
     DRIVE,
     DRIVE_ALONE,
     DRIVES,
     LIVE,
     LOST,
+    RECOVER,
     RUNS,
     TICK_US,
     WATCHES,
@@ -52,20 +53,22 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 DriveRun = Callable[[str, str], Awaitable[str]]
-AddDeadLetter = Callable[[str], Awaitable[str]]
+RecoverWorker = Callable[[str], Awaitable[str]]
+"""Recovers what the worker with this id held, if it is dead. Returns what the finished workflow records."""
 
 APPLICATION: Final = "contextos"
 DBOS_VERSION: Final = "drive-1"
-"""What DBOS calls the application's version. Ours is one call, so every release that keeps the payload shares it."""
-MAX_PLACINGS: Final = 8
+"""The application version for DBOS. A workflow is one call, so releases with the same payload share the version."""
+MAX_ENQUEUE_TRIES: Final = 8
 
 
 class DbosQueue:
     """The queue of a deployment on the PostgreSQL database at `url`, in a schema of its own.
 
-    One per process at a time, because DBOS is. All coroutines belong to the event loop that ran `open`.
+    One per process at a time, as DBOS is. Call all coroutines on the event loop that ran `open`.
 
-    Raises: `Unavailable` from every method when the database does not answer.
+    Raises:
+        Unavailable: from every method, if the database does not answer.
     """
 
     _opened: ClassVar[DbosQueue | None] = None
@@ -99,12 +102,12 @@ class DbosQueue:
         except self._faults as fault:
             raise queue_refusal(fault, self._url) from fault
 
-    async def open(self, drive: DriveRun, bury: AddDeadLetter) -> None:
-        """Connect, say that this worker lives, and start to dispatch.
+    async def open(self, drive: DriveRun, recover: RecoverWorker) -> None:
+        """Connect, set up this worker's watch, and start to dispatch.
 
         Raises:
-            InvalidSettings: this URL, database or role cannot serve, or the queue is another store's; nothing was
-                started.
+            InvalidSettings: the URL, the database or the role is not usable, or the queue belongs to another store;
+                nothing was started.
             Unavailable: the server does not answer; nothing was started.
         """
         if DbosQueue._opened is not None:
@@ -117,15 +120,15 @@ class DbosQueue:
                 self._threads, connect_queue, self._url, self._limits.connect_timeout_s
             )
             await loop.run_in_executor(self._threads, self._connect)
-            await loop.run_in_executor(self._threads, self._launch, loop, drive, bury)
+            await loop.run_in_executor(self._threads, self._launch, loop, drive, recover)
         finally:
             if not self._dispatches:
                 DbosQueue._opened = None
 
-    def _launch(self, loop: asyncio.AbstractEventLoop, drive: DriveRun, bury: AddDeadLetter) -> None:
+    def _launch(self, loop: asyncio.AbstractEventLoop, drive: DriveRun, recover: RecoverWorker) -> None:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
-        _refuse_pickles()
+        refuse_pickles()
         try:
             DBOS(
                 config={
@@ -139,8 +142,8 @@ class DbosQueue:
                     "run_migrations": False,
                 }
             )
-            self._register_workflows(loop, drive, bury)
-            self._push_watch()  # and the queues
+            self._register_workflows(loop, drive, recover)
+            self._push_watch()  # which registers the queues too
             DBOS.launch()
             self._dispatches = True
         except self._faults as fault:
@@ -152,26 +155,26 @@ class DbosQueue:
 
     def _register_queues(self) -> None:
         limits, poll_s = self._limits, self._limits.polling_interval_ms / 1000
-        rate, in_all = limits.rate_per_tenant, limits.max_drives_per_tenant_in_all
-        # DBOS refuses a share that is larger than the whole.
-        share = min(limits.max_drives_per_tenant, limits.max_drives, in_all or limits.max_drives)
+        rate, in_deployment = limits.rate_per_tenant, limits.max_drives_per_tenant_in_all
+        # DBOS refuses a partition limit above the queue's.
+        share = min(limits.max_drives_per_tenant, limits.max_drives, in_deployment or limits.max_drives)
         self._client.register_queue(
             RUNS,
             worker_concurrency=limits.max_drives,
             partition_worker_concurrency=share,
-            partition_concurrency=in_all,
+            partition_concurrency=in_deployment,
             polling_interval_sec=poll_s,
             partition_limiter={"limit": rate, "period": limits.rate_period_ms / 1000} if rate is not None else None,
         )
-        # Each look costs several statements, and these two hold what is rare.
+        # Each poll costs several statements, and workflows in these two queues are rare.
         self._client.register_queue(ALONE, global_concurrency=1, polling_interval_sec=TICK_US / 1e6)
         self._client.register_queue(WATCHES, polling_interval_sec=TICK_US / 1e6)
 
-    def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: DriveRun, bury: AddDeadLetter) -> None:
-        """The bodies run on the engine's own loop: ports belong to it, and DBOS keeps to its threads."""
+    def _register_workflows(self, loop: asyncio.AbstractEventLoop, drive: DriveRun, recover: RecoverWorker) -> None:
+        """Register the workflows. Their bodies run on the engine's event loop, because the ports belong to it."""
         from dbos import DBOS
 
-        async def here(call: Callable[..., Awaitable[str]], *args: str) -> str:
+        async def on_loop(call: Callable[..., Awaitable[str]], *args: str) -> str:
             async def called() -> str:
                 return await call(*args)
 
@@ -183,22 +186,22 @@ class DbosQueue:
                 self._busy.discard(workflow_id)
 
         async def contextos_drive(tenant_id: str, run_id: str) -> str:
-            return await here(drive, tenant_id, run_id) if run_named(tenant_id, run_id) else "no_run"
+            return await on_loop(drive, tenant_id, run_id) if run_named(tenant_id, run_id) else "no_run"
 
         async def contextos_drive_alone(tenant_id: str, run_id: str) -> str:
             return await contextos_drive(tenant_id, run_id)
 
-        async def contextos_bury(worker_id: str) -> str:
-            return await here(bury, worker_id)
+        async def contextos_recover(worker_id: str) -> str:
+            return await on_loop(recover, worker_id)
 
         for name, body in ((DRIVE, contextos_drive), (DRIVE_ALONE, contextos_drive_alone)):
             DBOS.workflow(name=name, max_recovery_attempts=self._limits.max_recoveries)(body)
-        DBOS.workflow(name=BURY, max_recovery_attempts=None)(contextos_bury)
+        DBOS.workflow(name=RECOVER, max_recovery_attempts=None)(contextos_recover)
 
     async def close(self, *, grace_s: int = 0, hand_back: Iterable[RunKey] = ()) -> None:
-        """Dispatch nothing more, let what is in progress be written down for `grace_s`, and let go of everything.
+        """Stop dispatching, give workflows in progress `grace_s` seconds to record their end, and release everything.
 
-        `hand_back` may grow meanwhile: runs that others shall drive on.
+        `hand_back` are runs that other workers drive on; it can grow during the grace period.
         """
         if self._dispatches:
             from dbos import DBOS
@@ -208,23 +211,23 @@ class DbosQueue:
             try:
                 for run in hand_back:
                     await self.place(run)
-                await self._ask(self._lay_down_watch)
+                await self._ask(self._end_watch)
             except Unavailable:
-                pass  # the watch runs out by itself, and the sweep finds the runs
+                pass  # the watch expires, and the sweep finds the runs
         self._client.destroy()
         self._threads.shutdown(wait=False)
 
     async def _ask(self, call: Callable[..., ResultT], *args: Any, **named: Any) -> ResultT:
-        asked = asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **named))
+        running = asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **named))
         try:
-            return await asked
+            return await running
         except self._faults as fault:
             raise Unavailable("queue", driver_message(fault), retry_after_ms=RETRY_MS) from fault
 
     async def place(
         self, run: RunKey, *, delay_us: int = 0, retry: bool = False, alone: bool = False
     ) -> PendingWorkflow | None:
-        """Queue a drive of `run`. None if it is queued now, else the workflow that stands in its way."""
+        """Queue a drive of `run`. Returns None, or the workflow that `run` has already, and then queues nothing."""
         return await self._ask(self._place, run, delay_us, retry, alone)
 
     def _place(self, run: RunKey, delay_us: int, retry: bool, alone: bool) -> PendingWorkflow | None:
@@ -239,38 +242,38 @@ class DbosQueue:
         }
         if not alone:
             options["queue_partition_key"] = tenant_id
-            # DBOS holds a deduplication id to one queue.
+            # A deduplication id is unique in one queue only.
             for workflow in self._list(name=DRIVE_ALONE, status=LIVE, workflow_id_prefix=f"{tenant_id}/{run_id}/"):
                 return pending_workflow(workflow)
         if delay_us > 0:
             options["delay_seconds"] = delay_us / 1e6
-        for _ in range(MAX_PLACINGS):
+        for _ in range(MAX_ENQUEUE_TRIES):
             found = self._client.enqueue(options, tenant_id, run_id).workflow_id
             if found == own:
                 return None
             for workflow in self._list(workflow_ids=[found], status=LIVE):
                 return pending_workflow(workflow)
-            # It ended between the two questions.
+            # It ended between the two calls.
         raise Unavailable("queue", "others keep queueing this run", retry_after_ms=RETRY_MS)
 
-    async def bring_forward(self, standing: PendingWorkflow, *, delay_us: int) -> None:
-        """Let a delayed workflow run in `delay_us`, or give it up if that is at once: DBOS looks only every tick."""
+    async def bring_forward(self, pending: PendingWorkflow, *, delay_us: int) -> None:
+        """Let a delayed workflow start in `delay_us`. Cancels it if that is less than the tick in which DBOS polls."""
         if delay_us > TICK_US:
-            await self._ask(self._client.set_workflow_delay, standing.workflow_id, delay_seconds=delay_us / 1e6)
+            await self._ask(self._client.set_workflow_delay, pending.workflow_id, delay_seconds=delay_us / 1e6)
         else:
-            await self._ask(self._client.cancel_workflow, standing.workflow_id)
+            await self._ask(self._client.cancel_workflow, pending.workflow_id)
 
     def _list(self, **which: Any) -> list[WorkflowStatus]:
         return self._client.list_workflows(load_output=False, load_input=False, limit=self._limits.max_listed, **which)
 
     async def live(self) -> dict[RunKey, PendingWorkflow]:
-        """Every run with a workflow, as far as `max_listed` goes."""
+        """Return at most `max_listed` runs that have a workflow, each with it."""
         listed = await self._ask(self._list, name=DRIVES, status=LIVE)
         return {run: pending_workflow(workflow) for workflow in listed if (run := run_of(workflow)) is not None}
 
     async def lost(self) -> dict[str, tuple[RunKey | None, bool]]:
-        """Workflows that will never come to their end: the run that each names, and whether it was driven alone."""
-        # Not by the queue: DBOS takes such a row off it.
+        """Return workflows that will never finish, by id: the run that each names, and whether it was driven alone."""
+        # Not by the queue: DBOS removes such a row from it.
         listed = await self._ask(self._list, name=DRIVES, status=LOST)
         return {workflow.workflow_id: (run_of(workflow), workflow.name == DRIVE_ALONE) for workflow in listed}
 
@@ -279,24 +282,24 @@ class DbosQueue:
         await self._ask(self._client.delete_workflows, list(workflow_ids))
 
     async def tidy(self, now_us: int) -> int:
-        """Delete a page of what ended well longer than `keep_finished_ms` ago, and say how many."""
+        """Delete at most `max_listed` workflows that finished more than `keep_finished_ms` ago. Returns how many."""
         before = datetime.fromtimestamp(now_us / 1e6 - self._limits.keep_finished_ms / 1000, UTC).isoformat()
         ended = await self._ask(
-            self._list, name=[*DRIVES, BURY], status=["SUCCESS", "CANCELLED"], completed_before=before
+            self._list, name=[*DRIVES, RECOVER], status=["SUCCESS", "CANCELLED"], completed_before=before
         )
         if ended:
             await self.forget([workflow.workflow_id for workflow in ended])
         return len(ended)
 
     async def watch(self) -> None:
-        """Say that this worker lives, and queue again what it took and never began.
+        """Delay this worker's watch again, and queue again the workflows that this worker took and never began.
 
-        Called more often than `dead_after_ms`.
+        Call it more often than every `dead_after_ms`.
         """
         try:
             await self._ask(self._push_watch)
         except InvalidSettings as taken:
-            # It was made again for another store, which a worker that runs can only say.
+            # The queue was made again for another store; a running worker can only report that.
             raise Unavailable("queue", str(taken), retry_after_ms=RETRY_MS) from taken
         if time.monotonic() >= self._next_look_s:
             await self._ask(self._queue_missed_again)
@@ -308,7 +311,7 @@ class DbosQueue:
             self._client.set_workflow_delay(self._watch, delay_seconds=seconds)
             if self._list(workflow_ids=[self._watch], status="DELAYED"):
                 return
-        # The first one, or it ran out while this worker or the database slept; or the queue was made again.
+        # There is no watch yet, or it expired while this worker or the database slept, or the queue was made again.
         claim_queue(self._url, self._limits.store, schema=self._schema)
         self._register_queues()
         self._watch = self._enqueue_watch(self.worker_id, seconds)
@@ -316,27 +319,28 @@ class DbosQueue:
     def _enqueue_watch(self, worker_id: str, delay_s: float) -> str:
         watch = f"{worker_id}/{secrets.token_hex(8)}"
         self._client.enqueue(
-            {"workflow_name": BURY, "queue_name": WATCHES, "workflow_id": watch, "delay_seconds": delay_s}, worker_id
+            {"workflow_name": RECOVER, "queue_name": WATCHES, "workflow_id": watch, "delay_seconds": delay_s}, worker_id
         )
         return watch
 
     def _queue_missed_again(self) -> None:
-        """A connection that breaks while DBOS takes workflows leaves them taken by us, and nobody runs them.
+        """Queue again the workflows that were taken by this worker and never began.
 
-        Seen in two looks, so that an end that is being written down is not taken for one.
+        A connection that breaks while DBOS takes workflows leaves them in that state. A workflow must be in it in two
+        calls in a row, because one whose end is just being recorded looks the same.
         """
         taken = {one.workflow_id: one for one in self._list(executor_id=self.worker_id, status="PENDING")}
         missed = taken.keys() - self._busy
         for workflow_id in missed & self._missed:
             self._client.cancel_workflow(workflow_id)
             one = taken[workflow_id]
-            if one.name == BURY:
+            if one.name == RECOVER:
                 self._enqueue_watch(workflow_id.partition("/")[0], 0)
             elif (run := run_of(one)) is not None:
                 self._place(run, 0, False, one.name == DRIVE_ALONE)
         self._missed = missed
 
-    def _lay_down_watch(self) -> None:
+    def _end_watch(self) -> None:
         if self._watch is None:
             return
         if self._list(executor_id=self.worker_id, status="PENDING"):
@@ -345,24 +349,12 @@ class DbosQueue:
             self._client.cancel_workflow(self._watch)
 
     async def recover(self, worker_id: str) -> int:
-        """Queue again what a dead worker held, unless it has set up a new watch; how many.
+        """Queue again what a dead worker held, unless it has a new watch. Returns how many workflows that were.
 
-        Only rows that still name the dead worker are taken, so recovering twice is recovering once.
+        Only rows that still name the dead worker are queued, so a second recovery has no effect.
         """
         return await self._ask(self._recover, worker_id)
 
     def _recover(self, worker_id: str) -> int:
-        from dbos import DBOS
-
-        watches = self._list(name=BURY, status="DELAYED", workflow_id_prefix=f"{worker_id}/")
-        return 0 if watches else len(DBOS._recover_pending_workflows([worker_id]))
-
-
-def _refuse_pickles() -> None:
-    """DBOS believes a row that says it is a pickle, so who can write to the queue could run code in every worker."""
-    from dbos._serialization import DefaultSerializer
-
-    def refuse(_: str) -> Any:
-        raise TypeError("the queue holds JSON and nothing else")
-
-    DefaultSerializer.deserialize = staticmethod(refuse)  # type: ignore[assignment, method-assign]
+        watches = self._list(name=RECOVER, status="DELAYED", workflow_id_prefix=f"{worker_id}/")
+        return 0 if watches else recover_workflows(worker_id)

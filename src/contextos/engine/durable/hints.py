@@ -1,6 +1,6 @@
-"""Hints that a run wants driving, until they are placed: bounded, each run once, in memory only.
+"""Hints that a run must be driven, until they are enqueued: bounded, one per run, in memory only.
 
-Losing one costs time and never a run: the sweep of `due` finds what a lost hint meant.
+A lost hint costs time and never a run: the sweep of due runs finds the run.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 from contextos.engine.fair_queue import RunKey
 
 MOST_STALE: Final = 32
-"""Places in the order that a newer one replaced; past as many it is made anew."""
+"""Replaced entries that the heap can hold before it is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
     """Drive a run at `wake_us` (0: now). Unix time in microseconds.
 
-    A `weak` one comes from a sweep and gives way to whatever is queued or in progress; a `retry` makes the sweep
-    give way to it. `post_us` is when to place it, `tries` how often that did not work.
+    A `weak` hint comes from a sweep and yields to any workflow of the run; a sweep yields to a `retry`. `post_us` is
+    when to enqueue it (Unix µs), `tries` how often that failed.
     """
 
     wake_us: int = 0
@@ -32,7 +32,7 @@ class Hint:
 
 
 class Hints:
-    """The hints that wait to be placed. Past `bound` a new one is dropped."""
+    """The hints that wait to be enqueued. Past `bound`, a new hint is dropped."""
 
     def __init__(self, *, bound: int) -> None:
         self._bound = bound
@@ -47,7 +47,7 @@ class Hints:
         return self._hints.get(run)
 
     def put(self, run: RunKey, hint: Hint) -> None:
-        """Keep the hint. Of two for one run the earlier wake stands, and the one that gives way to less."""
+        """Keep the hint. Two hints of one run are merged: the earlier wake, and weak only if both are."""
         known = self._hints.get(run)
         if known is None and len(self._hints) >= self._bound:
             return
@@ -64,7 +64,7 @@ class Hints:
             heapq.heapify(self._order)
 
     def take(self, now_us: int, *, limit: int) -> list[tuple[RunKey, Hint]]:
-        """At most `limit` hints whose time to be placed has come, earliest first; they are no longer kept."""
+        """Remove and return at most `limit` hints whose time has come, earliest first."""
         taken: list[tuple[RunKey, Hint]] = []
         while self._order and self._order[0][0] <= now_us and len(taken) < limit:
             post_us, _, run = heapq.heappop(self._order)
@@ -74,5 +74,5 @@ class Hints:
         return taken
 
     def next_us(self) -> int | None:
-        """When the next one is to be placed."""
+        """When the next hint is to be enqueued (Unix µs), or None."""
         return self._order[0][0] if self._order else None

@@ -1,4 +1,4 @@
-"""What the durable engine's workflows are called, how many there may be, and what their rows say."""
+"""The names of the durable engine's queues and workflows, their limits, and how their rows are read."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ if TYPE_CHECKING:
 
 RUNS: Final = "contextos-runs"
 ALONE: Final = "contextos-alone"
-"""For runs that may have taken their worker with them: one of them at a time in the whole deployment."""
+"""Queue of runs that may have killed their workers: one at a time in the whole deployment."""
 WATCHES: Final = "contextos-watches"
 DRIVE: Final = "contextos.drive"
 DRIVE_ALONE: Final = "contextos.drive_alone"
 DRIVES: Final = [DRIVE, DRIVE_ALONE]
-BURY: Final = "contextos.bury"
+RECOVER: Final = "contextos.bury"
 MAX_NAME: Final = 200
 TICK_US: Final = 1_000_000
-"""DBOS looks at delayed workflows this often."""
+"""How often DBOS polls delayed workflows."""
 LOST: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
-"""Ours end well whatever a drive came to; these did not come to an end, or their worker's body broke."""
+"""States of workflows that never finished. A workflow of ours succeeds whatever the result of its drive is."""
 WORKER_LOST: Final = ("worker_lost", "every worker that drove it died; find out why before it is retried")
 LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Bounds of the queue, the same for every worker of a deployment: the last one to start says.
+    """Limits of the queue, shared by all workers of a deployment: those of the worker that started last apply.
 
-    `store` names the store whose runs it holds; workers of another are refused.
-    `rate_per_tenant` is how many drives of a tenant may start within `rate_period_ms`; None is no bound.
-    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker looks
-    for what is not driven alone.
-    `dead_after_ms` is how long a worker may be silent; after `max_recoveries` lost
-    workers a run is driven alone, and goes onto the dead-letter list after as many again.
+    `store` names the store whose runs the queue holds; workers of another store are refused.
+    `rate_per_tenant` is how many drives of a tenant can start within `rate_period_ms`; None means no limit.
+    `max_drives_per_tenant_in_all` counts over all workers. `polling_interval_ms` is how often a worker polls the queue
+    of runs that are not driven alone. A worker that is silent for `dead_after_ms` is dead. A run that lost more than
+    `max_recoveries` workers is driven alone, and becomes a dead letter after as many again.
     """
 
     store: str = ""
@@ -56,7 +55,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class PendingWorkflow:
-    """A workflow that will drive its run or does: `status` is `ENQUEUED`, `DELAYED` (until `until_us`) or `PENDING`."""
+    """A workflow of a run. `status` is `ENQUEUED`, `DELAYED` (until `until_us`, Unix µs) or `PENDING`."""
 
     workflow_id: str
     status: str
@@ -76,13 +75,13 @@ def pending_workflow(workflow: WorkflowStatus) -> PendingWorkflow:
 
 
 def run_of(workflow: WorkflowStatus) -> RunKey | None:
-    """The run that a workflow's id names, if it is one of ours."""
+    """The run that a workflow's id names, or None if the id is not one of ours."""
     parts = workflow.workflow_id.split("/")
     return run_named(*parts[:2]) if len(parts) >= 3 else None
 
 
 def run_named(tenant_id: object, run_id: object) -> RunKey | None:
-    """A run, if these may be the names of one: whoever can write to the queue can write anything."""
+    """A run, or None if these are no valid names. Rows are not trusted: anybody with write access can insert them."""
     names = (tenant_id, run_id)
     if all(isinstance(name, str) and 0 < len(name) <= MAX_NAME and "/" not in name for name in names):
         return str(tenant_id), str(run_id)

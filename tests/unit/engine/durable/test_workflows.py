@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.postgres import Database
-from tests.unit.engine import durable_worker
+from tests.unit.engine.durable import durable_worker
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PATIENCE_S = 180
 
 

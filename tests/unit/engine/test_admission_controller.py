@@ -87,7 +87,7 @@ def test_tenants_whose_quota_is_whole_again_take_no_room() -> None:
     for number in range(5_000):
         made.begin(f"tenant_{number}")
         clock.at_us += 1_000_000
-    assert len(made._spent_until_us) <= 1_024 + 60
+    assert len(made._quota_used_until_us) <= 1_024 + 60
 
 
 def test_a_tenant_that_is_alone_has_every_turn_until_another_comes_and_again_a_minute_after_it_left() -> None:
@@ -161,7 +161,7 @@ def test_where_the_whole_process_is_full_its_places_go_round_the_tenants_that_wa
     seconds = [round(time / 1_000) for time in (*noisy, *others, again, calm)]
     assert seconds[:5] == [1, 2, 3, 4, 5], "six places, each taken for six seconds"
     assert seconds[5:] == [2, 3, 4, 5, 7, 1], "one of each tenant that waits is ahead, and not all of the noisy one"
-    assert (max(flood), len(made._told_until_us)) == (60_000, 1_024)
+    assert (max(flood), len(made._retry_at_us)) == (60_000, 1_024)
 
 
 def test_no_more_runs_have_a_turn_than_are_allowed_and_every_one_gets_it() -> None:
@@ -209,7 +209,7 @@ def test_a_run_that_stands_aside_lets_another_work_and_comes_back() -> None:
     async def slow() -> None:
         async with made.turn("one", "run_slow"):
             with suppress(KeyError):
-                async with made.aside("one", "run_slow"):
+                async with made.yield_turn("one", "run_slow"):
                     await asyncio.sleep(0.01)
                     raise KeyError
             order.append("slow")
@@ -233,7 +233,7 @@ def test_what_has_an_answer_goes_on_before_what_has_not_begun_and_tenants_still_
 
     async def asks(name: str, answered: asyncio.Event) -> None:
         async with made.turn("one", name):
-            async with made.aside("one", name):
+            async with made.yield_turn("one", name):
                 await answered.wait()
             order.append(name)
 
@@ -270,11 +270,11 @@ def test_a_run_that_stood_aside_is_told_how_long_it_waited_for_its_turn_and_not_
 
     async def act() -> None:
         async with made.turn("one", "run_1"):
-            async with made.aside("one", "run_1") as alone:
+            async with made.yield_turn("one", "run_1") as alone:
                 clock.at_us += 5_000
             busy = asyncio.ensure_future(other())
             with suppress(KeyError):
-                async with made.aside("one", "run_1") as beside:
+                async with made.yield_turn("one", "run_1") as beside:
                     await turn_taken.wait()
                     asyncio.get_running_loop().call_soon(turn_over.set)
                     raise KeyError
@@ -291,7 +291,7 @@ def test_who_is_cancelled_gives_back_what_they_had(held_up_in: str) -> None:
     async def drive() -> None:
         async with made.turn("one", "run_1"):
             if held_up_in == "aside":
-                async with made.aside("one", "run_1"):
+                async with made.yield_turn("one", "run_1"):
                     await asyncio.sleep(60)
             await asyncio.sleep(60)
 

@@ -218,7 +218,7 @@ def test_of_two_timers_the_earlier_one_stands_and_a_submit_waits_for_none(url: s
         soon = world.clock.now_us() + 2_000_000
         for when_us in (soon + 20_000_000, soon, soon + 10_000_000):
             engine.at("acme", "run_a", when_us)
-            await until(lambda: not len(engine._placing))
+            await until(lambda: not len(engine._enqueuer))
         engine.at("acme", "run_far", soon + HOUR_US)
         engine.at("acme", "run_b", soon + 20_000_000)
         await engine.idle()
@@ -287,7 +287,7 @@ def test_a_hint_past_the_bound_is_dropped_and_the_sweep_finds_the_run(url: str) 
         for run in ("run_a", "run_b", "run_c"):
             await world.wake(run)
             engine.submit("acme", run)
-        assert len(engine._placing) == 2
+        assert len(engine._enqueuer) == 2
         await engine.start()
         await until(lambda: sorted(world.drives) == ["run_a", "run_b", "run_c"])
         await engine.stop()
@@ -534,7 +534,7 @@ def test_thousands_of_runs_that_wait_for_a_person_are_no_workflows_and_an_answer
         await engine.idle()
         tasks = len(asyncio.all_tasks())
         assert await statuses(queue) == {"SUCCESS": 2000}
-        assert not len(engine._placing)
+        assert not len(engine._enqueuer)
         engine.submit("acme", "run_7")
         await until(lambda: world.drives[2000:] == ["run_7"])
         await engine.idle()
@@ -672,7 +672,7 @@ def test_a_worker_beats_before_it_drives_and_while_a_sweep_hangs(url: str, monke
 
         monkeypatch.setattr(world.stores, "due", due)
         await world.wake("run_1")
-        engine = world.engine(beat=beat)
+        engine = world.engine(heartbeat=beat)
         await engine.start()
         await hangs.wait()
         seen = len(beats)

@@ -21,7 +21,7 @@ TURNS = 20
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is let past because this machine was slow."""
-    monkeypatch.setattr(gates, "HELD_S", 60.0)
+    monkeypatch.setattr(gates, "MAX_YIELD_S", 60.0)
 
 
 async def a_moment() -> None:
@@ -45,7 +45,7 @@ class Two:
         for number in range(self.waiting):
             self._queued.append(asyncio.ensure_future(self._wait(f"run_{number}")))
         for _ in range(8):
-            await self.gate.make_way("noisy", "run_noisy")
+            await self.gate.yield_to_others("noisy", "run_noisy")
         await self.quiet.enter_async_context(self.gate.turn("quiet", "run_quiet"))
         return self
 
@@ -53,14 +53,14 @@ class Two:
         await self.quiet.aclose()
         await self.noisy.aclose()
         await asyncio.gather(*self._queued)
-        assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._held) == (0, 0, {}, [])
+        assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._yielding) == (0, 0, {}, [])
 
     async def _wait(self, name: str) -> None:
         async with self.gate.turn("noisy", name):
             pass
 
     def steps(self, tenant: str) -> asyncio.Task[None]:
-        return asyncio.ensure_future(self.gate.make_way(tenant, f"run_{tenant}"))
+        return asyncio.ensure_future(self.gate.yield_to_others(tenant, f"run_{tenant}"))
 
 
 @pytest.mark.requirement("R-FAIR")
@@ -85,7 +85,7 @@ def test_a_run_that_stands_aside_keeps_nobody_waiting() -> None:
             noisy = two.steps("noisy")
             await a_moment()
             assert not noisy.done()
-            async with two.gate.aside("quiet", "run_quiet"):
+            async with two.gate.yield_turn("quiet", "run_quiet"):
                 await asyncio.wait_for(noisy, 5)
 
     run(act())
@@ -124,12 +124,12 @@ def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
         async with Two() as two:
             steps = two.gate._steps
             for _ in range(steps["noisy"] - steps["quiet"] - 1):
-                await two.gate.make_way("quiet", "run_quiet")
+                await two.gate.yield_to_others("quiet", "run_quiet")
             noisy = two.steps("noisy")
             await a_moment()
             assert not noisy.done()
             noisy.cancel()
-            await two.gate.make_way("quiet", "run_quiet")
+            await two.gate.yield_to_others("quiet", "run_quiet")
             assert steps["noisy"] == steps["quiet"]
             await asyncio.wait_for(two.steps("noisy"), 5)
 
@@ -137,16 +137,16 @@ def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
 
 
 def test_what_was_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "LATELY_STEPS", 64)
+    monkeypatch.setattr(gates, "RECENT_STEPS", 64)
 
     async def act() -> None:
         async with Two() as two:
             for _ in range(200):
-                await two.gate.make_way("quiet", "run_quiet")
+                await two.gate.yield_to_others("quiet", "run_quiet")
             # It had far more, and then the noisy one had all for a while: the quiet one goes first again.
             await two.quiet.aclose()
             for _ in range(200):
-                await two.gate.make_way("noisy", "run_noisy")
+                await two.gate.yield_to_others("noisy", "run_noisy")
             await two.quiet.enter_async_context(two.gate.turn("quiet", "run_again"))
             noisy = two.steps("noisy")
             await a_moment()
@@ -159,13 +159,13 @@ def test_what_was_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_run_that_hangs_in_its_turn_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         async with Two() as two:
-            monkeypatch.setattr(gates, "HELD_S", 0.01)
+            monkeypatch.setattr(gates, "MAX_YIELD_S", 0.01)
             await asyncio.wait_for(two.steps("noisy"), 5)
             await asyncio.sleep(0.02)
             # From now on it is not waited for at all.
             for _ in range(3):
                 with pytest.raises(StopIteration):
-                    two.gate.make_way("noisy", "run_noisy").send(None)
+                    two.gate.yield_to_others("noisy", "run_noisy").send(None)
 
     run(act())
 
@@ -177,8 +177,8 @@ def test_what_counts_is_how_old_a_step_is_and_not_its_turn_nor_the_step_of_anoth
             if other_hangs:
                 await stack.enter_async_context(two.gate.turn("other", "run_other"))
             for (tenant, _), waiter in two.gate._waiters.items():
-                waiter.since_s -= 3600 if tenant != "noisy" else 0
-            await two.gate.make_way("quiet", "run_quiet")
+                waiter.step_began_s -= 3600 if tenant != "noisy" else 0
+            await two.gate.yield_to_others("quiet", "run_quiet")
             noisy = two.steps("noisy")
             await a_moment()
             assert not noisy.done()
@@ -191,13 +191,13 @@ def test_what_counts_is_how_old_a_step_is_and_not_its_turn_nor_the_step_of_anoth
 def test_no_step_waits_for_long_however_busy_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         async with Two() as two:
-            monkeypatch.setattr(gates, "HELD_S", 0.05)
-            monkeypatch.setattr(gates, "LATELY_STEPS", 10**12)
+            monkeypatch.setattr(gates, "MAX_YIELD_S", 0.05)
+            monkeypatch.setattr(gates, "RECENT_STEPS", 10**12)
             two.gate._steps["noisy"] = 10**9
             noisy = two.steps("noisy")
             async with asyncio.timeout(30):
                 while not noisy.done():
-                    await two.gate.make_way("quiet", "run_quiet")
+                    await two.gate.yield_to_others("quiet", "run_quiet")
                     await asyncio.sleep(0.001)
             # It is still there, and still goes first of the next step.
             assert two.gate._waiters["quiet", "run_quiet"].granted
@@ -210,11 +210,11 @@ def test_who_is_cancelled_while_others_go_first_leaves_nothing_behind() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")
             await a_moment()
-            assert len(two.gate._held) == 1
+            assert len(two.gate._yielding) == 1
             noisy.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await noisy
-            assert two.gate._held == []
+            assert two.gate._yielding == []
 
     run(act())
 
@@ -228,10 +228,10 @@ def test_a_step_goes_on_in_its_own_thread_when_the_run_that_went_first_leaves_in
             waiting = asyncio.ensure_future(queued())
             await a_moment()
             for _ in range(8):
-                await made.make_way("noisy", "run_noisy")
+                await made.yield_to_others("noisy", "run_noisy")
             ready.set()
             await asyncio.to_thread(taken.wait, 30)
-            step = asyncio.ensure_future(made.make_way("noisy", "run_noisy"))
+            step = asyncio.ensure_future(made.yield_to_others("noisy", "run_noisy"))
             await a_moment()
             assert not step.done()
             held.set()

@@ -18,7 +18,7 @@ from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.failure_tracker import SWEEP
 from contextos.errors import InvalidSettings, Unavailable
 from tests.postgres import Database, own_server
-from tests.unit.engine.test_durable import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
+from tests.unit.engine.durable.test_engine import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
 
 
 async def insert(queue: Database, workflow_id: str, *args: Any, **columns: str) -> None:

@@ -62,7 +62,7 @@ async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], Ru
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
     if tape[0].body is None:
-        raise ReplayMismatch(1, tape[0].kind, "its body was erased, and what was asked cannot be derived")
+        raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = orjson.loads(tape[0].body)["answer"]
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
     world = replace(

@@ -1,6 +1,6 @@
 """The Executor runs a verified plan, step by step, through the Tool Gateway; it can reach nothing else.
 
-Source: How It Works, step 5; shared/design/contracts.md, "Loop guard".
+Source: How It Works, step 5; docs/design/contracts.md, "Loop guard".
 """
 
 from __future__ import annotations

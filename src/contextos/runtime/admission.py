@@ -1,6 +1,6 @@
-"""Admission: who asks, what is pinned, and the scope that is fixed for a run once both are known.
+"""Admission: both identities, what is pinned, and the scope that is then fixed for the run.
 
-The steps themselves stand in `runtime`; here is what they ask the outside and what they make of the answers.
+The steps are in `runtime.loop`; here are the calls that they record and what they build from the answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRun:
-    """A run that may begin: its scope, its policy, what it may know; what its slots hold, or why one holds nothing."""
+    """An admitted run: its scope, policy, evidence and memory; the contents of its slots, or why one is empty."""
 
     scope: RunScope
     loaded: LoadedArtifacts
@@ -62,7 +62,7 @@ class AdmittedRun:
 
 
 def identity_query(request: InvokeRequest) -> dict[str, str]:
-    """What the directory is asked."""
+    """The question to the directory."""
     return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
 
 
@@ -111,7 +111,7 @@ def build_scope(
     resolved: intents.ResolvedIntent,
     world: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
-    """Everything that is fixed for the run from here on, and the registry as these principals see it."""
+    """Everything that is fixed for the run from here on, and the capabilities that these principals see."""
     run = intents.build_run_context(
         request, principals, claim, loaded.pack, resolved.intent, world.journal.run_id, world.limits
     )
@@ -147,7 +147,7 @@ def build_scope(
 
 
 def _session(request: InvokeRequest, loaded: LoadedArtifacts, world: RunEnvironment) -> SessionWindow | None:
-    """The bound of a `long_running` run: the lowest that anybody set, counted from when it was received."""
+    """The time limit of a `long_running` run: the lowest that is set, counted from when the run was received."""
     if request.mode != "long_running" or not world.limits.max_session_duration_ms:
         return None
     stated = (
@@ -160,7 +160,7 @@ def _session(request: InvokeRequest, loaded: LoadedArtifacts, world: RunEnvironm
 
 
 def within_token_budget(scope: RunScope, compiled: dict[str, Any], world: RunEnvironment) -> dict[str, Any] | Failure:
-    """Each revision compiles anew, and all of them together stay within `total_tokens`."""
+    """The compiled context, or a failure where all revisions together exceed `total_tokens`."""
     total, before = scope.run.run_budget.total_tokens, usage(world.journal.log()).tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")

@@ -1,7 +1,7 @@
 """Session checkpoints: after every verdict of the Critic a `long_running` run puts on record, durably, how far it is.
 
 Nothing reads one to go on: the run goes on from its journal, in which they stand. They are for those who look at a
-session, and for who takes up what it left. Source: contextos-facts.md, section 12, "Background sessions".
+session, and for who takes up what it left. Source: docs/design/specification.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def checkpoint(
     results: Mapping[str, ToolResultEnvelope],
     world: RunEnvironment,
 ) -> None:
-    """Note the checkpoint of the verdict that was just noted, and make both durable. Other modes have none."""
+    """Record the checkpoint of the verdict that was just derived, and commit both. Other modes have no checkpoints."""
     if scope.session is None:
         return
     log = world.journal.log()

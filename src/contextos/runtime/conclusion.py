@@ -90,7 +90,7 @@ async def conclude(
 
 
 def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
-    """What bindings may read once the plan ran."""
+    """The sources that bindings can read after the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {
         "request": admitted.scope.asked,
@@ -101,7 +101,7 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One plan revision that ran: what came of it and the scorecard it got."""
+    """One plan revision that ran: its execution, its failures and its scorecard."""
 
     plan: Plan | None
     execution: Execution

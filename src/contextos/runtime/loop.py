@@ -4,7 +4,7 @@
 
 `invoke_agent` is the one loop of all three worlds: live, tape (replay, recovery) and simulated. It awaits the journal
 and the ports and nothing else, so who drives it decides what it is. Each step leaves its journal entries as named in
-`shared/design/architecture.md`, "One request, in order"; the numbers below are its rows.
+`docs/design/architecture.md`, "One request, in order"; the numbers below are its rows.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
 MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_admin")
-"""What of a user says which artifacts they see."""
+"""The members of a user that decide which artifacts the user sees."""
 
 
 async def fill_slots(
     request: InvokeRequest, admitted: AdmittedRun, revision: int, world: RunEnvironment
 ) -> AdmittedRun:
-    """What the slots of the template of this plan revision hold; or why one holds nothing, and then none counts."""
+    """The contents of the slots of this revision's template; or why one is empty, and then none counts."""
     chosen: list[EvidenceItem] = []
     held: list[_Held] = []
     size_bytes = 0
@@ -64,12 +64,12 @@ async def fill_slots(
 
 
 _Held = tuple[AgentContextSlot, str | None, SelectionAct]
-"""What a slot holds, within which project."""
+"""The contents of a slot, and the project they are of."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What a slot holds, and the scope with what the user is a member of by now."""
+    """The contents of a slot, and the scope with the user's current memberships."""
 
     items: list[EvidenceItem]
     size_bytes: int
@@ -132,7 +132,7 @@ async def _select(
 
 
 async def _known_now(request: InvokeRequest, key: str, world: RunEnvironment) -> Principals | None:
-    """Both identities as they are now; a run may have waited long since it was admitted."""
+    """Both identities as they are now: a run can have waited long since it was admitted."""
 
     async def look() -> dict[str, Any]:
         known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
@@ -164,7 +164,7 @@ def refresh_question(request: InvokeRequest, asked: SlotQuestion, known: Princip
 
 
 def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
-    """What is asked, of whom and for which run; None where nothing can be."""
+    """The question to the user, or None where the scope cannot fill a slot."""
     actor = actor_of(scope.principals)
     project = resolve_binding(step.project, {"request": scope.asked}) if step.project is not None else None
     if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):

@@ -3,7 +3,7 @@
 An event is the kind of a journal entry; where the entry carries a verdict that decides the way, the
 event is `kind:verdict`. Run state is the fold of a run's entries through `TABLE`; the diagram in the docs
 and the Hypothesis state machine are made from it.
-Source: shared/design/contracts.md, "Run".
+Source: docs/design/contracts.md, "Run".
 """
 
 from __future__ import annotations

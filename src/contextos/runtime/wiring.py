@@ -1,7 +1,7 @@
 """What the runtime hands to the planes for one run, and nothing more. Planes do not import planes; here they meet.
 
-`RunEnvironment` is the outside of a run: ports, loaded artifacts, limits. The functions below make the seams from it:
-policy facts, the Tool Gateway, approvals, the recheck at redemption, the record as it stands.
+`RunEnvironment` holds the ports, artifacts and limits of a run. The functions below build from it what the planes need:
+policy facts, the Tool Gateway, approvals, the recheck at redemption, the current record.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """The outside of one run. In a replay `adapters` is empty and the journal is a tape.
+    """The ports, artifacts and limits of one run. In a replay `adapters` is empty and the journal is a tape.
 
-    Without `slots` a template that declares a slot step is refused.
+    Without `slots` a template that declares a slot step is refused. `planner_name` is the planner that the run began
+    with, and `planner` the one that this process has; None is the template planner.
     """
 
     journal: Journal
@@ -99,7 +100,7 @@ class RunEnvironment:
 
 
 def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
-    """What of the deployment shows in a run's record: it is recorded with the request."""
+    """The facts of the deployment that a run depends on; they are recorded with its request."""
     return {
         "runtime_version": world.runtime_version,
         "profile": world.profile,
@@ -110,16 +111,16 @@ def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def with_recorded_deployment(world: RunEnvironment, said: Mapping[str, Any]) -> RunEnvironment:
-    """The world of a run, with the deployment as it was when the run began: before there were sessions, with none."""
+def with_recorded_deployment(world: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
+    """The environment with the deployment as it was when the run began. A missing fact has its value from before it."""
     return replace(
         world,
-        runtime_version=said["runtime_version"],
-        profile=said["profile"],
-        semantics=said.get("semantics", 1),
-        planner_name=said.get("planner", PLANNER),
-        unsafe=tuple(said["unsafe"]),
-        limits=RunLimits(**{"max_session_duration_ms": 0, **said["limits"]}),
+        runtime_version=recorded["runtime_version"],
+        profile=recorded["profile"],
+        semantics=recorded.get("semantics", 1),
+        planner_name=recorded.get("planner", PLANNER),
+        unsafe=tuple(recorded["unsafe"]),
+        limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),
     )
 
 
@@ -134,7 +135,7 @@ def policy_for_pins(world: RunEnvironment, loaded: LoadedArtifacts, pins: Mappin
 
 
 def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
-    """All rules of a pack and of what stands above it. Raises `InvalidArtifact` where they do not fit together."""
+    """All rules of a pack and of the policies above it. Raises `InvalidArtifact` where they contradict each other."""
     guardrails = loaded.pack.policy_layer.guardrails
     capabilities = registry.register(loaded.definitions)
     return compile_policy(
@@ -153,7 +154,7 @@ def policy_facts(
     agent: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The roots that rules may read from compile on. Only what the caller stated stands under `request.context`."""
+    """The roots that rules may read from compile on. `request.context` holds only what the caller stated."""
     return {
         "request": {**asked["input"], "mode": request.mode, "request_id": request.request_id},
         "user": dict(scope_user),
@@ -217,7 +218,7 @@ def build_gateway(
     query: RetrievalQuery,
     deferred: Callable[[str], dict[str, Any]],
 ) -> Gateway:
-    """The Tool Gateway of this run. `query` is what retrieval was asked; an approval asks it again at the head."""
+    """The Tool Gateway of this run. An approval repeats the retrieval `query` at the current snapshot."""
     rules = tuple(scope.pack.policy_layer.guardrails.redaction_rules)
 
     def spent() -> BudgetUsed:
@@ -307,7 +308,7 @@ async def _standing(world: RunEnvironment, scope: RunScope, key: str) -> Precond
 def current_record(
     world: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
 ) -> tuple[DecisionRecord, dict[str, Any]]:
-    """The DecisionRecord as the journal stands now, and its wire form."""
+    """The DecisionRecord of the journal so far, and its wire form."""
     return build_record(
         world.journal.run_id,
         request,
@@ -326,7 +327,7 @@ def _view(scope: RunScope, name: str) -> CapabilityView:
 
 
 def _recheck(world: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
-    """Everything an approval was bound to, as it is now: pins, adapters, graph evidence; tool evidence asked again."""
+    """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads."""
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
@@ -345,7 +346,7 @@ def _recheck(world: RunEnvironment, scope: RunScope, query: RetrievalQuery, acti
 
 
 async def _ask_again(world: RunEnvironment, scope: RunScope, fact: Fact) -> str | None:
-    """The digest of what a read says now, asked with the arguments of the call that the evidence came from."""
+    """The digest of what a read returns now, for the arguments of the call that the evidence came from."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
         entry.body

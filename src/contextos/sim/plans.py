@@ -1,4 +1,4 @@
-"""A planner that is not to be trusted: it proposes what no template says, and the same when the run is replayed."""
+"""A hostile planner: it proposes what no template says, and proposes the same when the run is replayed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
 
 @contextmanager
 def proposed_by(hostile: str | None, *, parallel: bool) -> Iterator[None]:
-    """While this lasts the planner tells this lie (None: none); with `parallel` two of its reads run at once."""
+    """Patch the planner to make this hostile plan (None: an honest one); with `parallel`, two reads run at once."""
     honest = propose_plan
 
     def propose(*given: Any) -> Plan:

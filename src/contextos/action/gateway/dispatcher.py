@@ -1,8 +1,8 @@
-"""Delivery: a call that passed every guard goes out, and its outcome is certain before the run goes on.
+"""The dispatcher: sends a call that passed every guard, and makes its outcome certain before the run goes on.
 
 A dispatch is durable before it is sent (`tool.dispatching`), its outcome before it is used (`tool.returned`). A reply
 that was lost is never guessed: a keyed effect is sent again with the same key, one that can be looked up is looked
-up, and any other waits for a person. Source: shared/design/contracts.md, "effect_uncertain"; standards.md, B7.
+up, and any other waits for a person. Source: docs/design/contracts.md, "effect_uncertain"; standards.md, B7.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Dispatcher:
             if delivery.writes or call.capability.adapter.external:
                 await self.journal.commit()
             await self._recover(delivery)
-            asked = self._request(delivery)
-            answer = await self.journal.record(asked.kind, asked.key, asked.request, asked.call)
+            wanted = self._request(delivery)
+            answer = await self.journal.record(wanted.kind, wanted.key, wanted.request, wanted.call)
             result = await self._finish(delivery, answer)
             if result is not None:
                 return result
@@ -93,7 +93,7 @@ class Dispatcher:
         delivery.on_tape = self.journal.on_tape
         timeout_us = call.capability.definition.timeout_s * 1_000_000
         delivery.not_after_us = self.scope.within_session(self.journal.now_us + timeout_us)
-        self._note_dispatch(delivery)
+        self._derive_dispatch(delivery)
         if delivery.writes and delivery.claimed is None:
             delivery.claimed = self._claim(call)
         elif delivery.writes and delivery.mode == "send":
@@ -120,8 +120,8 @@ class Dispatcher:
             delivery.first_us,
             delivery.recovered,
         )
-        asked = {"tool_call_id": call.envelope.tool_call_id, "attempt": delivery.attempt}
-        return RecordRequest("tool.returned", delivery.key, asked, send)
+        request = {"tool_call_id": call.envelope.tool_call_id, "attempt": delivery.attempt}
+        return RecordRequest("tool.returned", delivery.key, request, send)
 
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """The result of the call, or None where another attempt follows."""
@@ -158,7 +158,7 @@ class Dispatcher:
         self.journal.stage(claimed, *_consumed(call.approval), *unchanged, *call.still)
         return claimed
 
-    def _note_dispatch(self, delivery: Delivery) -> None:
+    def _derive_dispatch(self, delivery: Delivery) -> None:
         call = delivery.call
         dispatching = {
             "envelope": call.envelope.to_json(),
@@ -234,7 +234,7 @@ class Dispatcher:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
         began = self.outside.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
-        told = partial(
+        outcome = partial(
             self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
         )
 
@@ -245,7 +245,7 @@ class Dispatcher:
         context = self._context(envelope, capability, not_after_us, is_late)
         if is_late():
             # A worker that was stopped here must not wake up and act after somebody settled that it did not.
-            return told("not_sent", None, "its time was over before it was sent")
+            return outcome("not_sent", None, "its time was over before it was sent")
         try:
             if mode == "send" or (rule.strategy == "keyed" and self._fresh(capability, first_us, began)):
                 # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
@@ -254,24 +254,24 @@ class Dispatcher:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
                 if reply is None and rule.honours_not_after and began > not_after_us:
-                    return told("not_sent", None, "the outside knows of no such call")
+                    return outcome("not_sent", None, "the outside knows of no such call")
             else:
                 reply = None
         except CircuitOpen as error:
             if mode != "send":
                 # An effect of which nobody knows stays so; it is asked after again when something may be sent.
                 raise Parked(error.retry_at_us) from error
-            return told("not_sent", None, str(error), code=error.code)
+            return outcome("not_sent", None, str(error), code=error.code)
         except Unavailable as error:
             # That this call was not sent says nothing of the one that it asks about.
-            return told("not_sent" if mode == "send" else "unknown", None, str(error))
+            return outcome("not_sent" if mode == "send" else "unknown", None, str(error))
         except LostReply as error:
-            return told("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
+            return outcome("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
         if reply is None and began <= not_after_us and (recovered or rule.honours_not_after):
             raise Parked(not_after_us + 1)
         if reply is None:
-            return told("unknown", None, "it is not known whether it happened")
-        return told("returned", reply, "")
+            return outcome("unknown", None, "it is not known whether it happened")
+        return outcome("returned", reply, "")
 
     def _outcome(
         self,

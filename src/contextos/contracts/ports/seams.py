@@ -1,9 +1,9 @@
-"""Everything the core may ask of the outside, and the seams between planes.
+"""The ports between planes: what one plane may ask of another.
 
 Ports are capability nouns with one to three methods; an implementation puts its technology first
 (`SqliteStore`). Each has a public in-memory double and one shared suite (`tests/suites`). The core is
 `async def` and awaits nothing but these, so a simulator or a replay drives it without an event loop.
-What a plane is not handed it cannot do.
+A plane can do nothing for which it was not given a port.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Journal(Protocol):
 
     @property
     def on_tape(self) -> bool:
-        """Whether the next entry comes from the tape. A driver that dispatches must look before it leaps."""
+        """Whether the next entry comes from the tape. Decides whether a dispatch was recorded by another driver."""
         ...
 
     async def record(self, kind: str, key: str, request: JsonValue, call: Ask, *, by: str = "runtime") -> JsonValue:
@@ -79,39 +79,39 @@ class Journal(Protocol):
         ...
 
     def derive(self, kind: str, key: str, body: JsonValue) -> None:
-        """Something derived: live it is recorded, on a tape it is compared. Raises `ReplayMismatch`."""
+        """Record a derived value; on a tape, compare it with the recorded one. Raises `ReplayMismatch`."""
         ...
 
     def stage(self, *writes: Write) -> None:
-        """Compare-and-set writes that belong to the last entry and ride in its commit; on a tape they are done."""
+        """Add compare-and-set writes to the commit of the last entry. On a tape they are in the store already."""
         ...
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:
-        """The barrier: all noted and staged since the last one becomes durable together.
+        """Make all entries and writes since the last commit durable, together.
 
-        With `wake_at_us` the driver lets the run go: nobody holds it until then (0: until somebody wakes it).
-        Raises `Conflict`: another driver or a lost compare-and-set; drive the run again from its journal.
+        With `wake_at_us` (Unix µs) the driver releases the run until then; 0 means until an answer wakes it.
+        Raises `Conflict` where another driver was faster or a compare-and-set failed; drive the run again.
         """
         ...
 
     def hand_over(self) -> None:
-        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on.
+        """End a drive that has recorded something, so that an engine drives the run on. On a tape, go on.
 
         Raises `Parked`, due at once.
         """
         ...
 
     async def take_over(self) -> None:
-        """Make it durable that this driver goes on, before it does anything that another may still be doing."""
+        """Commit that this driver goes on, before it does anything that another driver could still be doing."""
         ...
 
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, JsonValue]:
-        """The entry that somebody else appends: (kind, answer).
+        """Wait for an entry of one of `kinds` for `key` that another process appends. Returns (kind, answer).
 
-        While there is none the loop rests here (`Rest`), or ends (`Parked`) where its driver keeps none.
-        Past `wake_at_us` the loop itself appends `on_timeout`.
+        Meanwhile the loop is suspended (`Rest`), or ends (`Parked`) where its driver keeps no suspended loops. After
+        `wake_at_us` (Unix µs) the loop appends `on_timeout`. An answer for another key is a `ReplayMismatch`.
         """
         ...
 
@@ -129,12 +129,12 @@ class Knowledge(Protocol):
 
 
 class SlotSteps(Protocol):
-    """What a slot step of a template asks: pin what the slot takes, and say what stands behind the pins."""
+    """What a slot step of a template needs: pin the artifacts that fill the slot, and read the pinned contents."""
 
     async def take(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | PickRefused:
-        """What an autonomous slot takes; what it took before, in a drive that was lost, stands."""
+        """The selection of an autonomous slot. A selection from an earlier, lost drive of the run is returned again."""
         ...
 
     async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:

@@ -1,9 +1,9 @@
 """The journal of one run: record, then use. One loop, three worlds: live, tape, simulated.
 
-A `RunJournal` is given the entries that exist (the tape). While it reads them it answers `ask` from the tape
-and compares every `note`. Past them it is live if it was given a `LiveDriver` world, and otherwise the replay has
-found that the loop wants to go further than history did. So recovery is replay up to the last entry, then live.
-Source: shared/design/journal.md.
+A `RunJournal` starts with the entries that exist (the tape). On the tape, `record` returns the recorded answers and
+`derive` compares. After the last entry the journal is live if it has a `LiveDriver`; without one it raises
+`ReplayMismatch`. So recovery is a replay up to the last entry, and live from there.
+Source: docs/design/journal.md.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 
 @dataclass(slots=True)
 class LiveDriver:
-    """What a driver needs to go on where the tape ends.
+    """What a journal needs to go on after the tape.
 
-    `lease_version` is the fencing token: the version of the run's lease document that this driver has seen (0: none).
-    `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver knows a `Rest`; for any
-    other a loop that waits ends with `Parked`. `silence_us` is how long this driver may be silent before it
-    is taken for dead, lease or not; without one its lease alone counts. `make_way` is awaited after a commit, unless
-    the run ends with it, rests or is about to send: others may go first there.
+    `lease_version` is the fencing token: the version of the run's lease document that this driver has read (0: none).
+    `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver handles `Rest`; for any
+    other driver a waiting loop ends with `Parked`. `silence_us` returns how long (µs) this driver can be silent before
+    others take it for dead; 0 or None means that only its lease counts. `make_way` is awaited after a commit so that
+    other runs can go first, unless the run ends, waits or is about to send a call. `concurrency` runs the calls of
+    `record_all`.
     """
 
     store: Store
@@ -77,7 +78,7 @@ class LiveDriver:
 
 
 class RunJournal:
-    """The `Journal` seam. Refuses what the run table does not allow, and any difference between tape and loop."""
+    """The `Journal` port of one run. Refuses what the run table does not allow and what differs from the tape."""
 
     def __init__(
         self, tenant: str, run: str, tape: Sequence[Entry], step: Transition, start: str, live: LiveDriver | None
@@ -100,9 +101,9 @@ class RunJournal:
 
     @property
     def on_tape(self) -> bool:
-        """Whether the next entry comes from the tape. To look moves nothing, `now_us` least of all.
+        """Whether the next entry comes from the tape. Reading this changes nothing, not even `now_us`.
 
-        That a run was resumed is taken in with the entry that follows it, for there it was written.
+        A `run.resumed` entry is consumed together with the entry after it, because live it was written then.
         """
         return self._past_resumed() < len(self._tape)
 
@@ -117,17 +118,17 @@ class RunJournal:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The same as they are stored, and on a tape those that are still to come."""
+        """Every entry as it is stored; on a tape also the entries that are not read yet."""
         return self._tape
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
-        """Record an answer from outside, then use it. On a tape, use the recorded one."""
+        """Obtain an answer from outside, record it and return it. On a tape, return the recorded one."""
         assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
         if self.on_tape:
             return self._read_recorded(kind, key, request)
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        # A call that only says "not yet" leaves no trace, or a run that waits for another would fill its journal.
+        # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
         self._go_live(kind)
         self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
@@ -171,7 +172,7 @@ class RunJournal:
             raise
 
     def derive(self, kind: str, key: str, body: Any) -> None:
-        """Record something derived. On a tape, compare it."""
+        """Record a derived value. On a tape, compare it with the recorded one."""
         assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
         if self.on_tape:
             self._compare_derived(kind, key, body)
@@ -180,26 +181,26 @@ class RunJournal:
         self._append(kind, key, "runtime", body)
 
     def stage(self, *writes: Write) -> None:
-        """Writes that belong to the last entry and ride in its commit; on a tape they are done already."""
+        """Add writes to the commit of the last entry. On a tape they are in the store already, so nothing is added."""
         if self._pending:
             self._staged.extend(writes)
 
     def hand_over(self) -> None:
-        """End the drive that has just begun the run, so that an engine goes on; where a tape tells of it, go on."""
+        """End a drive that has recorded something, so that an engine drives the run on. On a tape, go on."""
         if self._pending:
             raise Parked(self._now_us)
 
     async def take_over(self) -> None:
-        """Make it durable that this driver goes on, before it does anything that another may be doing."""
+        """Commit that this driver goes on, before it does anything that another driver could still be doing."""
         self._go_live("run.resumed")
         await self.commit()
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:
-        """The barrier. Nothing to do while the tape lasts: what is on it is durable."""
+        """Make everything pending durable. On the tape there is nothing to do: its entries are durable."""
         live = self._live
-        # A run that waits for a person is woken by that person's commit, and a later one of ours must not undo it.
-        rests = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (self._pending or rests):
+        # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
+        sleeps = bool(wake_at_us) and self.state != "waiting"
+        if live is None or not (self._pending or sleeps):
             return
         self._skip_resumed()
         letting_go = wake_at_us is not None
@@ -222,12 +223,12 @@ class RunJournal:
         live.lease_version += 1
         self._pending.clear()
         self._staged.clear()
-        # What is recorded as on its way is sent at once: a kill in between would leave its outcome unknown.
+        # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
         if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
             await live.make_way()
 
     def _index(self, live: LiveDriver) -> tuple[tuple[str, Draft], ...]:
-        """The lines of the tenant's index that this commit brings: a run began, a run ended at this head."""
+        """The entries that this commit adds to the tenant's index: a run began, or a run ended at this head."""
         lines: list[tuple[str, dict[str, Any]]] = []
         if self._pending and self._pending[0].seq == 1:
             lines.append(("run.indexed", {"run": self.run_id}))
@@ -241,7 +242,7 @@ class RunJournal:
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, Any]:
-        """Read the entry that somebody else appended, append `on_timeout` past its time, or park."""
+        """Return the entry that another process appended for `key`; append `on_timeout` when it is late; or park."""
         while not self.on_tape:
             if self._live is None:
                 raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
@@ -258,18 +259,18 @@ class RunJournal:
         return entry.kind, self._take(entry)["answer"]
 
     def goes_on(self, entries: Sequence[Entry], heads: Sequence[SignedHead], lease_version: int) -> bool:
-        """Continue a run that rests with what people said meanwhile; False where anything else is not as it was left.
+        """Take in the entries that people appended while the run was suspended. False if anything else has changed.
 
-        To be as it was left is to hold these very entries under the head that was signed last, so nothing of it has to
-        be verified again.
+        Nothing has changed if the store has exactly the known entries, under the head that was signed last; these need
+        no second verification.
         """
         known = len(self._tape)
-        said = entries[known:]
+        appended = entries[known:]
         as_left = list(entries[:known]) == self._tape and tuple(heads[-1:]) == (self._signed,)
-        if self._live is None or not as_left or any(entry.kind not in UNSIGNED_KINDS for entry in said):
+        if self._live is None or not as_left or any(entry.kind not in UNSIGNED_KINDS for entry in appended):
             return False
-        verify_chain(self.tenant, self.run_id, said, after=self._tape[-1])
-        self._tape.extend(said)
+        verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
+        self._tape.extend(appended)
         self._live.lease_version, self._announce = lease_version, True
         return True
 
@@ -303,7 +304,7 @@ class RunJournal:
             self._head,
             Draft(kind, key, at_us, by, raw, self._live.entropy.take(16)),
         )
-        # Of an answer, what is used is what was written and not the object that the outside may still hold.
+        # The answer that is used is the one that was written: the caller could still change its own object.
         self._push(entry, orjson.loads(raw) if KINDS[kind].recorded else body)
         self._pending.append(entry)
         self._tape.append(entry)
@@ -325,15 +326,17 @@ class RunJournal:
 
     def _take(self, entry: Entry) -> Any:
         if entry.body is None:
-            raise ReplayMismatch(entry.seq, entry.kind, "its body was erased, and what was asked cannot be derived")
-        # Somebody who can only append must not be able to bring the loop down with what is no answer.
+            raise ReplayMismatch(
+                entry.seq, entry.kind, "its body was erased, and a recorded answer cannot be derived again"
+            )
+        # A process that can only append must not be able to crash the loop with a malformed answer.
         try:
             body = orjson.loads(entry.body)
         except orjson.JSONDecodeError:
             body = None
-        said = body.get("answer") if isinstance(body, dict) else None
-        if not isinstance(said, dict | list) or "request_digest" not in body:
-            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop, and look at who wrote it")
+        answer = body.get("answer") if isinstance(body, dict) else None
+        if not isinstance(answer, dict | list) or "request_digest" not in body:
+            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
         self._at += 1
         self._push(entry, body)
         return body
@@ -366,8 +369,7 @@ class RunJournal:
         return entry
 
     def _push(self, entry: Entry, body: Any) -> None:
-        asked = KINDS[entry.kind].recorded
-        seen = body["answer"] if asked else body
+        seen = body["answer"] if KINDS[entry.kind].recorded else body
         state = self._step(self.state, entry.kind, seen)
         if state is None:
             raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")

@@ -1,4 +1,4 @@
-"""The dead-letter list: runs that failed for good rest on it until an operator has them tried again.
+"""The dead-letter list: runs that failed for good, until an operator retries them.
 
 It is a list of documents of the tenant, and no part of a journal. A letter says how long the run's journal was; as
 soon as anybody adds to that, a person's answer or another drive, it counts no more. So a letter that is wrong or late
@@ -32,14 +32,14 @@ class DeadLetter:
 
 
 def failure_cause(fault: BaseException) -> tuple[str, str]:
-    """The code and the sentence of what stopped a drive. What a foreign exception says may quote anything."""
+    """The error code and message of a failed drive. The text of a foreign exception is left out."""
     if isinstance(fault, ContextOSError):
         return fault.code, str(fault)
     return type(fault).__name__, "an exception that is none of ours; its text is where the worker that drove it says it"
 
 
 async def journal_length(store: Store, run_id: str) -> int:
-    """How many entries the run's journal has; 0 if it has ended, or is none."""
+    """The number of entries of the run's journal; 0 if the run has ended or does not exist."""
     entries = await store.read(run_id)
     return entries[-1].seq if entries and entries[-1].kind != "run.ended" else 0
 
@@ -70,7 +70,7 @@ async def has_lost_driver(store: Store, run_id: str) -> bool:
 
 
 async def listed_run_ids(store: Store) -> set[str]:
-    """The ids of all runs of a tenant that are on the list."""
+    """The ids of all runs on a tenant's dead-letter list."""
     return {document.key async for document in _listed(store)}
 
 
@@ -86,7 +86,7 @@ async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[Dead
 
 
 async def remove(store: Store, run_id: str) -> None:
-    """Take a run off the list: it is driven when it is due, and fails onto the list again or goes on.
+    """Take a run off the list. It is driven when it is due; if it fails again, it is put back.
 
     Raises:
         NotFound: it is not on the list of this tenant.

@@ -1,4 +1,4 @@
-"""What operators do to runs: answer an approval, settle an uncertain effect, cancel. Each is one atomic commit.
+"""Operator actions on runs: answer an approval, settle an uncertain effect, cancel. Each is one atomic commit.
 
 A person's act is an entry of the run's own journal, made under the run's expected sequence, together with the
 compare-and-set of the document that arbitrates it: of two answers, or an answer and a deadline, one wins and the other

@@ -1,4 +1,4 @@
-"""What a request would be compiled to now: the same loop, stopped where it has compiled. No run comes of it.
+"""Preview: compile a request as a run would now. The loop of a run is stopped after it compiled, and no run is made.
 
 The loop drives a journal that never commits, so nothing of the run is stored, nobody is asked and nothing is called.
 What a slot takes by itself is looked up and not recorded; where a person picks there is nothing to show before that.

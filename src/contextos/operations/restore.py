@@ -1,8 +1,9 @@
-"""A restore, put on record: what an operator says when a store was brought back from a backup.
+"""Record that an operator restored a store from a backup.
 
 A backup takes the store back in time and the world stays where it is. So the store begins a new epoch: approvals that
 were asked before it are void, and what an older run would send is reconciled first, as if it might have been sent
-already. Nothing of what came after the backup is invented. Source: issue 3, "Outside witness"; docs/adr, 0013.
+already. Nothing of what came after the backup is invented.
+Source: docs/adr/0013-a-restore-is-said-and-begins-an-epoch.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The read side: pure folds of stored entries that the command line, a server and a console share.
+"""The read side: functions of stored entries that the command line, a server and a console share.
 
-Nothing here writes, drives a run, or asks anything of the outside but the store that it reads.
+Nothing here writes, drives a run, or calls an external system other than the store that it reads.
 """

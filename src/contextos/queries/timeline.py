@@ -145,19 +145,19 @@ def _allowed(log: Sequence[ReadEntry]) -> StoryLines:
 
 
 def _verdict(decision: Mapping[str, Any]) -> str:
-    """`may` or `may not`, as what, behind which gate, by which rules."""
-    said = ["may" if decision["allowed"] else f"may not ({decision['reason']})"]
+    """The verdict in words: allowed or denied, as what, which gates it needs, by which rules."""
+    words = ["allowed" if decision["allowed"] else f"denied ({decision['reason']})"]
     if decision["allowed"] and decision.get("effective_approval_mode"):
-        said.append(f"as {decision['effective_approval_mode']}")
-    if decision.get("gates"):
-        said.append(f"behind {', '.join(decision['gates'])}")
+        words.append(f"as {decision['effective_approval_mode']}")
+    verdict = " ".join(words)
+    gates = ", ".join(decision.get("gates") or ())
     rules = decision.get("denying_rule_ids") or decision.get("matched_rule_ids") or ()
+    if gates:
+        verdict += f", needs {gates}"
     if rules:
-        said.append(f"by {', '.join(map(displayed, rules))}")
+        verdict += f"{',' if gates else ''} by {', '.join(map(displayed, rules))}"
     unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
-    if unknown:
-        said.append(f"not known: {', '.join(map(displayed, unknown))}")
-    return " ".join(said)
+    return f"{verdict}; not known: {', '.join(map(displayed, unknown))}" if unknown else verdict
 
 
 def _did(log: Sequence[ReadEntry]) -> StoryLines:

@@ -83,6 +83,7 @@ def reference_pages() -> dict[str, str]:
         "errors.md": _errors,
         "settings.md": _settings,
         "run.md": _run,
+        "journal-kinds.md": _journal_kinds,
     }
     return {name: "\n".join([NOTE, "", *made()]).rstrip() + "\n" for name, made in makers.items()}
 
@@ -165,6 +166,15 @@ def _run() -> Iterator[str]:
     yield from ("```", "", "## Every transition", "")
     rows = [(f"`{state}`", f"`{event}`", f"`{to}`") for state, events in TABLE.items() for event, to in events.items()]
     yield from _table(("state", "event", "next state"), rows)
+
+
+def _journal_kinds() -> Iterator[str]:
+    from contextos.cli.journal_kinds import kinds_table
+
+    note = "Modules are below `contextos`; the run table and the simulator read every kind and are left out."
+    yield from ("# Journal kinds", "", note, "")
+    heads = ("kind", "ledger", "recorded or derived", "body or answer", "written by", "read by")
+    yield from _table(heads, list(kinds_table()))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

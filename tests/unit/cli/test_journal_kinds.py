@@ -1,0 +1,42 @@
+"""Every journal kind is written somewhere and read somewhere, or has a reason why not."""
+
+from __future__ import annotations
+
+from contextos.cli.journal_kinds import KindUse, kind_uses, kinds_table
+
+NOT_READ = {
+    "intent.resolved": "on record for auditors; the run goes on with the intent that it derived",
+    "planner.answered": "used where it is recorded",
+    "act.looked_up": "used where it is recorded",
+    "replay.packed": "handed to whoever replays the run elsewhere",
+    "store.restored": "operators and auditors read `control`, no code does",
+    "run.cancelled": "operators and auditors read `control`, no code does",
+    "entry.erased": "operators and auditors read `control`, no code does",
+    "runs.exported": "operators and auditors read `control`, no code does",
+    "memory.reviewed": "operators and auditors read `control`, no code does",
+    "artifact.published": "operators and auditors read `control`, no code does",
+    "artifact.withdrawn": "operators and auditors read `control`, no code does",
+    "policies.activated": "operators and auditors read `control`, no code does",
+}
+"""Kinds without a consumer, and why."""
+
+
+def test_every_kind_is_written_and_read_or_has_a_reason() -> None:
+    rows = {row[0].strip("`"): row for row in kinds_table()}
+    assert [kind for kind, row in rows.items() if row[4] == "none"] == []
+    assert {kind for kind, row in rows.items() if row[5] == "none"} == set(NOT_READ)
+
+
+def test_a_kind_is_written_in_a_call_that_records_it_and_read_anywhere_else() -> None:
+    uses = kind_uses(
+        {
+            "runtime/planted.py": 'async def f(journal):\n    await journal.record("run.received", "", {}, call)\n',
+            "queries/planted.py": 'ENDED = [entry for entry in log if entry.kind == "run.ended"]\n',
+            "memory/planted.py": 'REVIEWED = "memory.reviewed"\nline = Draft(REVIEWED, "", 0, "", b"", b"")\n',
+            "sim/planted.py": 'found = entry.kind == "run.scored"\n',
+        }
+    )
+    assert uses["run.received"] == KindUse(("runtime.planted",), ())
+    assert uses["run.ended"] == KindUse((), ("queries.planted",))
+    assert uses["memory.reviewed"] == KindUse(("memory.planted",), ())
+    assert uses["run.scored"] == KindUse((), ())

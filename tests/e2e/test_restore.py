@@ -20,7 +20,7 @@ from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, seed_graph
 from contextos.settings import Settings
 from tests.postgres import TEMPLATE, Database, Server, program_path
-from tests.unit.store.test_postgres_tenants import TABLES, lacking
+from tests.unit.store.postgres.test_isolation import TABLES, lacking
 from tests.world import TENANT, run
 
 LIVE, AGAIN = "contextos_test_live", "contextos_test_again"

@@ -6,12 +6,12 @@
 - `shared`: the rules that are the same in all three.
 - `witness`: signed heads, kept in a file or behind a URL, outside the database that they vouch for.
 
-It does not own what an entry or a document means: it keeps bytes, checks sequences and versions, and keeps tenants apart.
+It does not own what an entry or a document means: it keeps bytes, checks sequences and versions, and separates tenants.
 
 Invariants, proven by `tests/suites/store_suite.py` and `tests/suites/graph_suite.py` for every technology: a batch is
 stored whole or not at all; an entry is appended at exactly the next sequence; a `Conflict` names the stream or document
 that changed; no tenant sees another's data; nothing is edited or deleted except the body and salt of an erased entry.
 Artifacts are compared with a reference in `tests/differential/test_slots.py`. `tests/unit/store/sqlite` and
 `tests/unit/store/postgres` prove that an acknowledged commit survives a kill, and that every caller of a failed commit
-gets an error. `tests/unit/store/postgres/test_isolation.py` proves that the application's role sees one tenant at a time.
+gets an error. `tests/unit/store/postgres/test_isolation.py` proves that the application's role sees one tenant only.
 """

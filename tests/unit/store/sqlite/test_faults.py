@@ -285,7 +285,7 @@ def test_a_bug_in_one_act_reaches_its_caller_and_undoes_only_that_act(tmp_path: 
     stores = SqliteStores(tmp_path / "store.db")
 
     def act(connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO runs VALUES ('acme', 'half', 1)")
+        connection.execute("INSERT INTO runs (tenant, run, wake_at_us) VALUES ('acme', 'half', 1)")
         raise KeyError("a bug")
 
     with pytest.raises(KeyError):

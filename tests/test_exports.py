@@ -24,8 +24,6 @@ import contextos
 NAMES_MAX = 24
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 ROOT = Path(contextos.__file__).parent
-REPOSITORY = SNAPSHOT.parents[1]
-IMPORT = re.compile(r"^\s*(?:from (contextos[\w.]*) import|import (contextos[\w.]*))", re.MULTILINE)
 STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -113,19 +111,6 @@ def test_every_public_name_has_a_docstring() -> None:
 def test_every_stable_module_exists() -> None:
     assert len(stable_modules()) > 12
     assert all(path.is_file() for path in stable_modules())
-
-
-def test_the_pages_import_nothing_that_is_not_stable() -> None:
-    stable = {"contextos"} | {
-        ".".join(("contextos", *path.relative_to(ROOT).with_suffix("").parts)) for path in stable_modules()
-    }
-    imported = {
-        (page.name, found[1] or found[2])
-        for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"))
-        for found in IMPORT.finditer(page.read_text("utf-8"))
-    }
-    assert len(imported) > 9
-    assert {one for one in imported if one[1] not in stable} == set()
 
 
 def test_the_public_names_and_signatures_are_those_of_the_snapshot() -> None:

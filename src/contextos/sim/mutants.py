@@ -57,7 +57,7 @@ def _skip_recheck(stack: ExitStack) -> None:
 
     async def void(*_: Any) -> None: ...
 
-    stack.enter_context(patch.object(RunApprovals, "_void", void))
+    stack.enter_context(patch.object(RunApprovals, "_void_reason", void))
 
 
 def _blind_recheck(stack: ExitStack) -> None:

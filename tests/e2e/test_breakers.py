@@ -135,8 +135,8 @@ def test_a_long_outage_adds_nothing_to_the_journal_of_a_run_that_waits_for_it(tm
         assert breakers is not None
         for _ in range(4):
             world.clock.at_us += COOL_US
-            probed, goes, _ = breakers.ask(place, world.clock.at_us)
-            opened_again, _ = breakers.tell(place, probed.changes, world.clock.at_us, answer=False)
+            probed, goes, _ = breakers.admit(place, world.clock.at_us)
+            opened_again, _ = breakers.report(place, probed.changes, world.clock.at_us, answer=False)
             woken = await world.deployment.advance(TENANT, view.run_id)
             assert woken is not None
             assert (goes, woken.wake_at_us) == (True, opened_again.retry_at_us), "it is woken when it may be asked"

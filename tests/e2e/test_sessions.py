@@ -284,7 +284,7 @@ def test_a_session_that_waits_for_the_act_of_another_run_ends_at_its_deadline(tm
     run(world.deployment.advance(TENANT, view.run_id))
     done = run(world.deployment.view(TENANT, view.run_id))
     assert done.state == "exhausted"
-    assert "another run is doing the act" in done.record["rationale"]["failures"][0]["detail"]
+    assert "another run is doing the operation" in done.record["rationale"]["failures"][0]["detail"]
     assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
     assert len(world.refunds()) == 1, "the other run's, which nobody has settled yet"
 

@@ -1,19 +1,22 @@
-"""The Action plane: what touches the world, and nothing else does.
+"""The Action plane calls external systems; no other code does.
 
-Owns: the registry of capabilities and their schemas (`registry`); the Tool Gateway, every guard in order as one visible
-list (`tool_gateway`, `guards`); idempotency keys and their claims (`idempotency`); sending a call, and finding out what
-became of one whose reply was lost (`delivery`); leaving alone for a while what keeps failing (`breaker`, `reaching`).
+Modules and packages:
 
-Does not own: whether a risky act is allowed or agreed to (Trust), inventing capabilities (the pack and its adapters),
-final outcomes (Decision), the outside itself (adapters).
+- `registry`: capabilities and their compiled schemas;
+- `gateway`: the guards that every call passes, idempotency, sending the call and checking its reply;
+- `budget`: whether one more call fits the run's budget;
+- `breaker`, `breaker_adapter`: circuit breakers, and adapters that are called through them.
+
+Does not own: whether a risky operation is allowed or approved (Trust), which capabilities exist (packs and adapters),
+the outcome of a run (Decision), or the external systems (adapters).
 
 Invariants, with the tests that prove them:
 
-- What a guard refuses never reaches an adapter, and every refusal is typed and recorded: `tests/e2e/test_verdicts.py`.
-- A dispatch is durable before its call; killed at any boundary, a run leaves one effect and a journal that verifies:
-  `tests/e2e/test_crash_boundaries.py`.
-- An effect that may have happened is never sent again blindly: `test_crash_boundaries.py`.
-- One act is one effect, however many ask for it at once: `tests/e2e/test_one_effect.py`.
-- An open circuit sends nothing and decides nothing about what was sent before: `tests/e2e/test_breakers.py`.
-- A key is claimed once, and with other arguments it is refused: `tests/machines/test_gateway_idempotency.py`.
+- A call that a guard refuses never reaches an adapter, and every refusal has a code and is recorded:
+  `tests/e2e/test_verdicts.py`.
+- A dispatch is durable before its call is sent. Killed at any boundary, a run leaves one effect and a journal that
+  verifies, and an effect that possibly happened is never sent again blindly: `tests/e2e/test_crash_boundaries.py`.
+- One operation has one effect, however many runs request it at the same time: `tests/e2e/test_one_effect.py`.
+- An open circuit sends nothing, and says nothing about calls that were sent before: `tests/e2e/test_breakers.py`.
+- An idempotency key is claimed once, and refused with other arguments: `tests/machines/test_gateway_idempotency.py`.
 """

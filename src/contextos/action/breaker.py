@@ -1,13 +1,14 @@
-"""The circuit breaker: what failed too often just now is not called for a while, so that it and its callers recover.
+"""Circuit breakers: a capability whose calls failed too often in a row is not called for a while, so it can recover.
 
     closed --(failures in a row)--> open --(after the cool-down)--> half_open --answered--> closed
                                        ^                                  |
                                        +--------------failed--------------+
 
-There is one circuit for each tenant, adapter and capability. A failure is one of transport: `Unavailable`, `LostReply`,
-a timeout; a business error is an answer. Half open, one call goes through. What a breaker lets through or not is
-decided inside a recorded answer, so a replay needs none; it never says anything about a call that was made before.
-Source: Reference Architecture, "Failure semantics"; issue W2, "Backpressure".
+There is one circuit for each tenant, adapter and capability. Only transport failures count: `Unavailable`,
+`LostReply` and timeouts; a business error is an answer. A half-open circuit lets one call through. Whether a call is
+admitted becomes part of its recorded answer, so a replay needs no breaker. An open circuit says nothing about the
+outcome of earlier calls.
+Source: Reference Architecture, "Failure semantics".
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ CircuitKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """Where a circuit stands. `changes` counts its changes of state: what a call that began before one tells is late.
+    """The state of one circuit. Times are Unix microseconds.
 
-    `retry_at_us` is 0 while it is closed; half open, it is when the next probe goes if this one is never heard of.
+    `changes` counts the changes of state; the report of a call that began before the last one is ignored. `retry_at_us`
+    is when the next call is admitted: 0 if closed; if half open, when another probe follows if this one never reports.
     """
 
     state: CircuitState = "closed"
@@ -39,7 +41,7 @@ class Circuit:
 
 
 def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circuit | None:
-    """The circuit once a call is let through; None while it is not.
+    """Return the circuit after admitting a call, or None if it does not admit one.
 
     >>> opened = Circuit("open", retry_at_us=10)
     >>> admit_call(opened, AdmissionLimits(), 9)
@@ -49,14 +51,14 @@ def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circui
     if circuit.state == "closed":
         return circuit
     cool_down_us = limits.breaker_cool_down_ms * 1_000
-    # A clock that was put back must not keep it shut for longer than it takes to cool down.
+    # A clock that was set back must not keep the circuit open for longer than the cool-down.
     if 0 < circuit.retry_at_us - now_us <= cool_down_us:
         return None
     return _moved(circuit, "half_open", now_us, now_us + cool_down_us)
 
 
 def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
-    """The circuit after an answer to a call that was let through after `began_at` changes."""
+    """Return the circuit after an answer to a call that was admitted when `changes` was `began_at`."""
     if began_at != circuit.changes:
         return circuit
     if circuit.state == "closed":
@@ -65,7 +67,7 @@ def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
 
 
 def after_failure(circuit: Circuit, limits: AdmissionLimits, began_at: int, now_us: int) -> Circuit:
-    """The circuit after a failure of transport of a call that was let through after `began_at` changes."""
+    """Return the circuit after a transport failure of a call that was admitted when `changes` was `began_at`."""
     if began_at != circuit.changes:
         return circuit
     counted = replace(circuit, failures=circuit.failures + 1)
@@ -79,59 +81,59 @@ def _moved(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int)
 
 
 class CircuitBreakers:
-    """The circuits of one process; what never failed takes no room.
+    """The circuits of one process. A circuit that never failed takes no memory.
 
-    `lock` is held for each step where several threads use one object.
+    `lock` is held during each method; pass one if several threads use the object.
     """
 
     def __init__(self, limits: AdmissionLimits, lock: AbstractContextManager[Any] | None = None) -> None:
         self.limits, self._lock = limits, lock or nullcontext()
         self._circuits: dict[CircuitKey, Circuit] = {}
 
-    def ask(self, place: CircuitKey, now_us: int) -> tuple[Circuit, bool, bool]:
-        """(the circuit, whether a call goes through, whether that changed its state)."""
+    def admit(self, key: CircuitKey, now_us: int) -> tuple[Circuit, bool, bool]:
+        """Ask for a call; return the circuit, whether the call is admitted, and whether the state changed."""
         with self._lock:
-            before = self._circuits.get(place, _FRESH)
+            before = self._circuits.get(key, _FRESH)
             after = admit_call(before, self.limits, now_us)
             if after is None:
                 return before, False, False
-            self._keep(place, after)
+            self._keep(key, after)
             return after, True, after.changes != before.changes
 
-    def shut_until_us(self, place: CircuitKey, now_us: int) -> int:
-        """When the next call goes through; 0 if one does now."""
+    def open_until_us(self, key: CircuitKey, now_us: int) -> int:
+        """Return when the next call will be admitted (Unix microseconds), or 0 if one is admitted now."""
         with self._lock:
-            circuit = self._circuits.get(place, _FRESH)
+            circuit = self._circuits.get(key, _FRESH)
             return circuit.retry_at_us if admit_call(circuit, self.limits, now_us) is None else 0
 
-    def tell(self, place: CircuitKey, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
+    def report(self, key: CircuitKey, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
         """What came of a call: (the circuit, whether that changed its state)."""
         with self._lock:
-            before = self._circuits.get(place, _FRESH)
+            before = self._circuits.get(key, _FRESH)
             after = (
                 after_reply(before, began_at, now_us)
                 if answer
                 else after_failure(before, self.limits, began_at, now_us)
             )
-            self._keep(place, after)
+            self._keep(key, after)
             return after, after.changes != before.changes
 
-    def _keep(self, place: CircuitKey, circuit: Circuit) -> None:
-        # A closed one that has changed is kept too: what began before its last change must still be known as late.
+    def _keep(self, key: CircuitKey, circuit: Circuit) -> None:
+        # A closed circuit that has changed is kept too, to recognise reports of calls from before its last change.
         if circuit == _FRESH:
-            self._circuits.pop(place, None)
+            self._circuits.pop(key, None)
         else:
-            self._circuits[place] = circuit
+            self._circuits[key] = circuit
 
 
 _FRESH: Final = Circuit()
 
 
-def circuit_document(place: CircuitKey, circuit: Circuit, process: str) -> CircuitDocument:
-    """A circuit as the tenant's store keeps it; `process` is where it stands so."""
+def circuit_document(key: CircuitKey, circuit: Circuit, process: str) -> CircuitDocument:
+    """Build the document of a circuit. `process` names the process that has it in this state."""
     return CircuitDocument(
-        adapter_id=place[1],
-        capability=place[2],
+        adapter_id=key[1],
+        capability=key[2],
         state=circuit.state,
         failures=circuit.failures,
         since_us=circuit.since_us,

@@ -1,7 +1,7 @@
-"""How the outside is reached: an adapter behind its circuit breaker, asked while the run lets others work.
+"""Adapters behind circuit breakers: a call is admitted by its circuit, and the run yields its turn until the reply.
 
-Every change of a circuit is written to the tenant's `breakers`, so that an operator sees it. The document is a view for
-people; what decides is the circuit in this process.
+Every change of a circuit is written to the tenant's `breakers` documents for operators to read. Only the circuit in
+this process decides about calls. Refuses a call with `CircuitOpen` while its circuit is open.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unava
 
 @dataclass(slots=True)
 class SharedYield:
-    """One yielded turn for all the calls that a run has out at the same time.
+    """One yielded turn for all calls that a run makes at the same time.
 
-    The first call gives the turn away with `leave`, and the last one to come back waits for it. A call that begins
-    while the turn is waited for goes out and leaves the turn alone: giving it away then would withdraw that wait.
+    The first call yields the turn with `leave`, and the last one to return waits for the next turn. A call that begins
+    during that wait does not yield again, because that would withdraw the wait.
     """
 
     leave: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
@@ -39,7 +39,7 @@ class SharedYield:
         return _SharedCall(self)
 
     async def begin(self) -> bool:
-        """One call more; False while the turn is waited for."""
+        """Count one more call. Returns False if the run is already waiting for its next turn."""
         if self._returning:
             return False
         self._out += 1
@@ -49,7 +49,7 @@ class SharedYield:
         return True
 
     async def end(self, *error: Any) -> int:
-        """One call fewer. Returns how long the run then waited for its turn, in microseconds."""
+        """Count one call less; after the last one, wait for a turn. Returns the time waited, in microseconds."""
         self._out -= 1
         if self._out or self._away is None:
             return 0
@@ -78,96 +78,108 @@ class _SharedCall(AbstractAsyncContextManager[YieldedTurn]):
 
 @dataclass(frozen=True, slots=True)
 class OutboundPath:
-    """One run's way out. `aside` is entered around each call; None for `breakers` lets every call through."""
+    """The outbound path of one run: all its calls go through here.
+
+    `yield_turn` is entered around each call. With `breakers` None, every call is admitted.
+    `process` names this process.
+    """
 
     tenant_id: str
     store: Store
     clock: Clock
     process: str
     breakers: CircuitBreakers | None
-    aside: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
+    yield_turn: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
 
     @asynccontextmanager
-    async def through(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[YieldedTurn]:
-        """Make one call inside. Raises `CircuitOpen` where nothing is sent, `Unavailable` where it got too late."""
+    async def admitted(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[YieldedTurn]:
+        """Ask the circuit for one call, which the caller makes inside the context; report its outcome.
+
+        Raises:
+            CircuitOpen: the call is not admitted.
+            Unavailable: `not_after_us` passed before the call could be sent.
+        """
         if self.breakers is None:
-            async with self.aside() as aside:
-                yield aside
+            async with self.yield_turn() as yielded_turn:
+                yield yielded_turn
             return
-        place, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
-        circuit, goes, changed = self.breakers.ask(place, now_us)
-        if not goes:
+        key, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
+        circuit, admitted, changed = self.breakers.admit(key, now_us)
+        if not admitted:
             left_ms = max(1, -(-(circuit.retry_at_us - now_us) // 1_000))
             raise CircuitOpen(f"{adapter_id}.{capability}", circuit.retry_at_us, left_ms)
         if changed:
-            await self._say(place, circuit)
+            await self._publish(key, circuit)
             if now_us <= not_after_us < self.clock.now_us():
                 raise Unavailable(adapter_id, "its time was over before it was sent")
-        async with self.aside() as aside:
+        async with self.yield_turn() as yielded_turn:
             try:
-                yield aside
+                yield yielded_turn
             except Overloaded:
-                # It was this process that had no room; that says nothing of the other side.
+                # This process had no capacity; that says nothing about the external system.
                 raise
             except (Unavailable, LostReply):
-                await self._told(self.breakers, place, circuit.changes, answer=False)
+                await self._report(self.breakers, key, circuit.changes, answer=False)
                 raise
-            await self._told(self.breakers, place, circuit.changes, answer=True)
+            await self._report(self.breakers, key, circuit.changes, answer=True)
 
-    def shut_until_us(self, adapter_id: str, capability: str) -> int:
-        """When the next call may go through; 0 if one may now. It is only looked at: nothing changes."""
+    def open_until_us(self, adapter_id: str, capability: str) -> int:
+        """Return when the next call will be admitted (Unix microseconds), or 0 if one is admitted now.
+
+        Does not change the circuit.
+        """
         if self.breakers is None:
             return 0
-        return self.breakers.shut_until_us((self.tenant_id, adapter_id, capability), self.clock.now_us())
+        return self.breakers.open_until_us((self.tenant_id, adapter_id, capability), self.clock.now_us())
 
-    async def _told(self, breakers: CircuitBreakers, place: CircuitKey, began_at: int, *, answer: bool) -> None:
-        circuit, changed = breakers.tell(place, began_at, self.clock.now_us(), answer=answer)
+    async def _report(self, breakers: CircuitBreakers, key: CircuitKey, began_at: int, *, answer: bool) -> None:
+        circuit, changed = breakers.report(key, began_at, self.clock.now_us(), answer=answer)
         if changed:
-            await self._say(place, circuit)
+            await self._publish(key, circuit)
 
-    async def _say(self, place: CircuitKey, circuit: Circuit) -> None:
-        # What came of the call must not be lost because this could not be written; the next change writes it.
+    async def _publish(self, key: CircuitKey, circuit: Circuit) -> None:
+        # A failure to write must not lose the call's outcome; the next change writes the circuit again.
         with suppress(Conflict, Unavailable):
-            key = circuit_key(place[1], place[2])
-            known = await BREAKERS.one(self.store, key)
-            body = circuit_document(place, circuit, self.process)
-            write = BREAKERS.write(key, known.version if known else 0, body)
+            document_key = circuit_key(key[1], key[2])
+            known = await BREAKERS.one(self.store, document_key)
+            body = circuit_document(key, circuit, self.process)
+            write = BREAKERS.write(document_key, known.version if known else 0, body)
             await self.store.commit(Batch(run=CONTROL, writes=(write,)))
 
 
 @dataclass(slots=True)
 class BreakerAdapter:
-    """An `Adapter` at the end of a run's way out, and how the run stood aside for the last call of it."""
+    """An `Adapter` that is called through a run's outbound path. `yielded_turn` belongs to its last call."""
 
     adapter_id: str
     adapter: Adapter
-    way: OutboundPath
-    aside: YieldedTurn = field(default_factory=YieldedTurn)
+    path: OutboundPath
+    yielded_turn: YieldedTurn = field(default_factory=YieldedTurn)
 
     def describe(self) -> AdapterDefinition:
         return self.adapter.describe()
 
-    def shut_until_us(self, capability: str) -> int:
-        return self.way.shut_until_us(self.adapter_id, capability)
+    def open_until_us(self, capability: str) -> int:
+        return self.path.open_until_us(self.adapter_id, capability)
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        async with self.way.through(self.adapter_id, capability, context.not_after_us) as self.aside:
+        async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
             return await self.adapter.call(capability, args, context)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        async with self.way.through(self.adapter_id, capability, context.not_after_us) as self.aside:
+        async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
             return await self.adapter.lookup(capability, idempotency_key, context)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BreakerAdapters(Mapping[str, Adapter]):
-    """The adapters of a deployment as they are at each look, each at the end of a run's way out."""
+    """The current adapters of a deployment, each called through a run's outbound path."""
 
     adapters: Mapping[str, Adapter]
-    way: OutboundPath
+    path: OutboundPath
 
     def __getitem__(self, adapter_id: str) -> Adapter:
-        return BreakerAdapter(adapter_id, self.adapters[adapter_id], self.way)
+        return BreakerAdapter(adapter_id, self.adapters[adapter_id], self.path)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.adapters)

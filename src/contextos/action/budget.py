@@ -1,4 +1,4 @@
-"""Whether one more dispatch stays within the run's budget; asked before the first attempt and before each further one.
+"""Check whether one more dispatch fits the run's budget. Called before the first attempt and before each retry.
 
 Source: API Contracts, "run_budget".
 """
@@ -14,7 +14,7 @@ from contextos.contracts.model import UNITS_PER_CENT
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsed:
-    """What the run has used so far, as the meter folds it."""
+    """What the run has used so far: dispatched calls, cost in 1/10,000 US cent, and wall clock in microseconds."""
 
     tool_calls: int
     cost_units: int
@@ -22,7 +22,7 @@ class BudgetUsed:
 
 
 def exceeded_limit(budget: RunBudget, spent: BudgetUsed, definition: CapabilityDefinition) -> str | None:
-    """The limit that one more dispatch would pass; None while it fits."""
+    """Return the limit that one more dispatch would exceed, or None."""
     cost = round(definition.cost_cents * UNITS_PER_CENT)
     if spent.tool_calls + 1 > budget.max_tool_calls:
         return f"`max_tool_calls` is {budget.max_tool_calls}"
@@ -34,6 +34,6 @@ def exceeded_limit(budget: RunBudget, spent: BudgetUsed, definition: CapabilityD
 
 
 def with_dispatch(spent: BudgetUsed, definition: CapabilityDefinition) -> BudgetUsed:
-    """What will have been used once one more call is dispatched at its declared cost."""
+    """Return the usage after one more dispatch, at the declared cost of the capability."""
     cost = round(definition.cost_cents * UNITS_PER_CENT)
     return BudgetUsed(spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)

@@ -1,6 +1,7 @@
-"""The adapter registry: capabilities, their compiled schemas, and what of them a caller may be shown.
+"""The adapter registry: the capabilities of all adapters, their compiled schemas, and which of them a caller can use.
 
-Source: Reference Architecture, "Action plane"; contextos-facts.md, section 13; standards.md, A13.
+Refuses a schema that accepts unnamed properties, refers to another document, or exceeds the size limits.
+Source: Reference Architecture, "Action plane"; docs/design/standards.md, A13.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ def _refuse_remote(uri: str) -> NoReturn:
 
 
 class Registry:
-    """Compiles each capability's schemas once. Refuses a schema that is open, remote, or larger than its bounds."""
+    """Compiles and keeps the schemas of each capability."""
 
     def __init__(self) -> None:
         self._validators: dict[tuple[str, str, str], jsonschema_rs.Draft202012Validator] = {}
         self._known: dict[int, tuple[tuple[AdapterDefinition, ...], dict[str, Capability]]] = {}
 
     def register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
-        """Capabilities by id; the same tuple again is answered from memory.
+        """Compile the schemas of these adapters; return the capabilities by id. The same tuple is compiled once.
 
         Raises:
-            InvalidArtifact: a schema does not fit the profile, or a capability is declared twice.
+            InvalidArtifact: a schema violates the profile, or a capability is declared twice.
         """
         known = self._known.get(id(definitions))
         if known is not None and known[0] is definitions:
@@ -75,11 +76,14 @@ class Registry:
             except ValueError as error:
                 why = str(error).splitlines()[0]
                 raise InvalidArtifact(
-                    Problem("", "bad_schema", f"`{name}` {side} schema: {why}", "mend the schema")
+                    Problem("", "bad_schema", f"`{name}` {side} schema: {why}", "correct the schema")
                 ) from None
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
-        """The first violation of the `input` or `output` schema; None when the value fits. Values are never echoed."""
+        """Return the first violation of the `input` or `output` schema (`side`), or None.
+
+        The problem never contains the value.
+        """
         validator = self._validators[capability.definition_digest, capability.capability_id, side]
         for error in validator.iter_errors(value):
             where = pointer(error.instance_path)
@@ -94,10 +98,10 @@ class Registry:
 
 
 def profile(schema: Mapping[str, Any], name: str) -> None:
-    """Hold a schema to the registry's profile: closed object root, no remote references, bounded.
+    """Check a schema: an object without unnamed properties at its root, no remote references, within the size limits.
 
     Raises:
-        InvalidArtifact: it does not fit.
+        InvalidArtifact: the schema violates one of these.
     """
 
     def refuse(code: str, detail: str, remedy: str) -> NoReturn:
@@ -106,7 +110,7 @@ def profile(schema: Mapping[str, Any], name: str) -> None:
     if schema.get("type") != "object":
         refuse("schema_root", "is not an object at its root", "set `type` to `object`")
     if schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False:
-        refuse("schema_open", "accepts properties that it does not name", "set `additionalProperties` to false")
+        refuse("schema_open", "accepts unnamed properties", "set `additionalProperties` to false")
     count, stack = 0, [(schema, 1)]
     while stack:
         node, depth = stack.pop()
@@ -126,14 +130,14 @@ def profile(schema: Mapping[str, Any], name: str) -> None:
 def surface(
     pack: ContextPack, capabilities: Mapping[str, Capability], roles: frozenset[str], scopes: frozenset[str]
 ) -> tuple[SurfaceCapability, ...]:
-    """Registry ∩ permissions − prohibitions for these roles and scopes.
+    """List every capability as granted or withheld (with the reason) for these roles and scopes.
 
-    Every capability is listed, granted or withheld with its reason.
+    A capability is granted if the pack lists and permits it, does not prohibit it, and its required scopes are present.
     """
     listed = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
     }
-    shown = []
+    surfaced = []
     for name in sorted(capabilities):
         capability = capabilities[name]
         definition = capability.definition
@@ -155,7 +159,7 @@ def surface(
         for permission in permissions:
             for argument, bound in permission.arg_constraints.items():
                 constraints[argument] = (*constraints.get(argument, ()), bound)
-        shown.append(
+        surfaced.append(
             SurfaceCapability.construct_trusted(
                 {
                     "capability_id": name,
@@ -171,4 +175,4 @@ def surface(
                 }
             )
         )
-    return tuple(shown)
+    return tuple(surfaced)

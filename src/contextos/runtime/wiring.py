@@ -253,7 +253,7 @@ def build_gateway(
     # A stand-in counts only where it was allowed when the run began, and still is.
     unsafe = tuple(name for name in world.unsafe if name in world.unsafe_now)
     settlements = SettlementCheck(world.journal, scope, world.directory, unsafe)
-    outside = DispatchPorts(
+    ports = DispatchPorts(
         world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.fault
     )
     approvals = RunApprovals(
@@ -272,14 +272,14 @@ def build_gateway(
             policy=policy,
             approvals=approvals,
             registry=world.registry,
-            outside=outside,
+            ports=ports,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
-            standing=lambda key: _standing(world, scope, key),
+            recheck=lambda key: _recheck_preconditions(world, scope, key),
         )
     )
 
 
-async def _standing(world: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
+async def _recheck_preconditions(world: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
     """Both identities and every pin, as they are right before a write is sent."""
     user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
 

@@ -14,8 +14,8 @@ COOL_US = 10_000
 
 def call(breakers: CircuitBreakers, place: CircuitKey, at_us: int, *, answer: bool) -> Circuit | None:
     """One call and what came of it; None where it was not let through."""
-    circuit, goes, _ = breakers.ask(place, at_us)
-    return breakers.tell(place, circuit.changes, at_us, answer=answer)[0] if goes else None
+    circuit, goes, _ = breakers.admit(place, at_us)
+    return breakers.report(place, circuit.changes, at_us, answer=answer)[0] if goes else None
 
 
 def opened(at_us: int = 0) -> CircuitBreakers:
@@ -37,7 +37,7 @@ def test_it_opens_after_failures_in_a_row_and_nothing_goes_through_until_it_has_
 @pytest.mark.requirement("A-BREAKER")
 def test_half_open_lets_exactly_one_call_through() -> None:
     breakers = opened()
-    told = [breakers.ask(ONE, COOL_US) for _ in range(3)]
+    told = [breakers.admit(ONE, COOL_US) for _ in range(3)]
     assert [(circuit.state, goes, changed) for circuit, goes, changed in told] == [
         ("half_open", True, True),
         ("half_open", False, False),
@@ -63,34 +63,34 @@ def test_after_closing_it_takes_as_many_failures_as_before() -> None:
 
 def test_a_probe_that_is_never_heard_of_is_followed_by_another() -> None:
     breakers = opened()
-    assert breakers.ask(ONE, COOL_US)[1]
-    assert not breakers.ask(ONE, 2 * COOL_US - 1)[1]
-    assert breakers.ask(ONE, 2 * COOL_US)[1]
+    assert breakers.admit(ONE, COOL_US)[1]
+    assert not breakers.admit(ONE, 2 * COOL_US - 1)[1]
+    assert breakers.admit(ONE, 2 * COOL_US)[1]
 
 
 def test_a_clock_that_is_put_back_keeps_no_circuit_shut() -> None:
     breakers = opened(at_us=3_600_000_000)
-    assert not breakers.ask(ONE, 3_600_000_000)[1]
-    assert breakers.ask(ONE, 0)[1]
+    assert not breakers.admit(ONE, 3_600_000_000)[1]
+    assert breakers.admit(ONE, 0)[1]
 
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_what_began_before_a_change_of_state_tells_nothing_of_what_came_after(answer: bool) -> None:
     breakers = CircuitBreakers(LIMITS)
-    early = breakers.ask(ONE, 0)[0]
+    early = breakers.admit(ONE, 0)[0]
     for _ in range(3):
         call(breakers, ONE, 0, answer=False)
-    assert breakers.tell(ONE, early.changes, 1, answer=answer) == (breakers.ask(ONE, 1)[0], False)
-    probe = breakers.ask(ONE, COOL_US)[0]
-    assert breakers.tell(ONE, early.changes, COOL_US, answer=answer)[0] == probe
+    assert breakers.report(ONE, early.changes, 1, answer=answer) == (breakers.admit(ONE, 1)[0], False)
+    probe = breakers.admit(ONE, COOL_US)[0]
+    assert breakers.report(ONE, early.changes, COOL_US, answer=answer)[0] == probe
 
 
 @pytest.mark.requirement("A-BREAKER-OWN")
 @pytest.mark.parametrize("other", [("tenant_b", *ONE[1:]), ("tenant_a", "other", "pay"), ("tenant_a", "adp", "get")])
 def test_failures_open_the_circuit_of_this_tenant_adapter_and_capability_alone(other: CircuitKey) -> None:
     breakers = opened()
-    assert not breakers.ask(ONE, 1)[1]
-    assert breakers.ask(other, 1)[1]
+    assert not breakers.admit(ONE, 1)[1]
+    assert breakers.admit(other, 1)[1]
 
 
 def test_what_never_failed_takes_no_room() -> None:

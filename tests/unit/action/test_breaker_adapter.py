@@ -1,4 +1,4 @@
-"""A run's way out: its circuit hears of an answer as soon as it is there."""
+"""A run's path out: its circuit hears of an answer as soon as it is there."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers:
     clock, seen = SettableClock(), list[int]()
 
     @asynccontextmanager
-    async def aside() -> AsyncIterator[YieldedTurn]:
+    async def yield_turn() -> AsyncIterator[YieldedTurn]:
         try:
             yield YieldedTurn()
         finally:
             clock.us += 1_000
-            seen.append(breakers.shut_until_us(PLACE, clock.us))
+            seen.append(breakers.open_until_us(PLACE, clock.us))
 
     async def act() -> None:
-        way = OutboundPath("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, aside)
+        path = OutboundPath("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, yield_turn)
         for answered in (False, answers):
             with suppress(Unavailable):
-                async with way.through("adp", "pay", clock.us + 1_000_000):
+                async with path.admitted("adp", "pay", clock.us + 1_000_000):
                     if not answered:
                         raise Unavailable("adp", "it is away")
             clock.us += COOL_US

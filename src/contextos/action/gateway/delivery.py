@@ -1,4 +1,4 @@
-"""A call on its way out: what it is, how far its delivery has come, and the ports that a delivery may use."""
+"""The data of a dispatch: the call that passed the guards, the progress of its delivery, and the ports it can use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, Redeemed
 
 CheckSettlement = Callable[[str, str, Mapping[str, Any]], Awaitable[str | None]]
-"""(key, tool call, recorded settlement) -> why it does not count, or None."""
+"""(key, tool call id, recorded settlement) -> why the settlement is refused, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchPorts:
-    """What a delivery may touch. In a replay there are no adapters, and nothing asks for them.
+    """The ports and functions that a dispatch can use. A replay has no adapters and needs none.
 
-    `deferred` gives the record of a run that waits, for the reason named.
+    `headers` takes a tool call id and whether the adapter is external. `deferred` builds the decision record of a
+    waiting run, for the reason named. `spent` returns what the run has used so far.
     """
 
     store: Store
@@ -33,14 +34,14 @@ class DispatchPorts:
     cleanse: Cleanse
     deferred: Callable[[str], dict[str, Any]]
     spent: Callable[[], BudgetUsed]
-    settled_by: CheckSettlement
+    check_settlement: CheckSettlement
 
 
 @dataclass(frozen=True, slots=True)
 class ClearedCall:
-    """A call that every guard let pass. `act` is what is known of its operation.
+    """A call that passed every guard. `operation` is the recorded answer of `look_up_operation`.
 
-    `still` are checks that must hold in the commit that claims the operation: what was looked up may have changed.
+    `preconditions` are checks that must still hold in the commit that claims the operation.
     """
 
     envelope: ToolCallEnvelope
@@ -48,13 +49,17 @@ class ClearedCall:
     key: str
     provenance: Mapping[str, str]
     approval: Redeemed | None
-    act: Mapping[str, Any]
-    still: Sequence[Write]
+    operation: Mapping[str, Any]
+    preconditions: Sequence[Write]
 
 
 @dataclass(slots=True)
 class Delivery:
-    """How far the delivery of one call has come. `grouped` holds while it is sent together with others."""
+    """The progress of one call's delivery. `mode` is `send` or `reconcile` (find out what became of an earlier send).
+
+    `first_us` is when it was first sent, `claimed` the staged claim of its operation. `recovered`: another driver
+    recorded the current attempt. `grouped`: the current attempt is sent together with other calls.
+    """
 
     call: ClearedCall
     mode: str

@@ -1,8 +1,9 @@
-"""The dispatcher: sends a call that passed every guard, and makes its outcome certain before the run goes on.
+"""Send a call that passed every guard, and find out for certain what came of it.
 
-A dispatch is durable before it is sent (`tool.dispatching`), its outcome before it is used (`tool.returned`). A reply
-that was lost is never guessed: a keyed effect is sent again with the same key, one that can be looked up is looked
-up, and any other waits for a person. Source: docs/design/contracts.md, "effect_uncertain"; standards.md, B7.
+The dispatch is durable before the call is sent (`tool.dispatching`), and the result before it is used
+(`tool.returned`). If a reply is lost, its outcome is never guessed: an effect with an idempotency key is sent again
+with the same key, one that the adapter can look up is looked up, and any other waits for an operator's settlement.
+Source: docs/design/contracts.md, "effect_uncertain"; docs/design/standards.md, B7.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ MAX_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Sends calls and brings their results back."""
+    """Sends the calls of one run and returns their results."""
 
     journal: Journal
     scope: RunScope
     registry: Registry
-    outside: DispatchPorts
+    ports: DispatchPorts
 
     async def deliver(self, call: ClearedCall) -> ToolResultEnvelope:
         """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope."""
         return await self._deliver_on(self._begin(call))
 
     async def deliver_all(self, calls: Sequence[ClearedCall]) -> list[ToolResultEnvelope]:
-        """Deliver several reads: their first attempts at the same time, further ones one after the other.
+        """Deliver several reads: their first attempts at the same time, further attempts one after the other.
 
-        All dispatches are on record, and durable where one leaves the machine, before the first call is sent.
+        All dispatches are recorded before the first call is sent, and durable if one of the calls is external.
         """
         deliveries = [self._begin(call) for call in calls]
         for delivery in deliveries:
@@ -65,29 +66,29 @@ class Dispatcher:
 
     def _begin(self, call: ClearedCall) -> Delivery:
         began_us = self.journal.log()[0].at_us
-        if call.capability.definition.kind == "write" and idempotency.began_before(call.act, began_us):
-            # It may have been sent after the backup, at any time since the run began, and nothing here knows of it.
+        if call.capability.definition.kind == "write" and idempotency.predates_epoch(call.operation, began_us):
+            # It can have been sent after the backup, at any time since the run began, without a trace in this store.
             return Delivery(call, "reconcile", began_us)
         return Delivery(call, "send", self.journal.now_us)
 
     async def _deliver_on(self, delivery: Delivery) -> ToolResultEnvelope:
-        """Make attempt after attempt, until one is the last."""
+        """Make further attempts until one of them is final; return its result."""
         call = delivery.call
         while True:
             if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
-                await idempotency.still_in_epoch(self.journal.run_id, self.outside.store, call.act)
+                await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
             self._dispatch(delivery)
             if delivery.writes or call.capability.adapter.external:
                 await self.journal.commit()
             await self._recover(delivery)
-            wanted = self._request(delivery)
-            answer = await self.journal.record(wanted.kind, wanted.key, wanted.request, wanted.call)
+            request = self._request(delivery)
+            answer = await self.journal.record(request.kind, request.key, request.request, request.call)
             result = await self._finish(delivery, answer)
             if result is not None:
                 return result
 
     def _dispatch(self, delivery: Delivery) -> None:
-        """Derive the dispatch of the next attempt, and stage what must hold in its commit."""
+        """Record the dispatch of the next attempt, and stage the checks that must hold in its commit."""
         call = delivery.call
         delivery.attempt += 1
         delivery.on_tape = self.journal.on_tape
@@ -97,18 +98,18 @@ class Dispatcher:
         if delivery.writes and delivery.claimed is None:
             delivery.claimed = self._claim(call)
         elif delivery.writes and delivery.mode == "send":
-            self.journal.stage(*idempotency.same_epoch_check(call.act))
+            self.journal.stage(*idempotency.epoch_precondition(call.operation))
 
     async def _recover(self, delivery: Delivery) -> None:
-        """Take over a dispatch that another driver recorded, and that it may have sent."""
+        """Take over a dispatch that another driver recorded, and possibly sent."""
         delivery.recovered = delivery.on_tape and not self.journal.on_tape
         if delivery.recovered and delivery.writes:
-            self._park_while_shut(delivery.call.capability, delivery.first_us)
+            self._park_while_open(delivery.call.capability, delivery.first_us)
             await self.journal.take_over()
             delivery.mode = "reconcile"
 
     def _request(self, delivery: Delivery) -> RecordRequest:
-        """The answer that the current attempt needs."""
+        """Build the request whose recorded answer is the result of the current attempt."""
         call = delivery.call
         send = partial(
             self._send,
@@ -124,16 +125,16 @@ class Dispatcher:
         return RecordRequest("tool.returned", delivery.key, request, send)
 
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
-        """The result of the call, or None where another attempt follows."""
+        """Return the result of the call, or None if another attempt follows."""
         call = delivery.call
         result, outcome = ToolResultEnvelope.model_validate(answer["envelope"]), answer["outcome"]
-        # A circuit that probes lets one call of a group through; the others come again when it has its answer.
-        shut = not delivery.grouped and result.error is not None and result.error.code == CircuitOpen.code
+        # A half-open circuit lets one call of a group through; the others are retried when that one has its answer.
+        circuit_open = not delivery.grouped and result.error is not None and result.error.code == CircuitOpen.code
         again = (
             delivery.attempt < MAX_ATTEMPTS
-            and not shut
-            and _may_ask_again(call.capability, outcome)
-            and not self._spent_out(call.capability)
+            and not circuit_open
+            and _can_retry(call.capability, outcome)
+            and not self._is_budget_spent(call.capability)
         )
         delivery.grouped = False
         if delivery.claimed is not None and not again and outcome != "unknown":
@@ -152,10 +153,10 @@ class Dispatcher:
         run_id, envelope, key = self.journal.run_id, call.envelope, call.envelope.idempotency_key
         assert key is not None, "the guard `idempotency_check` gives every write its key"
         claimed = idempotency.claim_key(
-            run_id, call.capability.capability_id, key, envelope.args, call.act["version"], envelope.tool_call_id
+            run_id, call.capability.capability_id, key, envelope.args, call.operation["version"], envelope.tool_call_id
         )
-        unchanged = idempotency.unchanged_since_lookup(run_id, call.capability, key, call.act)
-        self.journal.stage(claimed, *_consumed(call.approval), *unchanged, *call.still)
+        lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
+        self.journal.stage(claimed, *_redemption(call.approval), *lookup_checks, *call.preconditions)
         return claimed
 
     def _derive_dispatch(self, delivery: Delivery) -> None:
@@ -172,30 +173,33 @@ class Dispatcher:
         }
         self.journal.derive("tool.dispatching", delivery.key, dispatching)
 
-    def _spent_out(self, capability: Capability) -> bool:
-        """Whether the budget is used up; a retry is a dispatch like any other."""
+    def _is_budget_spent(self, capability: Capability) -> bool:
+        """Return whether another attempt would exceed the budget or the session; a retry counts like any dispatch."""
         if self.scope.session_over(self.journal.now_us):
             return True
-        return exceeded_limit(self.scope.run.run_budget, self.outside.spent(), capability.definition) is not None
+        return exceeded_limit(self.scope.run.run_budget, self.ports.spent(), capability.definition) is not None
 
-    def _fresh(self, capability: Capability, first_us: int, now_us: int) -> bool:
-        """Whether the key of a call that was first sent at `first_us` still says that it is the same call."""
-        # Past its session a call that may never have arrived is not sent again: that would be the first payment.
+    def _key_is_remembered(self, capability: Capability, first_us: int, now_us: int) -> bool:
+        """Return whether the adapter still remembers the idempotency key of a call first sent at `first_us`."""
+        # After its session a call is not sent again either: if it never arrived, this would be the first payment.
         ttl_us = capability.definition.idempotency.key_ttl_s * 1_000_000
         return now_us - first_us <= ttl_us and not self.scope.session_over(now_us)
 
-    def _park_while_shut(self, capability: Capability, first_us: int) -> None:
-        """Go no further while a circuit keeps an uncertain effect from being asked after, and append nothing.
+    def _park_while_open(self, capability: Capability, first_us: int) -> None:
+        """Suspend the run while an open circuit prevents finding out about an uncertain effect.
 
-        Each wake of a long outage would add an entry otherwise. Raises `Parked`.
+        Appends no entry, because otherwise a long outage would add one at each wake-up.
+
+        Raises:
+            Parked: until the circuit lets a call through.
         """
-        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if not isinstance(adapter, BreakerAdapter):
             return
         strategy = capability.definition.idempotency.strategy
-        fresh = self._fresh(capability, first_us, self.outside.clock.now_us())
-        if strategy == "lookup" or (strategy == "keyed" and fresh):
-            retry_at_us = adapter.shut_until_us(capability.definition.name)
+        remembered = self._key_is_remembered(capability, first_us, self.ports.clock.now_us())
+        if strategy == "lookup" or (strategy == "keyed" and remembered):
+            retry_at_us = adapter.open_until_us(capability.definition.name)
             if retry_at_us:
                 raise Parked(retry_at_us)
 
@@ -209,8 +213,8 @@ class Dispatcher:
             idempotency_key=envelope.idempotency_key,
             not_after_us=not_after_us,
             timeout_ms=capability.definition.timeout_s * 1_000,
-            headers=partial(self.outside.headers, envelope.tool_call_id, capability.adapter.external),
-            claim=self.outside.claim_token,
+            headers=partial(self.ports.headers, envelope.tool_call_id, capability.adapter.external),
+            claim=self.ports.claim_token,
             is_late=is_late,
         )
 
@@ -224,15 +228,15 @@ class Dispatcher:
         first_us: int,
         recovered: bool,
     ) -> dict[str, Any]:
-        """Do it or find out, and say what is certain: `returned`, `not_sent` or `unknown`.
+        """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.
 
-        What another worker dispatched (`recovered`) that one may still send until `not_after_us`: till then that
-        nothing is known of it means nothing.
+        If another worker dispatched the call (`recovered`), it can still send it until `not_after_us`. Until then, a
+        look-up that finds nothing proves nothing.
         """
-        adapter = self.outside.adapters.get(capability.adapter.adapter_id)
+        adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
-        began = self.outside.clock.now_us()
+        began = self.ports.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
         outcome = partial(
             self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
@@ -240,30 +244,30 @@ class Dispatcher:
 
         def is_late() -> bool:
             sends = mode == "send" and capability.definition.kind == "write"
-            return sends and self.outside.clock.now_us() > not_after_us
+            return sends and self.ports.clock.now_us() > not_after_us
 
         context = self._context(envelope, capability, not_after_us, is_late)
         if is_late():
-            # A worker that was stopped here must not wake up and act after somebody settled that it did not.
+            # A worker that was stopped here must not send the call after somebody settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         try:
-            if mode == "send" or (rule.strategy == "keyed" and self._fresh(capability, first_us, began)):
-                # Nested arguments are shared with the request, the pack and other steps, and sent again as they are.
+            if mode == "send" or (rule.strategy == "keyed" and self._key_is_remembered(capability, first_us, began)):
+                # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
                 if reply is None and rule.honours_not_after and began > not_after_us:
-                    return outcome("not_sent", None, "the outside knows of no such call")
+                    return outcome("not_sent", None, "the external system has no record of this call")
             else:
                 reply = None
         except CircuitOpen as error:
             if mode != "send":
-                # An effect of which nobody knows stays so; it is asked after again when something may be sent.
+                # The effect stays uncertain; the run looks again when the circuit lets a call through.
                 raise Parked(error.retry_at_us) from error
             return outcome("not_sent", None, str(error), code=error.code)
         except Unavailable as error:
-            # That this call was not sent says nothing of the one that it asks about.
+            # If this call was a look-up, that it was not sent says nothing about the effect.
             return outcome("not_sent" if mode == "send" else "unknown", None, str(error))
         except LostReply as error:
             return outcome("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
@@ -287,11 +291,11 @@ class Dispatcher:
         code: str = "tool_failed",
     ) -> dict[str, Any]:
         status, output, error, redacted = validate_reply(
-            self.registry, self.outside.cleanse, capability, reply, outcome, why, code
+            self.registry, self.ports.cleanse, capability, reply, outcome, why, code
         )
         effect = capability.definition.kind == "write"
-        # The answer was there, and others had the turns: that is no time of the call, nor of the run's.
-        waited_us = adapter.aside.waited_us if isinstance(adapter, BreakerAdapter) else 0
+        # Time between the reply and the run's next turn counts neither for the call nor for the run.
+        waited_us = adapter.yielded_turn.waited_us if isinstance(adapter, BreakerAdapter) else 0
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
         wire = {
             "envelope_version": "contextos.tool_result.v1",
@@ -308,7 +312,7 @@ class Dispatcher:
             "mutations": reply.mutations if reply else [],
             "risk_tags": [envelope.approval_mode_effective] if effect else [],
             "policy_decision_id": envelope.policy_decision_id,
-            "latency_ms": max(0, self.outside.clock.now_us() - began_us - waited_us) / 1_000,
+            "latency_ms": max(0, self.ports.clock.now_us() - began_us - waited_us) / 1_000,
             "metadata": {
                 "redaction_applied": bool(redacted),
                 "cost_cents": reply.cost_cents if reply else 0,
@@ -319,7 +323,7 @@ class Dispatcher:
                 ),
             },
         }
-        # It is read again once it is recorded; what makes no envelope is not recorded at all.
+        # A reply that does not form a valid envelope is not recorded.
         ToolResultEnvelope.model_validate(wire)
         cost = reply.cost_cents if reply else (capability.definition.cost_cents if outcome == "unknown" else 0)
         return {
@@ -327,39 +331,40 @@ class Dispatcher:
             "envelope": wire,
             "output_digest": content_address(output),
             "cost_cents": cost,
-            # An output that we may not use was still an effect; only an error that the adapter states says otherwise.
+            # A refused output is still an effect; only an error that the adapter reports means that there was none.
             "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
             **({"waited_us": waited_us} if waited_us else {}),
         }
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
-        """Nobody can know but a person: wait for `contextos settle`, however long it takes.
+        """Suspend the run until an operator settles the effect (`contextos settle`), however long that takes.
 
-        The entry is believed only after `settled_by` asked who gave it, and only then is the act concluded, in a commit
-        of the run. So nobody who can merely append to the journal moves money or makes a payment count. It does not
-        protect the `keys` document from who can write the store itself: what they release may be paid again. That
-        nobody settled it shows in the journals, and the conclusion here then loses its compare-and-set.
+        The run uses the settlement after `check_settlement` accepted it, and then ends the claim in its own commit.
+        So a process that can only append to the journal cannot move money. A process that can write the `keys` document
+        could release the claim and cause a second payment; the journals then show no settlement, and the commit here
+        loses its compare-and-set.
 
         Raises:
-            Integrity: the settlement does not count. Nothing is concluded and the run stays where it is.
+            Integrity: the settlement is refused. The claim is not ended, and the run stays suspended.
         """
-        self.journal.derive("record.revised", f"uncertain/{key}", self.outside.deferred("effect_uncertain"))
+        self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain"))
         await self.journal.commit(wake_at_us=0)
         _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
         where = f"`{self.journal.run_id}` entry {self.journal.log()[-1].seq} (`effect.settled`)"
-        refused = await self.outside.settled_by(key, envelope.tool_call_id, answer)
+        refused = await self.ports.check_settlement(key, envelope.tool_call_id, answer)
         if refused:
-            raise Integrity(f"{where} does not count: {refused}; the run stands still until an operator looked at it")
+            raise Integrity(f"{where} is refused: {refused}; the run stays suspended until an operator inspects it")
         result = result_of_settlement(envelope, Settled.model_validate(answer))
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result
 
 
-def _may_ask_again(capability: Capability, outcome: str) -> bool:
-    """Whether another attempt is safe: a read always, a keyed effect with its key, a lookup while it is not known.
+def _can_retry(capability: Capability, outcome: str) -> bool:
+    """Return whether another attempt is safe.
 
-    An effect that was certainly not sent is only sent again where it is keyed.
+    A read always is, and so is an effect with an idempotency key. An effect that can only be looked up is looked up
+    again while its outcome is unknown, but never sent again.
     """
     strategy = capability.definition.idempotency.strategy
     if outcome == "returned":
@@ -369,8 +374,8 @@ def _may_ask_again(capability: Capability, outcome: str) -> bool:
     return strategy == "lookup" and outcome == "unknown"
 
 
-def _consumed(approval: Redeemed | None) -> tuple[Write, ...]:
-    """The redemption: the approval is spent in the commit that dispatches its call, or that commit fails."""
+def _redemption(approval: Redeemed | None) -> tuple[Write, ...]:
+    """Return the write that consumes the approval. The commit that dispatches the call fails if it was consumed."""
     if approval is None:
         return ()
     return (approval.consume,)

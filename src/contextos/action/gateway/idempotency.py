@@ -1,9 +1,10 @@
-"""The idempotency table: which act a call is, what is known of it, and who may do it. One statement arbitrates.
+"""Idempotency: the same operation happens once, however many calls ask for it.
 
-An act's document is `keys/<capability>/<key>`; a denial's is `denials/<capability>/<definition>/<key>`; a request to
-cancel the run is `cancels/<run>`; the store's epoch is `epoch/store`. All are read in one recorded answer before
-anybody is asked or anything is sent.
-Source: shared/design/contracts.md, "idempotency key", "A denial is final".
+An idempotency key identifies the operation. Its document `keys/<capability>/<key>` says which run claimed it and what
+came of it; a compare-and-set on that document decides between runs. The denial of the operation, a cancel request for
+the run and the store's epoch are read together with it, in one recorded answer, before a person is asked or
+a call is sent.
+Source: docs/design/contracts.md, "idempotency key", "A denial is final".
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from contextos.errors import Integrity
 
 RETRY_CLAIMED_US = 50_000
 MAX_RETRY_CLAIMED_US = 300_000_000
-"""How long a run sleeps, at first and at most, before it looks again at an act that another run is doing."""
+"""First and longest time that a run sleeps before it checks again an operation that another run has claimed."""
 
 
 def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: StepCall) -> str:
-    """The key of the act. Planners never choose it, and a retry or replan of the same act keeps it."""
+    """Derive the idempotency key of a call. A retry or a new plan of the same operation derives the same key."""
     within = {
         "run": scope.run.run_id,
         "session": scope.run.session_id or scope.run.run_id,
@@ -50,7 +51,7 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: S
 
 
 def call_fingerprint(args: Any) -> str:
-    """What makes two calls with one key the same call."""
+    """Return a digest of the arguments. Two calls with one key and different fingerprints are in conflict."""
     return content_address({name: value for name, value in args.items() if name != "idempotency_key"})
 
 
@@ -70,12 +71,13 @@ async def look_up_operation(
     when: Literal["before", "redeem"],
     session: SessionWindow | None,
 ) -> dict[str, Any]:
-    """What is known of the act now, as one recorded answer.
+    """Read the state of an operation, as one recorded answer.
 
-    `state` is `free`, `completed` (with the stored output), `other_body` or, at redemption and when the session is
-    over, `claimed`; before that an act that another run is doing parks this one.
+    `state` is `free`, `completed` (with the stored output), `unusable` (done, but its output was refused), `other_body`
+    (the key belongs to other arguments) or `claimed` (by another run). `claimed` is returned only at redemption or
+    after the session's end; otherwise the run is suspended and reads again later.
     """
-    mine = call_fingerprint(args)
+    fingerprint = call_fingerprint(args)
     deadline_us = session.deadline_us if session else None
 
     async def call() -> dict[str, Any]:
@@ -97,7 +99,7 @@ async def look_up_operation(
         }
         known = found.one(OPERATIONS, place)
         if known:
-            if known.body.fingerprint != mine:
+            if known.body.fingerprint != fingerprint:
                 return {**answer, "state": "other_body"}
             if known.body.state == "completed":
                 output, mutations = known.body.output, list(known.body.mutations)
@@ -108,81 +110,87 @@ async def look_up_operation(
                 return {**answer, "version": known.version}
             now_us = clock.now_us()
             if when == "redeem" or (deadline_us is not None and now_us >= deadline_us):
-                # What was rechecked a moment ago would be old by the time the other run is done.
+                # Waiting for the other run would make everything that was just rechecked out of date.
                 return {**answer, "state": "claimed"}
-            # The longer it has waited, the later it looks again: the other run may be waiting for a person.
+            # The longer it has waited, the later it reads again: the other run can be waiting for a person.
             waited_us = max(0, now_us - journal.now_us)
             again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
             raise Parked(again_us if deadline_us is None else min(again_us, deadline_us))
         return answer
 
-    request = {"capability_id": capability.capability_id, "key": key, "fingerprint": mine}
+    request = {"capability_id": capability.capability_id, "key": key, "fingerprint": fingerprint}
     found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, call)
     return found
 
 
 def claim_key(run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str) -> Write:
-    """Take the act: it was free (or given back) at `version`, and it is nobody else's from this commit on."""
+    """Build the write that claims an operation, which was free or released at `version`, for this run."""
     claim = OperationDocument(run_id, tool_call_id, call_fingerprint(args), "claimed")
     return OPERATIONS.write(operation_key(capability_id, key), version, claim)
 
 
-def unchanged_since_lookup(run_id: str, capability: Capability, key: str, act: Mapping[str, Any]) -> tuple[Write, ...]:
-    """Checks that ride with the claim: no cancel, denial or restore came between the look-up and this commit."""
+def lookup_preconditions(
+    run_id: str, capability: Capability, key: str, operation: Mapping[str, Any]
+) -> tuple[Write, ...]:
+    """Build the checks to commit with the claim: no cancel, denial or restore happened since the look-up."""
     checks = (CANCELS.check(run_id, 0), DENIALS.check(_denial_key(capability, key), 0))
-    return (*checks, *same_epoch_check(act))
+    return (*checks, *epoch_precondition(operation))
 
 
-def same_epoch_check(act: Mapping[str, Any]) -> tuple[Write, ...]:
-    """The check that the store was not restored since the look-up."""
-    return (EPOCHS.check(EPOCH_KEY, act["epoch"]["version"]),) if "epoch" in act else ()
+def epoch_precondition(operation: Mapping[str, Any]) -> tuple[Write, ...]:
+    """Build the check that the store was not restored since the look-up."""
+    return (EPOCHS.check(EPOCH_KEY, operation["epoch"]["version"]),) if "epoch" in operation else ()
 
 
-async def still_in_epoch(run_id: str, store: Store, act: Mapping[str, Any]) -> None:
-    """Refuses another attempt of a call after a restore that lies between the two.
+async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, Any]) -> None:
+    """Refuse another attempt of a call if the store was restored since the look-up.
 
-    The backup knows of the first one alone, and an approval from before the restore pays nothing.
+    The restored store does not know what happened after its backup, so another attempt could pay twice.
 
-    Raises: `Integrity`; the run rests until somebody looked at the other side's books.
+    Raises:
+        Integrity: the store was restored; the run stays suspended until an operator compares with the other system.
     """
     if (
-        "epoch" in act
+        "epoch" in operation
         and _epoch((await find_documents(store, EPOCHS.place(EPOCH_KEY))).one(EPOCHS, EPOCH_KEY))["id"]
-        != act["epoch"]["id"]
+        != operation["epoch"]["id"]
     ):
         raise Integrity(
-            f"`{run_id}` stands between two attempts of a call, and the store was restored since; nothing more is sent:"
-            " compare with the other side's books, then send a new request"
+            f"`{run_id}` is between two attempts of a call, and the store was restored since; nothing more is sent:"
+            " compare with the other system's records, then send a new request"
         )
 
 
 def _epoch(found: StoredDocument[Epoch] | None) -> dict[str, Any]:
-    """The epoch of the store as a look-up records it; old journals hold none."""
+    """Return the store's epoch in the form that a look-up records. Journals from before epochs have none."""
     if found is None:
         return {"id": "", "version": 0, "since_us": 0}
     return {"id": found.body.id, "version": found.version, "since_us": found.body.at_us}
 
 
-def in_one_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two look-ups saw the store in the same epoch. One of before there were epochs saw the first."""
-    return bool(_id_of(before) == _id_of(now))
+def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether two look-ups saw the same epoch of the store. A look-up without an epoch saw the first one."""
+    return _epoch_id(before) == _epoch_id(now)
 
 
-def _id_of(act: Mapping[str, Any]) -> str:
-    return str(act["epoch"]["id"]) if "epoch" in act else ""
+def _epoch_id(operation: Mapping[str, Any]) -> str:
+    return str(operation["epoch"]["id"]) if "epoch" in operation else ""
 
 
-def began_before(act: Mapping[str, Any], first_us: int) -> bool:
-    """Whether what began at `first_us` is older than the store's epoch: what it did after the backup is not known."""
-    return "epoch" in act and first_us <= int(act["epoch"]["since_us"])
+def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
+    """Return whether a run that began at `first_us` (Unix microseconds) is older than the store's last restore.
+
+    The restored store does not know what such a run sent after the backup.
+    """
+    return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
 
 
 def complete_key(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:
-    """After the outcome: keep the output for every later caller, or give the act back because nothing happened."""
+    """Build the write that ends a claim: keep the output for later callers, or release it if nothing happened."""
     ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:
         state: Literal["completed", "unusable"] = "completed" if result.status == "completed" else "unusable"
-        done = replace(claim, state=state, output=result.output, mutations=result.mutations)
+        ended = replace(claim, state=state, output=result.output, mutations=result.mutations)
     else:
-        done = replace(claim, state="released")
-    return OPERATIONS.write(claimed.key, claimed.expect + 1, done)
+        ended = replace(claim, state="released")
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, ended)

@@ -1,4 +1,8 @@
-"""What a reply amounts to. Unsafe output is quarantined: only the reason is kept."""
+"""Check an adapter's reply and turn it into the status, output and error of a result envelope.
+
+Refuses output that is too large, does not satisfy the capability's schema, or contains unsafe text. Of refused output
+only the reason is kept.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from contextos.errors import InvalidInput, Problem
 MAX_OUTPUT_BYTES: Final = 1_048_576
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
-"""output -> (redacted output, rules applied, what is unsafe in it)."""
+"""output -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 
 def validate_reply(
@@ -33,21 +37,24 @@ def validate_reply(
     why: str,
     code: str,
 ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
-    """(status, output, error, redaction rules applied). Without a reply, `code` and `why` say what stopped the call."""
+    """Return (status, output, error, redaction rules applied).
+
+    Without a reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
+    """
     if reply is None:
         status: ToolStatus = "paused" if outcome == "unknown" else "failed"
         code = "effect_uncertain" if outcome == "unknown" else code
         return status, None, ToolError(code=code, message=why, retryable=True), ()
     if reply.error is not None:
-        said, applied, unsafe = cleanse(reply.error.to_json())
+        kept, applied, unsafe = cleanse(reply.error.to_json())
         if unsafe:
-            message = f"the adapter's error is not fit to be kept: {unsafe[0].detail}"
+            message = f"the adapter's error cannot be kept: {unsafe[0].detail}"
             return "failed", None, ToolError(code="unsafe_output", message=message), applied
-        return "error", None, ToolError.model_validate(said), applied
+        return "error", None, ToolError.model_validate(kept), applied
     try:
         fits = reply.output is not None and len(canonical(reply.output)) <= MAX_OUTPUT_BYTES
-    except InvalidInput as misfit:
-        return "failed", None, ToolError(code="unsafe_output", message=f"the output is no JSON: {misfit}"), ()
+    except InvalidInput as invalid:
+        return "failed", None, ToolError(code="unsafe_output", message=f"the output is not JSON: {invalid}"), ()
     if not fits:
         return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
     problem = registry.check(capability, "output", reply.output)
@@ -56,13 +63,13 @@ def validate_reply(
         return "failed", None, ToolError(code="unsafe_output", message=message), ()
     output, applied, unsafe = cleanse(reply.output)
     if unsafe:
-        told = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
-        return "failed", None, told, applied
+        unsafe_output = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
+        return "failed", None, unsafe_output, applied
     return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
 
 
 def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
-    """What a person's word makes of a call; the same when it is given and when the run goes by it."""
+    """Build the result of a call from an operator's settlement. It is the same when it is given and when it is used."""
     happened = settled.happened
     return ToolResultEnvelope(
         envelope_version="contextos.tool_result.v1",

@@ -1,8 +1,8 @@
-"""The Tool Gateway: every governed call goes through `GUARDS`, in order, then the adapter, and comes back checked.
+"""The Tool Gateway: every call passes `GUARDS` in order, is sent to its adapter, and its reply is checked.
 
-A guard takes the call as far as it is known and returns it with one thing more known, or a `Refusal`. What a guard
-refuses never reaches an adapter. Anything that may act is durable before it is sent.
-Source: architecture.md, step 11; API Contracts, "ToolResultEnvelope statuses".
+A guard returns the call with what it found out, or a `Refusal`. A refused call never reaches an adapter, and the
+refusal is recorded. A call that can have an effect is recorded durably before it is sent.
+Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope statuses".
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.credentialed,
     guards.in_session,
 )
-"""In the order in which a call passes them; then it is delivered."""
+"""The guards, in the order in which a call passes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """The Tool Gateway of one run (`Tools`)."""
 
-    at: GuardContext
+    context: GuardContext
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         """Take one step call through every guard and the adapter. A refusal is a result, never an exception."""
@@ -52,9 +52,9 @@ class Gateway:
         return await self._dispatcher().deliver(cleared) if isinstance(cleared, ClearedCall) else cleared
 
     async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
-        """Take several reads through the guards in order, then send at the same time those that passed.
+        """Take several reads through the guards in order, then send those that passed at the same time.
 
-        The results are in the order of `calls`, and end with the first one that a guard refused.
+        The results are in the order of `calls` and end with the first refusal.
         """
         cleared: list[ClearedCall] = []
         refused: list[ToolResultEnvelope] = []
@@ -67,77 +67,82 @@ class Gateway:
         return [*await self._dispatcher().deliver_all(cleared), *refused]
 
     def sent_together(self, steps: Sequence[PlanStep]) -> int:
-        """How many of these reads, from the first on, fit the budget together and leave each other's policy alone."""
-        spent, produced = self.at.outside.spent(), set[str]()
+        """Return how many of these reads, from the first on, can run together.
+
+        Together they must fit the budget, and policy must not read the evidence that one of them produces.
+        """
+        spent, produced = self.context.ports.spent(), set[str]()
         for count, step in enumerate(steps):
-            definition = self.at.scope.capabilities[step.tool].definition
-            read = any(guards.reads_evidence(path, name) for path in self.at.policy.evidence_paths for name in produced)
-            if read or exceeded_limit(self.at.scope.run.run_budget, spent, definition):
+            definition = self.context.scope.capabilities[step.tool].definition
+            read = any(
+                guards.reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced
+            )
+            if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
                 return count
             spent = with_dispatch(spent, definition)
             produced.update(definition.produces)
         return len(steps)
 
     def _dispatcher(self) -> Dispatcher:
-        return Dispatcher(self.at.journal, self.at.scope, self.at.registry, self.at.outside)
+        return Dispatcher(self.context.journal, self.context.scope, self.context.registry, self.context.ports)
 
     async def _clear(self, call: StepCall) -> ClearedCall | ToolResultEnvelope:
-        """The call as every guard let it pass, or the result that a refusal is."""
+        """Take a call through every guard; return it cleared, or the result of the refusal."""
         key = f"{call.revision}/{call.step.id}"
-        tool_call_id = derive("tool_", self.at.scope.run.run_id, "tool", key)
-        capability = self.at.scope.capabilities.get(call.step.tool)
+        tool_call_id = derive("tool_", self.context.scope.run.run_id, "tool", key)
+        capability = self.context.scope.capabilities.get(call.step.tool)
         if capability is None:
             return self._refused(
                 call, tool_call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call))
             )
-        governed = GuardedCall(call, capability, tool_call_id, key, dict(call.args))
+        guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args))
         for guard in GUARDS:
-            passed = await guard(self.at, governed)
+            passed = await guard(self.context, guarded)
             if isinstance(passed, Refusal):
-                return self._refused(call, tool_call_id, key, passed.decision or governed.decision, passed)
-            governed = passed
+                return self._refused(call, tool_call_id, key, passed.decision or guarded.decision, passed)
+            guarded = passed
         return ClearedCall(
-            envelope=self.envelope(governed),
+            envelope=self.envelope(guarded),
             capability=capability,
             key=key,
             provenance=call.provenance,
-            approval=governed.approval,
-            act=governed.act,
-            still=governed.still,
+            approval=guarded.approval,
+            operation=guarded.operation,
+            preconditions=guarded.preconditions,
         )
 
-    def envelope(self, governed: GuardedCall) -> ToolCallEnvelope:
-        """The call as the adapter's side of the gateway and the auditors see it."""
-        scope, decision = self.at.scope, governed.decision
+    def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
+        """Build the tool call envelope, which is recorded and sent."""
+        scope, decision = self.context.scope, guarded.decision
         assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
-        definition = governed.capability.definition
-        refs = [fact.evidence_ref for fact in governed.frozen]
+        definition = guarded.capability.definition
+        refs = [fact.evidence_ref for fact in guarded.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
         return ToolCallEnvelope.construct_trusted(
             {
                 "envelope_version": "contextos.tool_call.v1",
-                "tool_call_id": governed.tool_call_id,
+                "tool_call_id": guarded.tool_call_id,
                 "run_id": scope.run.run_id,
                 "trace_id": scope.run.trace_id,
                 "session_id": scope.run.session_id,
-                "capability_id": governed.capability.capability_id,
-                "args": dict(governed.args),
+                "capability_id": guarded.capability.capability_id,
+                "args": dict(guarded.args),
                 "principal_chain": scope.chain,
-                "approval_mode_requested": governed.call.step.approval_mode,
+                "approval_mode_requested": guarded.step_call.step.approval_mode,
                 "approval_mode_effective": decision.effective_approval_mode,
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": decision.policy_decision_id,
                 "evidence_refs": tuple(refs),
-                "idempotency_key": governed.idempotency_key,
+                "idempotency_key": guarded.idempotency_key,
                 "auth_ref": f"claim_hash:{scope.claim.claim_hash}",
-                "metadata": {"definition_digest": governed.capability.definition_digest, "gates": list(decision.gates)},
+                "metadata": {"definition_digest": guarded.capability.definition_digest, "gates": list(decision.gates)},
             }
         )
 
     def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
         home = {
             rule.rule_id: bundle.bundle_id
-            for bundle in self.at.scope.pack.policy_layer.policy_bundles
+            for bundle in self.context.scope.pack.policy_layer.policy_bundles
             for rule in bundle.policy_dsl.rules
         }
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
@@ -148,9 +153,9 @@ class Gateway:
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1",
             tool_call_id=tool_call_id,
-            run_id=self.at.scope.run.run_id,
-            trace_id=self.at.scope.run.trace_id,
-            session_id=self.at.scope.run.session_id,
+            run_id=self.context.scope.run.run_id,
+            trace_id=self.context.scope.run.trace_id,
+            session_id=self.context.scope.run.session_id,
             capability_id=call.step.tool,
             status=refusal.status,
             output=refusal.output,
@@ -165,7 +170,7 @@ class Gateway:
             latency_ms=0,
             metadata={"idempotent_replayed": True} if refusal.code == "replayed" else {},
         )
-        self.at.journal.derive("tool.refused", key, {"envelope": result.to_json()})
+        self.context.journal.derive("tool.refused", key, {"envelope": result.to_json()})
         return result
 
 

@@ -33,7 +33,7 @@ def _retry_uncertain(stack: ExitStack) -> None:
         return honest(self, "not_sent" if what == "unknown" else what, *given, **named)
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, "_outcome", outcome))
-    stack.enter_context(patch.object(dispatcher, "_may_ask_again", lambda _capability, outcome: outcome != "returned"))
+    stack.enter_context(patch.object(dispatcher, "_can_retry", lambda _capability, outcome: outcome != "returned"))
 
 
 def _blind_resend(stack: ExitStack) -> None:

@@ -418,7 +418,7 @@ def test_a_settlement_that_was_appended_past_the_desk_stops_the_run_and_releases
         sent = [orjson.loads(entry.body or b"") for entry in entries if entry.kind == "tool.dispatching"][-1]
         seq = await forge(world, run_id, FORGED[name](run_id, sent["envelope"]["tool_call_id"]))
         for _ in range(2):
-            with pytest.raises(Integrity, match=rf"`{run_id}` entry {seq} \(`effect.settled`\) does not count"):
+            with pytest.raises(Integrity, match=rf"`{run_id}` entry {seq} \(`effect.settled`\) is refused"):
                 await world.deployment.advance(TENANT, run_id)
         assert len(await world.stores.tenant(TENANT).read(run_id)) == seq, "nothing goes on from it"
         assert await act_state(world) == "claimed"

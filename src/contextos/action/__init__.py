@@ -1,6 +1,6 @@
 """The Action plane calls external systems; no other code does.
 
-Modules and packages:
+Owns:
 
 - `registry`: capabilities and their compiled schemas;
 - `gateway`: the guards that every call passes, idempotency, sending the call and checking its reply;

@@ -1,6 +1,6 @@
 """The Trust plane decides what is allowed, records who approved it, and keeps a record that cannot be changed unseen.
 
-Packages and modules:
+Owns:
 
 - `policy`: rules compile to a `PolicySet`, which answers allow or deny as a pure function of the facts;
 - `approvals`: a person's signed decision about one call;

@@ -1,1 +1,1 @@
-"""The in-memory stores: the reference model of each storage port, small enough to check by eye."""
+"""The in-memory stores: the reference model of each storage port, small enough to review by reading."""

@@ -34,7 +34,8 @@ from contextos.store.shared.artifact_rules import (
     selection_fingerprint,
 )
 
-_Place = tuple[str, str]
+_Key = tuple[str, str]
+"""(organisation id, artifact id or selection id)."""
 
 
 class MemoryArtifacts:
@@ -43,11 +44,11 @@ class MemoryArtifacts:
     def __init__(self, tenant_id: str) -> None:
         self._tenant = tenant_id
         self._manifests: dict[str, ExtensionManifest] = {}
-        self._artifacts: dict[_Place, Artifact] = {}
-        self._dead: dict[_Place, int] = {}
-        self._revisions: dict[_Place, list[Revision]] = {}
-        self._assertions: dict[_Place, list[Assertion]] = {}
-        self._acts: dict[_Place, SelectionAct] = {}
+        self._artifacts: dict[_Key, Artifact] = {}
+        self._deleted: dict[_Key, int] = {}
+        self._revisions: dict[_Key, list[Revision]] = {}
+        self._assertions: dict[_Key, list[Assertion]] = {}
+        self._acts: dict[_Key, SelectionAct] = {}
 
     async def register(self, manifest: ExtensionManifest) -> None:
         self._manifests[manifest.extension] = manifest
@@ -57,63 +58,65 @@ class MemoryArtifacts:
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
-        place = (artifact.org_id, artifact.artifact_id)
-        if place in self._artifacts:
+        key = (artifact.org_id, artifact.artifact_id)
+        if key in self._artifacts:
             raise id_taken(artifact)
-        self._artifacts[place] = artifact
+        self._artifacts[key] = artifact
 
     async def revise(self, new: NewRevision) -> Revision:
-        place = self._live(new.org_id, new.artifact_id)
-        there = self._revisions.setdefault(place, [])
-        there.append(revision_of(self._tenant, new, len(there) + 1))
-        return there[-1]
+        key = self._live(new.org_id, new.artifact_id)
+        revisions = self._revisions.setdefault(key, [])
+        revisions.append(revision_of(self._tenant, new, len(revisions) + 1))
+        return revisions[-1]
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        place = self._live(new.org_id, new.artifact_id)
+        key = self._live(new.org_id, new.artifact_id)
         if new.extension not in self._manifests:
             raise not_installed(new.extension)
-        there = self._assertions.setdefault(place, [])
-        for active in [one for one in there if one.extension == new.extension and one.eligibility != "archived"]:
+        assertions = self._assertions.setdefault(key, [])
+        for active in [one for one in assertions if one.extension == new.extension and one.eligibility != "archived"]:
             if not gives_way(active, new):
                 return Outranked(by=active)
-            self._end(there, active, new.asserted_at_us)
-        there.append(assertion_of(self._tenant, new, 1 + sum(one.extension == new.extension for one in there)))
-        return there[-1]
+            self._archive(assertions, active, new.asserted_at_us)
+        assertions.append(
+            assertion_of(self._tenant, new, 1 + sum(one.extension == new.extension for one in assertions))
+        )
+        return assertions[-1]
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
-        there = self._assertions.get(self._live(org_id, artifact_id), [])
-        for one in there:
+        assertions = self._assertions.get(self._live(org_id, artifact_id), [])
+        for one in assertions:
             if one.extension == extension and one.eligibility != "archived":
-                return self._end(there, one, at_us)
+                return self._archive(assertions, one, at_us)
         raise no_assertion(extension)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        place = self._live(org_id, artifact_id)
-        self._dead[place] = at_us
-        there = self._assertions.get(place, [])
-        for active in [one for one in there if one.eligibility != "archived"]:
-            self._end(there, active, at_us)
+        key = self._live(org_id, artifact_id)
+        self._deleted[key] = at_us
+        assertions = self._assertions.get(key, [])
+        for active in [one for one in assertions if one.eligibility != "archived"]:
+            self._archive(assertions, active, at_us)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         found = [
-            Candidate(ref=self._ref(place, assertion), title=self._artifacts[place].title)
-            for place in self._visible(query)
-            for assertion in self._assertions.get(place, [])
+            Candidate(ref=self._ref(key, assertion), title=self._artifacts[key].title)
+            for key in self._visible(query)
+            for assertion in self._assertions.get(key, [])
             if assertion.eligibility == "eligible"
             and assertion.extension in query.extensions
-            and self._revisions.get(place)
+            and self._revisions.get(key)
         ]
         return sorted(found, key=lambda one: _order(one.ref))[: query.limit]
 
     async def insert_selection(self, act: SelectionAct) -> bool:
-        place = (act.origin.org_id, act.selection_id)
-        if place in self._acts:
-            refuse_repeated(act, selection_fingerprint(self._acts[place]))
+        key = (act.origin.org_id, act.selection_id)
+        if key in self._acts:
+            refuse_repeated(act, selection_fingerprint(self._acts[key]))
             return False
         faults = [(at, self._fault(act.origin.org_id, ref)) for at, ref in enumerate(act.refs)]
         if wrong := [(at, fault) for at, fault in faults if fault is not None]:
             raise incoherent_selection(wrong)
-        self._acts[place] = act
+        self._acts[key] = act
         return True
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
@@ -122,55 +125,55 @@ class MemoryArtifacts:
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         found = []
         for ref in refs:
-            place = (org_id, ref.artifact_id)
-            revision, assertion = self._parts(place, ref)
+            key = (org_id, ref.artifact_id)
+            revision, assertion = self._parts(key, ref)
             if revision is None or assertion is None or assertion.extension != ref.extension:
                 raise no_pin(ref)
-            found.append(PinnedContent(ref=ref, revision=revision, title=self._artifacts[place].title))
+            found.append(PinnedContent(ref=ref, revision=revision, title=self._artifacts[key].title))
         return found
 
-    def _live(self, org_id: str, artifact_id: str) -> _Place:
-        place = (org_id, artifact_id)
-        if place not in self._artifacts or place in self._dead:
+    def _live(self, org_id: str, artifact_id: str) -> _Key:
+        key = (org_id, artifact_id)
+        if key not in self._artifacts or key in self._deleted:
             raise no_artifact(org_id, artifact_id)
-        return place
+        return key
 
-    def _end(self, there: list[Assertion], one: Assertion, at_us: int) -> None:
-        ended = {"eligibility": "archived", "archived_at_us": at_us}
-        there[there.index(one)] = one.model_copy(update=ended)
+    def _archive(self, assertions: list[Assertion], active: Assertion, at_us: int) -> None:
+        archived = {"eligibility": "archived", "archived_at_us": at_us}
+        assertions[assertions.index(active)] = active.model_copy(update=archived)
 
-    def _visible(self, query: CandidateQuery) -> Iterator[_Place]:
+    def _visible(self, query: CandidateQuery) -> Iterator[_Key]:
         org_id, seen = queried_organisation(query), {visibility for visibility, _ in audience(query)}
         project = f"project:{query.project_id}"
-        for place, artifact in self._artifacts.items():
+        for key, artifact in self._artifacts.items():
             own = (artifact.owner_level, artifact.owner_id) == ("user", query.actor.principal_id)
             of_project = artifact.visibility.startswith("project:")
-            asked = not of_project if query.project_id is None else artifact.visibility == project
+            in_project = not of_project if query.project_id is None else artifact.visibility == project
             broader = query.project_id is not None and query.include_broader and not of_project
-            live = place[0] == org_id and place not in self._dead
-            if live and (own or artifact.visibility in seen) and (asked or broader):
-                yield place
+            live = key[0] == org_id and key not in self._deleted
+            if live and (own or artifact.visibility in seen) and (in_project or broader):
+                yield key
 
-    def _ref(self, place: _Place, assertion: Assertion) -> ArtifactRef:
-        artifact = self._artifacts[place]
+    def _ref(self, key: _Key, assertion: Assertion) -> ArtifactRef:
+        artifact = self._artifacts[key]
         return ArtifactRef(
             artifactId=artifact.artifact_id,
-            representationRevisionId=self._revisions[place][-1].revision_id,
+            representationRevisionId=self._revisions[key][-1].revision_id,
             semanticAssertionId=assertion.assertion_id,
             extension=assertion.extension,
             sourceScope=source_scope(artifact),
             ownerId=artifact.owner_id,
         )
 
-    def _parts(self, place: _Place, ref: ArtifactRef) -> tuple[Revision | None, Assertion | None]:
-        revisions = {one.revision_id: one for one in self._revisions.get(place, [])}
-        assertions = {one.assertion_id: one for one in self._assertions.get(place, [])}
+    def _parts(self, key: _Key, ref: ArtifactRef) -> tuple[Revision | None, Assertion | None]:
+        revisions = {one.revision_id: one for one in self._revisions.get(key, [])}
+        assertions = {one.assertion_id: one for one in self._assertions.get(key, [])}
         return revisions.get(ref.representation_revision_id), assertions.get(ref.semantic_assertion_id)
 
     def _fault(self, org_id: str, ref: ArtifactRef) -> str | None:
-        place = (org_id, ref.artifact_id)
-        revision, assertion = self._parts(place, ref)
-        if place not in self._artifacts or place in self._dead:
+        key = (org_id, ref.artifact_id)
+        revision, assertion = self._parts(key, ref)
+        if key not in self._artifacts or key in self._deleted:
             return "not_live"
         if revision is None:
             return "no_such_revision"
@@ -178,14 +181,14 @@ class MemoryArtifacts:
             return "no_such_assertion"
         if assertion.eligibility != "eligible":
             return "not_eligible"
-        artifact = self._artifacts[place]
+        artifact = self._artifacts[key]
         return (
             None if (ref.source_scope, ref.owner_id) == (source_scope(artifact), artifact.owner_id) else "other_scope"
         )
 
 
 def source_scope(artifact: Artifact) -> SourceScope:
-    """Where an artifact comes from: its visibility says so, and where that does not, its owner does."""
+    """Return the scope of an artifact: that of its visibility or, where this has none, that of its owner."""
     kind = artifact.visibility.partition(":")[0]
     by_visibility: dict[str, SourceScope] = {
         "project": "project",

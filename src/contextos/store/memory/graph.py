@@ -12,7 +12,7 @@ from contextos.store.shared.graph_validation import Edge, Node, StoredEdge, plan
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _MemoryEdge:
     edge: Edge
     valid_from: int
     valid_to: int | None = None
@@ -27,34 +27,34 @@ class MemoryGraph:
     def __init__(self) -> None:
         self._head = 0
         self._nodes: dict[str, list[tuple[int, Node]]] = {}
-        self._edges: dict[str, _Kept] = {}
+        self._edges: dict[str, _MemoryEdge] = {}
 
     async def head(self) -> int:
         return self._head
 
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
-        """Append as one commit and return its number; the present head if all of it is there already."""
-        things = [node for node in validate_nodes(nodes) if self._newest(node.ceid) != node]
-        made = plan_change(validate_edges(edges), self._lookup)
-        if not things and not made.appended and not made.withdrawn:
+        """Append as one commit and return its number, or the current head if nothing is new."""
+        new_nodes = [node for node in validate_nodes(nodes) if self._newest(node.ceid) != node]
+        change = plan_change(validate_edges(edges), self._lookup)
+        if not new_nodes and not change.appended and not change.withdrawn:
             return self._head
         self._head += 1
-        for node in things:
+        for node in new_nodes:
             self._nodes.setdefault(node.ceid, []).append((self._head, node))
-        for edge_id in made.withdrawn:
+        for edge_id in change.withdrawn:
             self._edges[edge_id] = replace(self._edges[edge_id], valid_to=self._head)
-        for edge_id, edge in made.appended.items():
-            self._edges[edge_id] = _Kept(edge, self._head)
+        for edge_id, edge in change.appended.items():
+            self._edges[edge_id] = _MemoryEdge(edge, self._head)
         return self._head
 
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
-        """A node leads to the first `fan_out` edges, by id, that no earlier hop has found."""
+        """Each hop follows, for each node, its first `fan_out` edges by id that no earlier hop has found."""
         found: dict[str, int] = {}
         reached, frontier = set(seeds), set(seeds)
         for hop in range(1, hops + 1):
-            valid = [edge_id for edge_id, kept in sorted(self._edges.items()) if kept.valid_at(at)]
+            valid = [edge_id for edge_id, stored in sorted(self._edges.items()) if stored.valid_at(at)]
             taken: set[str] = set()
             for node in frontier:
                 fresh = [edge_id for edge_id in valid if edge_id not in found and node in self._ends(edge_id)]
@@ -63,23 +63,27 @@ class MemoryGraph:
             frontier = {end for edge_id in taken for end in self._ends(edge_id)} - reached
             reached |= frontier
         first = list(found)[: max(limit, 0)]
-        return [{**orjson.loads(self._edges[of].edge.body), "edge_id": of, "hop": found[of]} for of in first]
+        return [
+            {**orjson.loads(self._edges[edge_id].edge.body), "edge_id": edge_id, "hop": found[edge_id]}
+            for edge_id in first
+        ]
 
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
-        """The things as they were at commit `at`, by ceid; those that were not there are left out."""
+        """Return the nodes as of commit `at`, ordered by ceid; nodes without a version at `at` are left out."""
         found = []
         for ceid in sorted(set(ceids)):
-            until = [node for commit, node in self._nodes.get(ceid, []) if commit <= at]
-            if until:
-                found.append({"ceid": ceid, "type": until[-1].type, "properties": orjson.loads(until[-1].body)})
+            versions = [node for commit, node in self._nodes.get(ceid, []) if commit <= at]
+            if versions:
+                latest = versions[-1]
+                found.append({"ceid": ceid, "type": latest.type, "properties": orjson.loads(latest.body)})
         return found
 
     def _newest(self, ceid: str) -> Node | None:
         return self._nodes[ceid][-1][1] if ceid in self._nodes else None
 
     def _lookup(self, edge_id: str) -> StoredEdge | None:
-        kept = self._edges.get(edge_id)
-        return StoredEdge(kept.edge.body, kept.valid_to is not None) if kept is not None else None
+        stored = self._edges.get(edge_id)
+        return StoredEdge(stored.edge.body, stored.valid_to is not None) if stored is not None else None
 
     def _ends(self, edge_id: str) -> tuple[str, str]:
         edge = self._edges[edge_id].edge

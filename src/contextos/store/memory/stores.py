@@ -1,6 +1,6 @@
-"""`MemoryStores`: the reference model of the `Stores` port. Small enough to be checked by eye.
+"""`MemoryStores`: the reference model of the `Stores` port, small enough to review by reading.
 
-Its coroutines never suspend, so a simulator drives it without an event loop. Not for several threads.
+Its coroutines never suspend, so a simulator drives it without an event loop. It is not thread-safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["MemoryGraph", "MemoryStore", "MemoryStores"]
 
 @dataclass(slots=True)
 class _Tenant:
-    """All that is stored of one tenant."""
+    """The stored data of one tenant."""
 
     streams: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class _Tenant:
 
 
 class MemoryStores:
-    """A deployment's storage in memory. `clock` is what deadlines of writes are judged by."""
+    """A deployment's storage in memory. The deadlines of writes are compared with `clock`."""
 
     name = ""
 
@@ -61,8 +61,8 @@ class MemoryStores:
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         waiting = [
             (wake_at_us, tenant, run)
-            for tenant, kept in self._tenants.items()
-            for run, wake_at_us in kept.wake.items()
+            for tenant, stored in self._tenants.items()
+            for run, wake_at_us in stored.wake.items()
             if wake_at_us != 0 and wake_at_us <= before_us
         ]
         for _, tenant, run in sorted(waiting)[max(skip, 0) :][: max(limit, 0)]:
@@ -75,19 +75,19 @@ class MemoryStores:
         entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: memory holds no files or connections."""
 
 
 class MemoryStore:
     """One tenant's journal and documents (the `Store` port)."""
 
-    def __init__(self, tenant_id: str, kept: _Tenant, clock: Clock) -> None:
+    def __init__(self, tenant_id: str, stored: _Tenant, clock: Clock) -> None:
         if not tenant_id:
             raise InvalidInput(Problem("/tenant_id", "empty", "a store belongs to a tenant; name one"))
-        self._tenant, self._kept, self._clock = tenant_id, kept, clock
+        self._tenant, self._stored, self._clock = tenant_id, stored, clock
 
     async def commit(self, batch: Batch) -> None:
-        """Everything is made beside what is stored, and stored in one step at the end."""
+        """Prepare every change without touching the stored data, then apply all of them in one step at the end."""
         refuse_misfit(self._tenant, batch)
         grown: dict[str, list[Entry]] = defaultdict(list)
         for entry in batch.entries:
@@ -104,61 +104,63 @@ class MemoryStore:
             raise nothing_signed(batch.run)
 
         for stream, entries in grown.items():
-            self._kept.streams[stream].extend(entries)
-        self._kept.documents.update(written)
+            self._stored.streams[stream].extend(entries)
+        self._stored.documents.update(written)
         if batch.wake_at_us is not None:
-            self._kept.wake[batch.run] = batch.wake_at_us
+            self._stored.wake[batch.run] = batch.wake_at_us
         if batch.waiting is not None:
-            (self._kept.waiting.add if batch.waiting else self._kept.waiting.discard)(batch.run)
+            (self._stored.waiting.add if batch.waiting else self._stored.waiting.discard)(batch.run)
         for line in grown[INDEX]:
             if line.key == batch.run:
-                self._kept.numbers.setdefault(batch.run, line.seq)
+                self._stored.numbers.setdefault(batch.run, line.seq)
         if batch.signature is not None:
             kid, sig = batch.signature
-            self._kept.signed[batch.run].setdefault((to_sign[0], kid), (*to_sign, kid, sig))
+            self._stored.signed[batch.run].setdefault((to_sign[0], kid), (*to_sign, kid, sig))
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        found = [entry for entry in self._kept.streams.get(stream, []) if entry.seq > after]
+        found = [entry for entry in self._stored.streams.get(stream, []) if entry.seq > after]
         return found if limit is None else found[: max(limit, 0)]
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
         if key is not None:
-            document = self._kept.documents.get((collection, key))
+            document = self._stored.documents.get((collection, key))
             return [document] if document is not None else []
         found = sorted(
-            name for of, name in self._kept.documents if of == collection and name.startswith(prefix) and name > after
+            name
+            for stored_in, name in self._stored.documents
+            if stored_in == collection and name.startswith(prefix) and name > after
         )
-        return [self._kept.documents[collection, name] for name in found[: max(limit, 0)]]
+        return [self._stored.documents[collection, name] for name in found[: max(limit, 0)]]
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        return {place: self._kept.documents[place] for place in places if place in self._kept.documents}
+        return {place: self._stored.documents[place] for place in places if place in self._stored.documents}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """(seq, hash, kid, signature) of every signed head of a stream, in order."""
-        signed = self._kept.signed.get(stream, {})
-        return [signed[place] for place in sorted(signed)]
+        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
+        signed = self._stored.signed.get(stream, {})
+        return [signed[seq_and_kid] for seq_and_kid in sorted(signed)]
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
-        numbered = [(self._kept.numbers.get(run, 0), run) for run in self._kept.waiting]
+        numbered = [(self._stored.numbers.get(run, 0), run) for run in self._stored.waiting]
         found = sorted(((number, run) for number, run in numbered if number and not 0 < after <= number), reverse=True)
         return found[: max(limit, 0)]
 
     def _head(self, stream: str, grown: dict[str, list[Entry]]) -> tuple[int, str]:
-        entries = grown.get(stream) or self._kept.streams.get(stream)
+        entries = grown.get(stream) or self._stored.streams.get(stream)
         return (entries[-1].seq, entries[-1].hash) if entries else (0, genesis(self._tenant, stream))
 
     def _written(self, writes: Sequence[Write]) -> dict[tuple[str, str], Document]:
-        """The documents as they will stand; a later write of a batch sees the earlier ones."""
+        """Return the documents after `writes`. A later write of the batch sees the earlier ones. Raises `Conflict`."""
         written: dict[tuple[str, str], Document] = {}
         now_us = self._clock.now_us()
         for write in writes:
             place = (write.collection, write.key)
-            there = written.get(place) or self._kept.documents.get(place)
+            current = written.get(place) or self._stored.documents.get(place)
             late = write.not_after_us is not None and now_us > write.not_after_us
             early = write.not_before_us is not None and now_us < write.not_before_us
-            if late or early or write.expect != (there.version if there is not None else 0):
+            if late or early or write.expect != (current.version if current is not None else 0):
                 raise Conflict("/".join(place))
             if write.body is not None:
                 written[place] = Document(*place, write.expect + 1, write.body)

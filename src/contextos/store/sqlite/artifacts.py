@@ -54,8 +54,8 @@ _REGISTER: Final = (
 )
 _EXTENSIONS: Final = "SELECT extension, satisfies FROM extensions WHERE tenant = ? ORDER BY extension"
 _INSTALLED: Final = "SELECT 1 FROM extensions WHERE tenant = ? AND extension = ?"
-_THERE: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
-_LIVE: Final = f"{_THERE} AND deleted_at_us IS NULL"
+_EXISTS: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
+_LIVE: Final = f"{_EXISTS} AND deleted_at_us IS NULL"
 _ADD: Final = rows.insert("artifacts", rows.ARTIFACT_COLUMNS, "?")
 _TOMBSTONE: Final = "UPDATE artifacts SET deleted_at_us = ? WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 _NEWEST: Final = (
@@ -71,7 +71,7 @@ _ARCHIVE_ALL: Final = (
     " WHERE tenant = ? AND org_id = ? AND artifact_id = ? AND eligibility <> 'archived'"
 )
 _ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = ?"
-# The guide's query for one extension and one way to see it, in order: a slot takes so many from each as it may hold.
+# The candidate query for one extension and one visibility (or owner), in order. Each is read up to the slot's limit.
 _CANDIDATES: Final = {
     index: f"""
 SELECT a.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
@@ -93,8 +93,8 @@ _PICKS: Final = (
     "SELECT key AS position, value ->> 0 AS artifact_id, value ->> 1 AS revision_id, value ->> 2 AS assertion_id,"
     " value ->> 3 AS extension, value ->> 4 AS source_scope, value ->> 5 AS owner_id FROM json_each(?3)"
 )
-# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
-# the trigger would refuse the first without one.
+# A pick that is not coherent joins no row. If fewer rows are inserted than were picked, the selection is rolled back
+# with a reason for each bad pick; the trigger alone would refuse the first one and give no reason.
 _INSERT: Final = f"""
 INSERT INTO run_context_selections
 SELECT ?1, ?2, h.selection_id, p.position, h.parent_run_id, h.parent_package_name, h.slot_id,
@@ -151,7 +151,9 @@ class SqliteArtifacts:
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         found = self._fetch(_EXTENSIONS, self._tenant)
-        return [ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(those))) for name, those in found]
+        return [
+            ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(satisfies))) for name, satisfies in found
+        ]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
@@ -166,39 +168,39 @@ class SqliteArtifacts:
         return verdict
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
-        place = (self._tenant, org_id, artifact_id)
+        key = (self._tenant, org_id, artifact_id)
 
-        def act(connection: sqlite3.Connection) -> None:
-            _refuse_dead(connection, place)
-            if connection.execute(_ARCHIVE, (at_us, *place, extension)).rowcount == 0:
+        def task(connection: sqlite3.Connection) -> None:
+            _refuse_dead(connection, key)
+            if connection.execute(_ARCHIVE, (at_us, *key, extension)).rowcount == 0:
                 raise no_assertion(extension)
 
-        await self._writer.run(act)
+        await self._writer.run(task)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        place = (self._tenant, org_id, artifact_id)
+        key = (self._tenant, org_id, artifact_id)
 
-        def act(connection: sqlite3.Connection) -> None:
-            _refuse_dead(connection, place)
+        def task(connection: sqlite3.Connection) -> None:
+            _refuse_dead(connection, key)
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
-                connection.execute(statement, (at_us, *place))
+                connection.execute(statement, (at_us, *key))
 
-        await self._writer.run(act)
+        await self._writer.run(task)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        place = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
-        ways = [("assertions_seen", *pair) for pair in audience(query)]
-        ways += [("assertions_owned", query.actor.principal_id, scope) for scope in own_scopes(query)]
+        searched = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
+        lookups = [("assertions_seen", *pair) for pair in audience(query)]
+        lookups += [("assertions_owned", query.actor.principal_id, scope) for scope in own_scopes(query)]
         found: list[Any] = []
         with self._readers.connection() as connection:
             connection.execute("BEGIN")
             for scope in SCOPES:
-                here: set[Any] = set()
-                for index, value, _ in [way for way in ways if way[2] == scope and len(found) < query.limit]:
+                of_scope: set[Any] = set()
+                for index, value, _ in [one for one in lookups if one[2] == scope and len(found) < query.limit]:
                     for extension in query.extensions:
-                        asked = (*place, extension, value, scope, query.limit)
-                        here.update(connection.execute(_CANDIDATES[index], asked))
-                found += sorted(here, key=lambda row: (row[0], row[2], row[1]))
+                        parameters = (*searched, extension, value, scope, query.limit)
+                        of_scope.update(connection.execute(_CANDIDATES[index], parameters))
+                found += sorted(of_scope, key=lambda row: (row[0], row[2], row[1]))
             connection.execute("COMMIT")
         return [rows.candidate(row) for row in found[: query.limit]]
 
@@ -226,46 +228,46 @@ class SqliteArtifacts:
                 found.append(PinnedContent(ref=ref, title=row[0], revision=rows.revision(row[1:])))
         return found
 
-    def _fetch(self, statement: str, *places: Any) -> list[Any]:
+    def _fetch(self, statement: str, *parameters: Any) -> list[Any]:
         with self._readers.connection() as connection:
-            return connection.execute(statement, places).fetchall()
+            return connection.execute(statement, parameters).fetchall()
 
 
 def _add(tenant: str, artifact: Artifact, connection: sqlite3.Connection) -> None:
-    if connection.execute(_THERE, (tenant, artifact.org_id, artifact.artifact_id)).fetchone() is not None:
+    if connection.execute(_EXISTS, (tenant, artifact.org_id, artifact.artifact_id)).fetchone() is not None:
         raise id_taken(artifact)
     connection.execute(_ADD, (tenant, *rows.of_artifact(artifact)))
 
 
 def _revise(tenant: str, new: NewRevision, connection: sqlite3.Connection) -> Revision:
-    place = (tenant, new.org_id, new.artifact_id)
-    _refuse_dead(connection, place)
-    (newest,) = connection.execute(_NEWEST, place).fetchone()
-    made = revision_of(tenant, new, newest + 1)
-    connection.execute(_REVISE, (tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:])))
-    return made
+    key = (tenant, new.org_id, new.artifact_id)
+    _refuse_dead(connection, key)
+    (newest,) = connection.execute(_NEWEST, key).fetchone()
+    created = revision_of(tenant, new, newest + 1)
+    connection.execute(_REVISE, (tenant, *rows.fields(created, rows.REVISION_COLUMNS[1:])))
+    return created
 
 
 def _classify(tenant: str, new: NewAssertion, connection: sqlite3.Connection) -> Assertion | Outranked:
-    place = (tenant, new.org_id, new.artifact_id)
-    _refuse_dead(connection, place)
+    key = (tenant, new.org_id, new.artifact_id)
+    _refuse_dead(connection, key)
     if connection.execute(_INSTALLED, (tenant, new.extension)).fetchone() is None:
         raise not_installed(new.extension)
-    row = connection.execute(_ACTIVE, (*place, new.extension)).fetchone()
+    row = connection.execute(_ACTIVE, (*key, new.extension)).fetchone()
     if row is not None:
         active = rows.assertion(row)
         if not gives_way(active, new):
             return Outranked(by=active)
-        connection.execute(_ARCHIVE, (new.asserted_at_us, *place, new.extension))
-    (there,) = connection.execute(_COUNT, (*place, new.extension)).fetchone()
-    made = assertion_of(tenant, new, there + 1)
-    connection.execute(_ASSERT, (tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:])))
-    return made
+        connection.execute(_ARCHIVE, (new.asserted_at_us, *key, new.extension))
+    (count,) = connection.execute(_COUNT, (*key, new.extension)).fetchone()
+    created = assertion_of(tenant, new, count + 1)
+    connection.execute(_ASSERT, (tenant, *rows.fields(created, rows.ASSERTION_COLUMNS[1:])))
+    return created
 
 
-def _refuse_dead(connection: sqlite3.Connection, place: tuple[str, str, str]) -> None:
-    if connection.execute(_LIVE, place).fetchone() is None:
-        raise no_artifact(*place[1:])
+def _refuse_dead(connection: sqlite3.Connection, key: tuple[str, str, str]) -> None:
+    if connection.execute(_LIVE, key).fetchone() is None:
+        raise no_artifact(*key[1:])
 
 
 def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connection) -> bool:
@@ -276,8 +278,8 @@ def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connec
         return False
     connection.execute(_HEAD, (tenant, *rows.of_act(act, selection_fingerprint(act))))
     picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()
-    landed = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount
-    if landed != len(act.refs):
+    inserted = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount
+    if inserted != len(act.refs):
         found = connection.execute(_FAULTS, (tenant, org_id, picks, ARTIFACT_TYPE)).fetchall()
         raise incoherent_selection([(at, fault) for at, fault in found if fault is not None])
     return True

@@ -1,4 +1,4 @@
-"""One SQLite file: how it is opened, what its schema must be, how it is read, and what its faults mean."""
+"""Open, check and read the SQLite file of a store, and translate the errors of SQLite."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Connect = Callable[[Path], sqlite3.Connection]
 
 
 def connect_sqlite(path: Path) -> sqlite3.Connection:
-    """A connection that starts no transaction by itself and may change threads (it has one user at a time)."""
+    """Open a connection that starts no transaction by itself. Any thread can use it, one at a time."""
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0)
 
 
 def sqlite_error(fault: sqlite3.Error) -> ContextOSError:
-    """What a fault of SQLite means to a caller: `Integrity` for a damaged file, else `Unavailable`."""
+    """Translate an error of SQLite: `Integrity` for a damaged file, otherwise `Unavailable`."""
     if _code(fault) in _DAMAGED:
         return Integrity(f"the store is damaged ({fault}); stop, keep the file and restore a backup")
     return Unavailable("store", str(fault) or type(fault).__name__)
 
 
 def begin_immediate(connection: sqlite3.Connection, *, timeout_ms: int) -> None:
-    """Take the write lock. Polls, because SQLite's own back-off starves a process beside a busy one."""
+    """Take the write lock. Polls, because SQLite's own back-off starves a process while another one is busy."""
     deadline = time.monotonic() + timeout_ms / 1000
     while True:
         try:
@@ -49,11 +49,10 @@ def begin_immediate(connection: sqlite3.Connection, *, timeout_ms: int) -> None:
 
 
 def open_file(path: Path, connector: Connect) -> None:
-    """Make the file and its schema, or check the ones that are there.
+    """Create the file and its schema, or check the existing ones.
 
-    Refuses a directory that is missing or not writable, a file that is not a store, and a newer schema.
-
-    Raises: `InvalidSettings`; `Unavailable` while somebody else has locked the file.
+    Raises: `InvalidSettings` if the directory is missing or not writable, the file is not a store, or its schema is
+    newer; `Unavailable` while another process has locked the file.
     """
     if not path.parent.is_dir():
         raise _unusable(path, f"the directory `{path.parent}` does not exist; create it")
@@ -66,14 +65,16 @@ def open_file(path: Path, connector: Connect) -> None:
     except sqlite3.Error as fault:
         if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite_error(fault) from fault
-        raise _unusable(path, f"{fault}; check that file and directory can be written and are a store's") from fault
+        raise _unusable(
+            path, f"{fault}; check that the file is a store and that file and directory are writable"
+        ) from fault
 
 
 def writer_connection(path: Path, connector: Connect) -> sqlite3.Connection:
-    """A connection for the one writer: durable at every commit, and what is erased is overwritten."""
+    """Open the writer's connection. Each commit is synced to disk, and erased bytes are overwritten."""
     connection = connector(path)
-    # The first of these that reads the file meets the process that closes it as the last, and waits for it; what
-    # comes after takes the lock by `begin_immediate`, which waits by itself.
+    # A pragma that reads the file can meet the last other process closing it, so SQLite waits for that process here.
+    # Later statements run after `begin_immediate`, which does its own waiting.
     for pragma in (
         f"busy_timeout = {BUSY_TIMEOUT_MS}",
         "synchronous = FULL",
@@ -87,7 +88,7 @@ def writer_connection(path: Path, connector: Connect) -> sqlite3.Connection:
 
 
 def reader_connection(path: Path, connector: Connect) -> sqlite3.Connection:
-    """A connection that cannot write."""
+    """Open a read-only connection."""
     connection = connector(path)
     for pragma in (f"busy_timeout = {BUSY_TIMEOUT_MS}", "query_only = ON", "trusted_schema = OFF"):
         connection.execute(f"PRAGMA {pragma}")
@@ -95,9 +96,9 @@ def reader_connection(path: Path, connector: Connect) -> sqlite3.Connection:
 
 
 class Readers:
-    """Connections for reading, one per concurrent reader; reads run inline on the caller's thread.
+    """A pool of read-only connections, one for each concurrent reader. Reads run on the caller's thread.
 
-    A point read takes some 20 µs, less than handing it to another thread does.
+    A point read takes about 20 µs, which is less than a switch to another thread takes.
     """
 
     def __init__(self, path: Path, connector: Connect) -> None:
@@ -107,7 +108,7 @@ class Readers:
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one read. Raises `Unavailable` or `Integrity` for what fails inside."""
+        """Lend a connection for one read. Errors of SQLite inside the block become `Unavailable` or `Integrity`."""
         if self._closed:
             raise Unavailable("store", "it is closed")
         connection = None
@@ -158,7 +159,7 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         if columns and "waiting" not in columns:
             connection.executescript(_statements("upgrade_runs.sql"))
         connection.executescript(_statements("schema.sql"))
-    # Taking the lock once shows now, not at the first run, that the file can be written.
+    # Take the lock once, so that a file that cannot be written is refused now and not at the first run.
     begin_immediate(connection, timeout_ms=BUSY_TIMEOUT_MS)
     connection.execute("ROLLBACK")
 
@@ -174,7 +175,7 @@ def _switch_to_wal(path: Path, connection: sqlite3.Connection) -> None:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             break
         except sqlite3.OperationalError as fault:
-            # Another process is switching; SQLite does not wait for it by itself.
+            # Another process is switching the mode, and SQLite does not wait for it.
             if _code(fault) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_S)

@@ -1,7 +1,7 @@
 """`SqliteGraph`: the `Graph` port in the file of `SqliteStores`.
 
-A snapshot is a commit number: rows are never changed but for the commit that withdraws them, so history
-stays readable and pinning costs nothing. One query per hop, whatever the size of the frontier.
+A snapshot is a commit number. The only change to a stored edge is the commit that withdraws it, so every earlier
+snapshot stays readable and pinning one costs nothing. A walk runs one query per hop, for any size of the frontier.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _END: Final = (
     "SELECT edge_id FROM (SELECT edge_id FROM edges WHERE tenant = ?1 AND {end} = frontier.value"
     " AND valid_from <= ?2 AND (valid_to IS NULL OR valid_to > ?2) ORDER BY edge_id LIMIT ?3)"
 )
-# Each end's index holds its edges in order of id, so a hub costs as much as its bound and not as much as it has.
+# Both indexes are in order of edge id, so reading a hub costs as much as the limit, not as much as the hub has edges.
 _HOP: Final = (
     "SELECT frontier.value, edges.edge_id, edges.src, edges.dst, edges.body FROM json_each(?4) AS frontier"  # noqa: S608
     " JOIN edges ON edges.tenant = ?1 AND edges.edge_id IN ("
@@ -61,9 +61,9 @@ class SqliteGraph:
             return _head(connection, self._tenant)
 
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
-        """Append as one commit and return its number; the present head if all of it is there already."""
-        act = partial(_put, self._tenant, validate_nodes(nodes), validate_edges(edges))
-        commit: int = await self._writer.run(act)
+        """Append as one commit and return its number, or the current head if nothing is new."""
+        task = partial(_put, self._tenant, validate_nodes(nodes), validate_edges(edges))
+        commit: int = await self._writer.run(task)
         return commit
 
     async def neighbourhood(
@@ -74,19 +74,19 @@ class SqliteGraph:
             for _ in range(hops):
                 if not (frontier := walk.frontier):
                     break
-                places = (self._tenant, at, walk.wanted, orjson.dumps(frontier).decode())
-                walk.take(connection.execute(_HOP, places))
+                parameters = (self._tenant, at, walk.wanted, orjson.dumps(frontier).decode())
+                walk.take(connection.execute(_HOP, parameters))
         return walk.edges()
 
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
-        """The things as they were at commit `at`, by ceid; those that were not there are left out."""
+        """Return the nodes as of commit `at`, ordered by ceid; nodes without a version at `at` are left out."""
         with self._readers.connection() as connection:
             rows = [connection.execute(_NODE, (self._tenant, ceid, at)).fetchone() for ceid in sorted(set(ceids))]
         return [{"ceid": row[0], "type": row[1], "properties": orjson.loads(row[2])} for row in rows if row is not None]
 
 
 def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: sqlite3.Connection) -> int:
-    """Under the write lock, so commit numbers are in the order of the commits."""
+    """Append one graph commit. Runs under the write lock, so commit numbers follow the order of the commits."""
 
     def lookup(edge_id: str) -> StoredEdge | None:
         row = connection.execute(_EDGE, (tenant, edge_id)).fetchone()
@@ -96,20 +96,20 @@ def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: 
         row = connection.execute(_NODE, (tenant, ceid, _MAX_COMMIT)).fetchone()
         return Node(*row) if row is not None else None
 
-    things = [node for node in nodes if newest(node.ceid) != node]
-    made = plan_change(edges, lookup)
+    new_nodes = [node for node in nodes if newest(node.ceid) != node]
+    change = plan_change(edges, lookup)
     head = _head(connection, tenant)
-    if not things and not made.appended and not made.withdrawn:
+    if not new_nodes and not change.appended and not change.withdrawn:
         return head
     commit = head + 1
     connection.execute(_SET_HEAD, (tenant, commit))
-    connection.executemany(_ADD_NODE, [(tenant, node.ceid, commit, node.type, node.body) for node in things])
-    connection.executemany(_WITHDRAW, [(commit, ref, tenant, edge_id) for edge_id, ref in made.withdrawn.items()])
+    connection.executemany(_ADD_NODE, [(tenant, node.ceid, commit, node.type, node.body) for node in new_nodes])
+    connection.executemany(_WITHDRAW, [(commit, ref, tenant, edge_id) for edge_id, ref in change.withdrawn.items()])
     connection.executemany(
         _ADD_EDGE,
         [
             (tenant, edge_id, edge.src, edge.predicate, edge.dst, edge.evidence_ref, edge.body, commit)
-            for edge_id, edge in made.appended.items()
+            for edge_id, edge in change.appended.items()
         ],
     )
     return commit

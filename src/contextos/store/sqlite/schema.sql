@@ -1,8 +1,9 @@
--- The whole schema, version 3. Every statement can be repeated, so an older file is upgraded by running it again
--- (after `upgrade_runs.sql`, where its table `runs` has no column `waiting`).
--- The tenant leads every primary key, so no key of one tenant can collide with another's.
--- WITHOUT ROWID, so that no hidden row number leads INSERT OR REPLACE to another row; but for `journal`, whose rows are
--- large: in key order, at random run ids, more than half of its pages would be empty. There a trigger stands instead.
+-- The whole schema, version 3. Every statement is repeatable, so an older file is upgraded by running this script again
+-- (after `upgrade_runs.sql`, if its table `runs` has no column `waiting`).
+-- Every primary key begins with the tenant, so keys of two tenants never collide.
+-- Tables are WITHOUT ROWID, so that INSERT OR REPLACE cannot replace a row by its hidden row number. `journal` is the
+-- exception: run ids are random and rows large, so in key order more than half of each page would be empty. There the
+-- trigger `journal_rows_stand` protects the row numbers.
 BEGIN IMMEDIATE;
 
 CREATE TABLE IF NOT EXISTS journal (
@@ -27,7 +28,7 @@ CREATE TRIGGER IF NOT EXISTS journal_rows_stand BEFORE INSERT ON journal
 WHEN NEW.rowid > 0 AND EXISTS (SELECT 1 FROM journal WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
--- Also what refuses INSERT OR REPLACE, whose hidden delete fires no delete trigger.
+-- This also refuses INSERT OR REPLACE, whose implicit delete fires no delete trigger.
 CREATE TRIGGER IF NOT EXISTS journal_continues BEFORE INSERT ON journal
 WHEN NEW.seq IS NOT 1 + coalesce((SELECT max(seq) FROM journal WHERE tenant = NEW.tenant AND run = NEW.run), 0)
 BEGIN SELECT RAISE(ABORT, 'a journal entry continues its stream'); END;
@@ -35,7 +36,7 @@ BEGIN SELECT RAISE(ABORT, 'a journal entry continues its stream'); END;
 CREATE TRIGGER IF NOT EXISTS journal_keeps BEFORE DELETE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
--- The one change: body and salt are forgotten together, and nothing else moves.
+-- The only allowed update erases body and salt together.
 CREATE TRIGGER IF NOT EXISTS journal_erases_only BEFORE UPDATE ON journal
 WHEN NEW.body IS NOT NULL OR NEW.salt IS NOT NULL OR NEW.rowid IS NOT OLD.rowid
   OR NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR NEW.seq IS NOT OLD.seq OR NEW.v IS NOT OLD.v
@@ -82,13 +83,15 @@ CREATE TABLE IF NOT EXISTS runs (
   PRIMARY KEY (tenant, run)
 ) STRICT, WITHOUT ROWID;
 
--- `due` is the only read across tenants, so this one index is led by time; it is not unique and tells nobody anything.
+-- `due` is the only read across tenants, so only this index begins with the time. It is not unique, so no insert can fail
+-- on another tenant's row and reveal that it exists.
 CREATE INDEX IF NOT EXISTS runs_due ON runs (wake_at_us, tenant, run) WHERE wake_at_us <> 0;
 
--- `number` is the sequence of a run's first line in the stream `index`, or 0. Only the runs that wait for a person are here.
+-- `number` is the sequence of a run's first line in the stream `index`, or 0. The index holds only runs that wait for a
+-- person.
 CREATE INDEX IF NOT EXISTS runs_waiting ON runs (tenant, number) WHERE waiting = 1;
 
--- The graph. One commit number per `put`, counted per tenant; a row is valid from its commit until `valid_to`.
+-- The graph. Each `put` is one commit, numbered per tenant. An edge is valid from commit `valid_from` until before `valid_to`.
 CREATE TABLE IF NOT EXISTS graph_commits (
   tenant TEXT NOT NULL,
   head INTEGER NOT NULL,
@@ -120,7 +123,7 @@ CREATE TABLE IF NOT EXISTS edges (
   CHECK ((valid_to IS NULL) = (withdrawn_ref IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- In order of edge id, so that the first edges of a hub are read and the rest of it is not.
+-- In order of edge id, so that a query can read the first edges of a hub and skip the rest.
 CREATE INDEX IF NOT EXISTS edges_out ON edges (tenant, src, edge_id, valid_from, valid_to);
 CREATE INDEX IF NOT EXISTS edges_in ON edges (tenant, dst, edge_id, valid_from, valid_to);
 
@@ -141,7 +144,7 @@ CREATE TRIGGER IF NOT EXISTS edges_once BEFORE INSERT ON edges
 WHEN EXISTS (SELECT 1 FROM edges WHERE tenant = NEW.tenant AND edge_id = NEW.edge_id)
 BEGIN SELECT RAISE(ABORT, 'an edge is appended once'); END;
 
--- The one change: an edge that is valid is withdrawn at a later commit, once, and by what evidence.
+-- The only allowed update withdraws a valid edge once, at a later commit, with evidence.
 CREATE TRIGGER IF NOT EXISTS edges_end_only BEFORE UPDATE ON edges
 WHEN OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   OR NEW.tenant IS NOT OLD.tenant OR NEW.edge_id IS NOT OLD.edge_id OR NEW.src IS NOT OLD.src
@@ -149,7 +152,7 @@ WHEN OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   OR NEW.body IS NOT OLD.body OR NEW.valid_from IS NOT OLD.valid_from
 BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
--- Artifacts for context slots. The id of an artifact is its organisation's own. What it is lies in its assertions.
+-- Artifacts for context slots. An artifact id is unique within its organisation. Its assertions state what it is.
 CREATE TABLE IF NOT EXISTS extensions (
   tenant TEXT NOT NULL,
   extension TEXT NOT NULL,
@@ -186,7 +189,7 @@ CREATE TABLE IF NOT EXISTS representations (
   PRIMARY KEY (tenant, org_id, artifact_id, revision),
   UNIQUE (tenant, org_id, artifact_id, revision_id),
   FOREIGN KEY (tenant, org_id, artifact_id) REFERENCES artifacts,
-  -- In a trigger before the insert a row without a number is -1, so no row may have one that is not above 0.
+  -- A BEFORE INSERT trigger sees rowid -1 for a row that has none yet, so every stored rowid must be positive.
   CHECK (rowid > 0)
 ) STRICT;
 
@@ -214,13 +217,13 @@ CREATE TABLE IF NOT EXISTS semantic_assertions (
 
 CREATE UNIQUE INDEX IF NOT EXISTS assertions_active ON semantic_assertions (tenant, org_id, artifact_id, extension)
 WHERE eligibility <> 'archived';
--- Visibility, scope and owner are copies of the artifact's, so that whatever a slot takes is read in order from one place.
+-- Visibility, scope and owner are copied from the artifact, so that one index serves a slot's query in order.
 CREATE INDEX IF NOT EXISTS assertions_seen ON semantic_assertions
   (tenant, org_id, extension, visibility, source_scope, artifact_id) WHERE eligibility = 'eligible';
 CREATE INDEX IF NOT EXISTS assertions_owned ON semantic_assertions
   (tenant, org_id, extension, own_user, source_scope, artifact_id) WHERE eligibility = 'eligible';
 
--- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
+-- Selections: one header row each, even if nothing was picked, and one row for each ref.
 CREATE TABLE IF NOT EXISTS context_selection_acts (
   ordinal INTEGER PRIMARY KEY CHECK (ordinal > 0),
   tenant TEXT NOT NULL,
@@ -266,7 +269,7 @@ CREATE TABLE IF NOT EXISTS run_context_selections (
   FOREIGN KEY (tenant, org_id, artifact_id, extension, semantic_assertion_id) REFERENCES semantic_assertions
 ) STRICT, WITHOUT ROWID;
 
--- The one change of an artifact: it is deleted, once.
+-- The only allowed update of an artifact marks it as deleted, once.
 CREATE TRIGGER IF NOT EXISTS artifacts_end_only BEFORE UPDATE ON artifacts
 WHEN OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
   OR NEW.tenant IS NOT OLD.tenant OR NEW.org_id IS NOT OLD.org_id OR NEW.artifact_id IS NOT OLD.artifact_id
@@ -289,7 +292,7 @@ BEGIN SELECT RAISE(ABORT, 'representations are append-only'); END;
 CREATE TRIGGER IF NOT EXISTS representations_keep BEFORE DELETE ON representations
 BEGIN SELECT RAISE(ABORT, 'representations are append-only'); END;
 
--- Also what refuses INSERT OR REPLACE, whose hidden delete fires no delete trigger.
+-- This also refuses INSERT OR REPLACE, whose implicit delete fires no delete trigger.
 CREATE TRIGGER IF NOT EXISTS representations_continue BEFORE INSERT ON representations
 WHEN NEW.revision IS NOT 1 + coalesce((SELECT max(revision) FROM representations WHERE tenant = NEW.tenant
        AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id), 0)
@@ -298,7 +301,7 @@ WHEN NEW.revision IS NOT 1 + coalesce((SELECT max(revision) FROM representations
              AND artifact_id = NEW.artifact_id AND revision_id = NEW.revision_id)
 BEGIN SELECT RAISE(ABORT, 'a revision continues its artifact'); END;
 
--- The one change of an assertion: it is archived, once; a draft never becomes eligible.
+-- The only allowed update of an assertion archives it, once. A draft never becomes eligible.
 CREATE TRIGGER IF NOT EXISTS assertions_end_only BEFORE UPDATE ON semantic_assertions
 WHEN OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
   OR NEW.tenant IS NOT OLD.tenant OR NEW.org_id IS NOT OLD.org_id OR NEW.artifact_id IS NOT OLD.artifact_id
@@ -340,7 +343,7 @@ WHEN EXISTS (SELECT 1 FROM run_context_selections WHERE tenant = NEW.tenant AND 
              AND selection_id = NEW.selection_id AND position = NEW.position)
 BEGIN SELECT RAISE(ABORT, 'a ref is recorded once in an act'); END;
 
--- Whoever writes, and whether foreign keys are on or off: what is not coherent now does not land.
+-- Refuses a ref that is not coherent at this moment, for every writer and even with foreign keys off.
 CREATE TRIGGER IF NOT EXISTS selections_coherent BEFORE INSERT ON run_context_selections
 WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts
                  WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND selection_id = NEW.selection_id)

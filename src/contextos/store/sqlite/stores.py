@@ -1,7 +1,7 @@
 """`SqliteStores`: the `Stores` port on one SQLite file.
 
-Writes go through the one writer thread of this process; reads are inline on the caller's thread and see
-every commit that has returned. Coroutines of any event loop on any thread may use one object.
+All writes go through one writer thread per process. Reads run on the caller's thread and see every commit that has
+returned. One object can be shared by all threads and event loops.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SET: Final = (
     "UPDATE documents SET version = version + 1, body = ?"
     " WHERE tenant = ? AND collection = ? AND key = ? AND version = ?"
 )
-# A value that is NULL stays as it is; the number of a run never changes once it has one.
+# A NULL parameter keeps the stored value. The number of a run never changes once it is set.
 _SET_RUN: Final = (
     "INSERT INTO runs (tenant, run, wake_at_us, number, waiting)"
     " VALUES (?1, ?2, coalesce(?3, 0), ?4, coalesce(?5, 0)) ON CONFLICT (tenant, run) DO UPDATE SET"
@@ -95,9 +95,9 @@ _ERASE: Final = "UPDATE journal SET body = NULL, salt = NULL WHERE tenant = ? AN
 
 
 class SqliteStores:
-    """A deployment's storage in the file `path`, which is made if it is not there.
+    """A deployment's storage in the file `path`, which is created if it does not exist.
 
-    `clock` is what deadlines of writes are judged by, while the write lock is held.
+    The deadlines of writes are compared with `clock` while the write lock is held.
 
     Raises: `InvalidSettings` if the file cannot be used or its schema is newer.
     """
@@ -139,22 +139,22 @@ class SqliteStores:
             yield tenant, run
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Forget the body and salt of one entry, also in the write-ahead log. Raises `NotFound`."""
+        """Delete the body and salt of one entry, also from the write-ahead log. Raises `NotFound`."""
 
-        def act(connection: sqlite3.Connection) -> None:
+        def task(connection: sqlite3.Connection) -> None:
             if connection.execute(_ERASE, (tenant_id, stream, seq)).rowcount == 0:
                 raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
 
-        await self._writer.run(act)
+        await self._writer.run(task)
         await asyncio.to_thread(self._empty_log)
 
     def close(self) -> None:
-        """Finish what is queued and let go of the file. Blocks; call it after the last coroutine is done."""
+        """Finish the queued commits and close the file. Blocks; call it after the last coroutine is done."""
         self._writer.close()
         self._readers.close()
 
     def _empty_log(self) -> None:
-        """Old pages in the log hold erased bytes; a reader that is in the way leaves them to the next checkpoint."""
+        """Truncate the log, whose old pages contain erased bytes. If a reader blocks it, the next checkpoint does."""
         with self._readers.connection() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -169,7 +169,7 @@ class SqliteStore:
 
     async def commit(self, batch: Batch) -> None:
         refuse_misfit(self._tenant, batch)
-        # Flattened here, because this thread works while the writer waits for the disk.
+        # Make the rows on this thread: it can work while the writer waits for the disk.
         rows = [_row_of(entry) for entry in batch.entries]
         await self._writer.run(partial(_apply, self._tenant, batch, rows, self._clock))
 
@@ -183,7 +183,7 @@ class SqliteStore:
             if len(page) < wanted:
                 break
             after = found[-1].seq
-            # A long stream is read page by page, so that others get their turn; it only grows meanwhile.
+            # Let other coroutines run between two pages. A stream only grows, so the pages stay consistent.
             await asyncio.sleep(0)
         return found
 
@@ -205,7 +205,7 @@ class SqliteStore:
         return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """(seq, hash, kid, signature) of every signed head of a stream, in order."""
+        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
         with self._readers.connection() as connection:
             return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()
 
@@ -216,7 +216,7 @@ class SqliteStore:
 
 
 def _apply(tenant: str, batch: Batch, rows: Sequence[_Row], clock: Clock, connection: sqlite3.Connection) -> None:
-    """One batch inside the writer's transaction. Raises `Conflict` with what stood in the way."""
+    """Write one batch inside the writer's transaction. Raises `Conflict`, which names the stream or document."""
     head = _continue(connection, tenant, batch.run, batch.entries, rows) if batch.entries or batch.signature else None
     if batch.writes:
         now_us = clock.now_us()
@@ -236,7 +236,7 @@ def _apply(tenant: str, batch: Batch, rows: Sequence[_Row], clock: Clock, connec
 def _continue(
     connection: sqlite3.Connection, tenant: str, run: str, entries: Sequence[Entry], rows: Sequence[_Row]
 ) -> tuple[int, str]:
-    """Append entries at exactly the next sequence and to exactly this head; return the new head."""
+    """Append entries that continue the stream's head exactly; return the new head. Raises `Conflict`."""
     seq, head = _head(connection, tenant, run)
     for entry in entries:
         if entry.seq != seq + 1 or entry.prev_hash != head:
@@ -252,7 +252,7 @@ def _head(connection: sqlite3.Connection, tenant: str, stream: str) -> tuple[int
 
 
 def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
-    # Few statements with many rows: each step gives up the interpreter lock and must win it back.
+    # Few statements with many rows: each statement releases the interpreter lock and has to take it again.
     for start in range(0, len(rows), _ROWS_PER_INSERT):
         part = rows[start : start + _ROWS_PER_INSERT]
         connection.execute(_INSERTS[len(part)], [value for row in part for value in row])
@@ -260,8 +260,8 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
 
 def _insert_statement(count: int) -> str:
     columns = ", ".join(f'"{name}"' for name in _FIELDS)
-    places = ", ".join("?" for _ in _FIELDS)
-    return f"INSERT INTO journal ({columns}) VALUES " + ", ".join([f"({places})"] * count)  # noqa: S608
+    placeholders = ", ".join("?" for _ in _FIELDS)
+    return f"INSERT INTO journal ({columns}) VALUES " + ", ".join([f"({placeholders})"] * count)  # noqa: S608
 
 
 _INSERTS: Final = [_insert_statement(count) for count in range(_ROWS_PER_INSERT + 1)]
@@ -275,18 +275,18 @@ def _write(connection: sqlite3.Connection, tenant: str, write: Write, now_us: in
 
 
 def _swap(connection: sqlite3.Connection, tenant: str, write: Write) -> bool:
-    """Whether the document was as expected; if so it now is as written."""
-    place = (tenant, write.collection, write.key)
+    """Write or check a document if its version is the expected one; return whether it was."""
+    key = (tenant, write.collection, write.key)
     if write.body is None:
-        row = connection.execute(_VERSION, place).fetchone()
+        row = connection.execute(_VERSION, key).fetchone()
         return bool((row[0] if row is not None else 0) == write.expect)
     if write.expect == 0:
-        return connection.execute(_ADD, (*place, write.body)).rowcount == 1
-    return connection.execute(_SET, (write.body, *place, write.expect)).rowcount == 1
+        return connection.execute(_ADD, (*key, write.body)).rowcount == 1
+    return connection.execute(_SET, (write.body, *key, write.expect)).rowcount == 1
 
 
 def _append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draft: Draft) -> int:
-    """Append a draft at the head of a shared stream; return its sequence."""
+    """Append a draft to a shared stream; return its sequence."""
     seq, head = _head(connection, tenant, stream)
     _insert(connection, [_row_of(link(tenant, stream, seq + 1, head, draft))])
     return seq + 1

@@ -1,5 +1,5 @@
--- The columns `number` and `waiting`, for a file of schema 1 or 2. A run that has not ended is marked as waiting: the mark is
--- an index, whose readers fold each run, and the next commit of a driver sets it.
+-- Adds the columns `number` and `waiting` to a file of schema 1 or 2. Every run that has not ended is marked as waiting. That
+-- is safe: the mark is only an index, its readers fold each run, and the next commit of a run sets it correctly.
 BEGIN IMMEDIATE;
 
 ALTER TABLE runs ADD COLUMN number INTEGER NOT NULL DEFAULT 0;

@@ -1,7 +1,7 @@
-"""The one writer of a file in this process: a thread that commits what is queued as one transaction.
+"""The one writer of a file in this process: a thread that commits all queued tasks as one transaction (group commit).
 
-A caller alone does not wait: the group is whatever stands in the queue when the write lock is held.
-While the disk syncs one group the next one gathers, so throughput grows with the number of callers.
+A group contains the tasks that are in the queue when the writer gets the write lock, so a single caller never waits
+for others. While the disk syncs one group, the next group gathers: throughput grows with the number of callers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SQLITE_QUEUE_LIMIT: Final = 4096
 SQLITE_GROUP_LIMIT: Final = 256
 
 WriterTask = Callable[[sqlite3.Connection], Any]
-# What an act may raise on its own account: a refusal, or a bug that its caller shall see and nobody else.
-_OWN_FAULTS: Final = (
+# Errors that a task raises itself, a refusal or a bug. Only its own caller sees them.
+_TASK_ERRORS: Final = (
     ContextOSError,
     ValueError,
     TypeError,
@@ -38,7 +38,7 @@ _OWN_FAULTS: Final = (
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    act: WriterTask
+    task: WriterTask
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     result: Any = None
@@ -46,10 +46,10 @@ class _Job:
 
 
 class Writer:
-    """Runs acts in order of arrival, each whole or not at all; `run` returns when its act is durable.
+    """Runs tasks in order of arrival, each atomically. `run` returns when the task's transaction is durable.
 
-    At most `queue_limit` acts wait. Raises `Unavailable` past that, after `close`, and to every act of a
-    group whose transaction failed; the next group starts on a fresh connection.
+    At most `queue_limit` tasks wait. `run` raises `Unavailable` when the queue is full, after `close`, and for every
+    task of a group whose transaction failed. The next group starts on a new connection.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="contextos-store-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, act: WriterTask) -> Any:
-        """The result of `act`, once its transaction is durable; or what it raised, and nothing happened."""
+    async def run(self, task: WriterTask) -> Any:
+        """Return the result of `task` once its transaction is durable. If it raises, its changes are rolled back."""
         loop = asyncio.get_running_loop()
-        job = _Job(act, loop, loop.create_future())
+        job = _Job(task, loop, loop.create_future())
         with self._gate:
             if self._closed:
                 raise Unavailable("store", "it is closed")
@@ -76,7 +76,7 @@ class Writer:
         return await job.future
 
     def close(self) -> None:
-        """Finish what is queued, then stop. Blocks for as long as that takes."""
+        """Finish the queued tasks, then stop. Blocks until the writer thread has ended."""
         with self._gate:
             if not self._closed:
                 self._closed = True
@@ -95,7 +95,7 @@ class Writer:
             self._stop(group)
 
     def _commit(self, group: list[_Job]) -> None:
-        """One transaction for `group`, which grows by all that is queued once the lock is held."""
+        """Run `group` as one transaction. Tasks that are queued when the lock is taken join the group."""
         try:
             connection = self._open()
             begin_immediate(connection, timeout_ms=self._busy_timeout_ms)
@@ -104,8 +104,8 @@ class Writer:
                 _attempt(connection, job)
             connection.execute("COMMIT")
         except sqlite3.Error as fault:
-            # A failed COMMIT leaves nothing behind that a reader can see. Only a crash right now could let recovery
-            # find the frames after all, so callers hear `Unavailable` (not known; read again) and never `Conflict`.
+            # No reader sees anything of a failed COMMIT. But after a crash at this point, recovery could still find its
+            # frames. So callers get `Unavailable` (outcome unknown, read again) and never `Conflict`.
             self._drop()
             for job in group:
                 job.result, job.error = None, sqlite_error(fault)
@@ -127,14 +127,14 @@ class Writer:
         return self._connection
 
     def _drop(self) -> None:
-        """Closing rolls back; after a fault the state of a connection is not worth guessing."""
+        """Close the connection, which rolls back: after an error its state is unknown."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _stop(self, left: list[_Job]) -> None:
-        """Also the way out if the thread dies of a bug: nobody is left waiting, and nobody can queue again."""
+    def _stop(self, unfinished: list[_Job]) -> None:
+        """Fail all waiting jobs and refuse new ones. Also runs if the thread dies of a bug, so no caller hangs."""
         with self._gate:
             self._closed = True
         self._drop()
@@ -142,30 +142,30 @@ class Writer:
             while True:
                 job = self._queue.get_nowait()
                 if job is not None:
-                    left.append(job)
-        for job in left:
+                    unfinished.append(job)
+        for job in unfinished:
             job.error = Unavailable("store", "its writer has stopped")
-        _deliver(left)
+        _deliver(unfinished)
 
 
 def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
-    """One caller's act under its own savepoint, so that what it raises undoes nobody else's."""
+    """Run one job under its own savepoint, so that its failure does not roll back the others."""
     connection.execute("SAVEPOINT caller")
     try:
-        job.result = job.act(connection)
-    except _OWN_FAULTS as own:
-        job.error = own
+        job.result = job.task(connection)
+    except _TASK_ERRORS as error:
+        job.error = error
         connection.execute("ROLLBACK TO caller")
     connection.execute("RELEASE caller")
 
 
 def _deliver(group: list[_Job]) -> None:
-    """One wake-up per event loop, whatever the size of the group."""
+    """Resolve the futures of a group, with one wake-up per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in group:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
-        # A loop that closed meanwhile has nobody who waits.
+        # If the loop has closed, no caller waits any more.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve, jobs)
 

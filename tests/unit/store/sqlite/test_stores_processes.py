@@ -22,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def spawn(function: str, *arguments: object) -> subprocess.Popen[bytes]:
-    code = f"from tests.unit.store.sqlite.test_processes import {function} as main; import sys; main(*sys.argv[1:])"
+    code = (
+        f"from tests.unit.store.sqlite.test_stores_processes import {function} as main; import sys; main(*sys.argv[1:])"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, env=environment, cwd=ROOT

@@ -1,4 +1,4 @@
-"""Both graphs pass the suite of the port; SQLite's also keeps its rows and serves hubs from an index."""
+"""The graph in SQLite passes the suite of the port, refuses changes of its rows and serves hubs from an index."""
 
 from __future__ import annotations
 
@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.store.memory.graph import MemoryGraph
 from contextos.store.sqlite import graph
 from contextos.store.sqlite.stores import SqliteStores
 from tests.suites.graph_suite import GraphSuite, GraphWorld, edge
-from tests.suites.store_suite import at_once
-
-
-class TestMemoryGraph(GraphSuite):
-    @pytest.fixture
-    def world(self) -> GraphWorld:
-        return GraphWorld(lambda _: MemoryGraph(), at_once)
 
 
 class TestSqliteGraph(GraphSuite):

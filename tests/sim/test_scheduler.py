@@ -1,4 +1,4 @@
-"""Virtual time and hand-driven coroutines: who is due, who waits for whom, and what a death leaves behind."""
+"""The seeded scheduler: which task is due, joins, failures, and the death of a process."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from contextos.sim.scheduler import HostDown, Scheduler, die, immediately, join,
 
 
 def scheduler(seed: int = 1) -> Scheduler:
-    made = Scheduler(Random(seed), 1_000, lambda host: made.kill(host))
-    return made
+    created = Scheduler(Random(seed), 1_000, lambda host: created.kill(host))
+    return created
 
 
-def drain(made: Scheduler) -> None:
-    while made.step():
+def drain(created: Scheduler) -> None:
+    while created.step():
         pass
 
 
-def test_time_jumps_to_whoever_is_due_next_and_never_goes_back():
-    made, seen = scheduler(), []
+def test_time_jumps_to_the_next_due_task_and_never_goes_back():
+    created, seen = scheduler(), []
 
     async def sleeper(us: int) -> None:
         await pause(us)
-        seen.append((us, made.now_us))
+        seen.append((us, created.now_us))
 
     for us in (5_000, 100, 70):
-        made.spawn("sleeper", sleeper(us))
-    drain(made)
+        created.spawn("sleeper", sleeper(us))
+    drain(created)
     assert seen == [(70, 1_070), (100, 1_100), (5_000, 6_000)]
 
 
 def test_nothing_after_the_horizon_runs():
-    made = scheduler()
+    created = scheduler()
 
     async def late() -> None:
         await pause(10)
 
-    made.spawn("late", late(), delay_us=500)
-    assert not made.step(until_us=1_400)
-    assert made.now_us == 1_000
-    made.close()
+    created.spawn("late", late(), delay_us=500)
+    assert not created.step(until_us=1_400)
+    assert created.now_us == 1_000
+    created.close()
 
 
-def test_join_gives_the_result_or_raises_the_failure():
-    made, seen = scheduler(), []
+def test_join_returns_the_result_or_raises_the_failure():
+    created, seen = scheduler(), []
 
     async def good() -> int:
         await pause(3)
@@ -58,30 +58,30 @@ def test_join_gives_the_result_or_raises_the_failure():
         raise Unavailable("store", "it is away")
 
     async def asks() -> None:
-        seen.append(await join(made.spawn("good", good())))
+        seen.append(await join(created.spawn("good", good())))
         with pytest.raises(Unavailable):
-            await join(made.spawn("bad", bad()))
+            await join(created.spawn("bad", bad()))
         seen.append("refused")
 
-    made.spawn("asks", asks())
-    drain(made)
+    created.spawn("asks", asks())
+    drain(created)
     assert seen == [7, "refused"]
-    assert made.strays == []
+    assert created.unjoined_failures == []
 
 
 def test_a_failure_that_nobody_joins_is_kept():
-    made = scheduler()
+    created = scheduler()
 
     async def bad() -> None:
         raise KeyError("lost")
 
-    made.spawn("bad", bad())
-    drain(made)
-    assert [type(task.fault) for task in made.strays] == [KeyError]
+    created.spawn("bad", bad())
+    drain(created)
+    assert [type(task.fault) for task in created.unjoined_failures] == [KeyError]
 
 
-def test_a_process_that_dies_takes_all_of_its_tasks_along_and_only_those():
-    made, seen = scheduler(), []
+def test_the_death_of_a_process_ends_exactly_its_own_tasks():
+    created, seen = scheduler(), []
 
     async def inside(last: bool) -> None:
         try:
@@ -95,55 +95,55 @@ def test_a_process_that_dies_takes_all_of_its_tasks_along_and_only_those():
 
     async def caller() -> None:
         with pytest.raises(HostDown):
-            await join(made.spawn("call", inside(True), host="h1"))
-        seen.append("told")
+            await join(created.spawn("call", inside(True), host="h1"))
+        seen.append("learned")
 
-    made.spawn("other", inside(False), host="h1")
-    made.spawn("elsewhere", inside(False), host="h2")
-    made.spawn("caller", caller())
-    drain(made)
-    assert sorted(seen) == ["dropped", "dropped", "dropped", "survived", "told"]
+    created.spawn("other", inside(False), host="h1")
+    created.spawn("elsewhere", inside(False), host="h2")
+    created.spawn("caller", caller())
+    drain(created)
+    assert sorted(seen) == ["dropped", "dropped", "dropped", "learned", "survived"]
 
 
-def test_a_stalled_process_stands_still_and_goes_on():
-    made, seen = scheduler(), []
+def test_a_stalled_process_pauses_and_goes_on():
+    created, seen = scheduler(), []
 
     async def tick() -> None:
         await pause(1)
-        seen.append(made.now_us)
+        seen.append(created.now_us)
 
-    made.spawn("tick", tick(), host="h1")
-    made.step()
-    made.stall("h1", 9_000)
-    drain(made)
+    created.spawn("tick", tick(), host="h1")
+    created.step()
+    created.stall("h1", 9_000)
+    drain(created)
     assert seen == [10_000]
 
 
-def test_a_coroutine_that_suspends_is_no_immediate_one():
+def test_a_coroutine_that_suspends_cannot_be_run_immediately():
     with pytest.raises(AssertionError, match="suspended"):
         immediately(pause(1))
 
 
-def test_the_order_of_equals_is_the_seeds_and_only_the_seeds():
+def test_only_the_seed_decides_the_order_of_tasks_due_at_once():
     def order(seed: int) -> tuple[list[int], str]:
-        made, seen = scheduler(seed), []
+        created, seen = scheduler(seed), []
 
         async def one(number: int) -> None:
             await pause(5)
             seen.append(number)
 
         for number in range(6):
-            made.spawn("one", one(number))
-        drain(made)
-        return seen, made.digest
+            created.spawn("one", one(number))
+        drain(created)
+        return seen, created.digest
 
     assert order(1) == order(1)
     assert len({tuple(order(seed)[0]) for seed in range(8)}) > 1
 
 
-def test_each_seed_has_its_own_weather_and_calm_has_none():
-    weather = {tuple(Faults(Random(seed)).rates.items()) for seed in range(20)}
-    assert len(weather) == 20
+def test_each_seed_has_its_own_fault_schedule_and_disabled_faults_never_strike():
+    schedules = {tuple(Faults(Random(seed)).rates.items()) for seed in range(20)}
+    assert len(schedules) == 20
     assert all(any(Faults(Random(seed)).rates[kind] for seed in range(40)) for kind in FAULT_KINDS)
-    assert not any(Faults(Random(1), calm=True).rates.values())
-    assert not Faults(Random(1), calm=True).strikes("crash")
+    assert not any(Faults(Random(1), disabled=True).rates.values())
+    assert not Faults(Random(1), disabled=True).strikes("crash")

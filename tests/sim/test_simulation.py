@@ -1,4 +1,4 @@
-"""Many small worlds hold every invariant, one seed is one world, and a seed that finds a planted bug shows it again."""
+"""Many seeds hold every invariant, a seed always makes the same world, and each planted bug is found and reproduced."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from contextos.sim.end import check_quiet
 from contextos.sim.faults import CRASH_RATES
 from contextos.sim.mutants import MUTANTS
 from contextos.sim.play import play
-from contextos.sim.scenario import HOSTILE_PLANS, Asked, Scenario, draw
+from contextos.sim.scenario import HOSTILE_PLANS, PlannedRequest, Scenario, draw
 from contextos.sim.world import SimulatedWorld
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-ENOUGH = 250
+MAX_SEEDS = 250
 """Every planted bug is found within this many seeds."""
-FROM = {"blind_recheck": 200}
-"""Where the search begins: this one takes an approval, a change of its evidence and a payment in that order."""
+FIRST_SEED = {"blind_recheck": 200}
+"""First seed of a search. This bug needs an approval, a change of its evidence and a payment, in that order."""
 
 
-def calm(strategy: str, amount_inr: int, scope: str = "tenant", times: int = 1) -> Scenario:
-    """One refund that nothing disturbs, or the same one several times over."""
-    asked = tuple(Asked(f"req_calm{n}", "usr_771", "ord_881", amount_inr, 8, n * 100_000, 1) for n in range(times))
+def undisturbed(strategy: str, amount_inr: int, scope: str = "tenant", times: int = 1) -> Scenario:
+    """One refund without faults, requested `times` times."""
+    requests = tuple(
+        PlannedRequest(f"req_calm{n}", "usr_771", "ord_881", amount_inr, 8, n * 100_000, 1) for n in range(times)
+    )
     return Scenario(
         strategy=strategy,
         scope=scope,
         external_reads=True,
         hosts=1,
-        asked=asked,
+        requests=requests,
         hostile=None,
         approvers_answer=1.0,
-        meddling=False,
-        nudges=False,
+        inputs_change=False,
+        drives_redundantly=False,
         cancels=False,
     )
 
@@ -51,10 +53,10 @@ def played(scenario: Scenario, die_at: tuple[str, int] | None = None, seed: int 
 
 
 def ends(world: SimulatedWorld) -> list[str]:
-    return sorted(seen.state for seen in world.judge.runs.values())
+    return sorted(seen.state for seen in world.checker.runs.values())
 
 
-def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
+def test_fifty_seeds_hold_every_invariant_and_exercise_each_case():
     report = simulate_seeds(range(50))
     assert report.clean, "\n".join(map(str, report.violations))
     assert report.seeds_run == 50
@@ -74,21 +76,21 @@ def test_fifty_worlds_hold_every_invariant_and_exercise_what_they_should():
     assert len(report.faults) > 12
 
 
-def test_faults_strike_at_every_place_where_a_run_may_stand():
+def test_faults_strike_at_every_place_of_a_run():
     missed = set(CRASH_RATES)
-    for seed in range(50, 50 + ENOUGH):
+    for seed in range(50, 50 + MAX_SEEDS):
         outcome = simulate_seed(seed)
         assert not outcome.violations, "\n".join(map(str, outcome.violations))
         missed -= {struck.partition(" ")[2].partition(" ")[2] for struck in outcome.faults}
         if not missed:
             return
-    pytest.fail(f"in {ENOUGH} seeds nothing struck at {sorted(missed)}")
+    pytest.fail(f"in {MAX_SEEDS} seeds nothing struck at {sorted(missed)}")
 
 
-def test_progress_is_told_of_every_seed_in_order():
-    told: list[int] = []
-    simulate_seeds([3, 1, 2], progress=told.append)
-    assert told == [3, 1, 2]
+def test_progress_receives_every_seed_in_order():
+    reported: list[int] = []
+    simulate_seeds([3, 1, 2], progress=reported.append)
+    assert reported == [3, 1, 2]
 
 
 @pytest.mark.parametrize("seed", [1, 5, 17])
@@ -112,15 +114,15 @@ def test_a_seed_does_not_depend_on_the_hash_seed_of_the_process():
 
 
 @pytest.mark.parametrize("plant", MUTANTS)
-def test_a_planted_bug_is_found_and_its_seed_shows_it_again(plant):
+def test_a_planted_bug_is_found_and_its_seed_reproduces_it(plant):
     found: SeedOutcome | None = None
-    first = FROM.get(plant, 0)
-    for seed in range(first, first + ENOUGH):
+    first = FIRST_SEED.get(plant, 0)
+    for seed in range(first, first + MAX_SEEDS):
         found = simulate_seed(seed, plant)
         if found.violations:
             break
     assert found is not None
-    assert found.violations, f"`{plant}` was not found in {ENOUGH} seeds"
+    assert found.violations, f"`{plant}` was not found in {MAX_SEEDS} seeds"
     again = simulate_seed(found.seed, plant)
     assert again.violations == found.violations
     assert again.digest == found.digest
@@ -128,79 +130,79 @@ def test_a_planted_bug_is_found_and_its_seed_shows_it_again(plant):
     assert not simulate_seed(found.seed).violations, "without the bug the same seed is clean"
 
 
-def test_an_unknown_plant_is_refused_and_nothing_is_played():
+def test_an_unknown_bug_is_refused_and_nothing_runs():
     with pytest.raises(InvalidSettings, match="no bug that can be planted"):
         simulate_seed(1, "no_such_bug")
 
 
 @pytest.mark.parametrize("strategy", ["keyed", "lookup", "none", "lookup_weak"])
-def test_in_calm_weather_a_small_refund_is_paid_once(strategy):
-    world = played(calm(strategy, 2900))
-    assert world.judge.violations == []
+def test_without_faults_a_small_refund_is_paid_once(strategy):
+    world = played(undisturbed(strategy, 2900))
+    assert world.checker.violations == []
     assert ends(world) == ["completed"]
     assert [effect.args["amount_inr"] for effect in world.shop.effects] == [2900]
 
 
 @pytest.mark.parametrize("strategy", ["keyed", "lookup", "none", "lookup_weak"])
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
-def test_a_crash_at_any_commit_leaves_no_doubt_what_was_paid(strategy, moment):
-    commits = played(calm(strategy, 2900)).moments[moment]
+def test_after_a_crash_at_any_commit_the_record_matches_the_payment(strategy, moment):
+    commits = played(undisturbed(strategy, 2900)).moments[moment]
     assert commits > 4
     for number in range(1, commits + 1):
-        world = played(calm(strategy, 2900), (moment, number))
-        assert world.judge.violations == [], f"{moment} {number}"
+        world = played(undisturbed(strategy, 2900), (moment, number))
+        assert world.checker.violations == [], f"{moment} {number}"
         assert world.exercised["crashes"] == 1
         assert len(world.shop.effects) == ends(world).count("completed")
 
 
 @pytest.mark.parametrize(("strategy", "amount_inr"), [("keyed", 4200), ("lookup", 2900), ("none", 4200)])
-def test_a_crash_at_any_port_call_leaves_no_doubt_what_was_paid(strategy, amount_inr):
-    ports = played(calm(strategy, amount_inr)).moments["port"]
+def test_after_a_crash_at_any_port_call_the_record_matches_the_payment(strategy, amount_inr):
+    ports = played(undisturbed(strategy, amount_inr)).moments["port"]
     assert ports > 20
     crashes = 0
     for number in range(1, ports + 1, 1 if amount_inr < 3000 else 2):
-        world = played(calm(strategy, amount_inr), ("port", number))
+        world = played(undisturbed(strategy, amount_inr), ("port", number))
         crashes += world.exercised["crashes"]
-        assert world.judge.violations == [], f"port call {number}"
+        assert world.checker.violations == [], f"port call {number}"
         assert len(world.shop.effects) == ends(world).count("completed")
     assert crashes > 10
 
 
 def test_an_effect_of_unknown_outcome_excuses_only_a_run_that_waits_for_its_settlement():
-    world = played(calm("none", 2900))
-    (seen,) = world.judge.runs.values()
+    world = played(undisturbed("none", 2900))
+    (seen,) = world.checker.runs.values()
     seen.state, seen.unsettled = "waiting", "0/s3/1"
     check_quiet(world)
-    assert world.judge.violations == []
+    assert world.checker.violations == []
     seen.state = "executing"
     check_quiet(world)
-    assert [one.invariant for one in world.judge.violations] == ["nobody_is_lost"]
+    assert [one.invariant for one in world.checker.violations] == ["nobody_is_lost"]
 
 
-def test_one_act_that_several_runs_ask_for_is_paid_once():
-    world = played(calm("keyed", 1500, times=3))
-    assert world.judge.violations == []
+def test_one_effect_that_several_runs_request_is_paid_once():
+    world = played(undisturbed("keyed", 1500, times=3))
+    assert world.checker.violations == []
     assert len(world.shop.effects) == 1
     assert ends(world) == ["completed"] * 3
 
 
-def test_acts_that_are_one_per_run_are_paid_once_each():
-    world = played(calm("keyed", 1500, scope="run", times=3))
-    assert world.judge.violations == []
+def test_effects_with_scope_run_are_paid_once_per_run():
+    world = played(undisturbed("keyed", 1500, scope="run", times=3))
+    assert world.checker.violations == []
     assert len(world.shop.effects) == 3
 
 
-@pytest.mark.parametrize("lie", sorted(set(HOSTILE_PLANS)))
-def test_no_lie_of_a_planner_ever_pays(lie):
+@pytest.mark.parametrize("hostile", sorted(set(HOSTILE_PLANS)))
+def test_a_hostile_plan_never_pays(hostile):
     for amount_inr in (2900, 4200):
-        honest = calm("none", amount_inr)
-        world = played(Scenario(**{**{name: getattr(honest, name) for name in honest.__slots__}, "hostile": lie}))
-        assert world.judge.violations == []
+        honest = undisturbed("none", amount_inr)
+        world = played(Scenario(**{**{name: getattr(honest, name) for name in honest.__slots__}, "hostile": hostile}))
+        assert world.checker.violations == []
         assert world.shop.effects == []
         assert ends(world) == ["rejected"]
 
 
-def test_scenarios_cover_every_strategy_scope_and_lie():
+def test_scenarios_cover_every_strategy_scope_and_hostile_plan():
     drawn = [draw(Random(f"scenario {seed}")) for seed in range(300)]
     assert {one.strategy for one in drawn} == {"keyed", "lookup", "none", "lookup_weak"}
     assert {one.scope for one in drawn} == {"tenant", "run"}
@@ -209,6 +211,6 @@ def test_scenarios_cover_every_strategy_scope_and_lie():
 
 
 @pytest.mark.soak
-def test_a_thousand_worlds_hold_every_invariant():
+def test_a_thousand_seeds_hold_every_invariant():
     report = simulate_seeds(range(1_000))
     assert report.clean, "\n".join(map(str, report.violations))

@@ -1,9 +1,12 @@
-"""The simulated world: the real app over virtual time, seeded faults at every port, invariants that are checked.
+"""Simulation: the real application over virtual time, with seeded faults at every port and checked invariants.
 
-`simulate(seed)` plays one small world: a few refunds, processes that die and are given up, a payments service that
-loses requests and answers, approvers who answer twice, late or wrongly. `run(seeds)` plays many. The same seed gives
+`simulate_seed` runs one small world: a few refunds, processes that crash or are presumed dead, a payments service that
+loses requests and replies, approvers who answer twice, late or wrongly. `simulate_seeds` runs many. The same seed makes
 the same world, step by step; a violation names its seed, and the seed reproduces it.
-Source: shared/design/architecture.md, "one loop, three worlds"; shared/design/style.md, "Simulation".
+
+Owns: fault schedules, the scheduler, simulated ports, invariants and planted bugs. Does not own: the application, which
+runs unchanged, and the example's pack and data (`examples/support_refund`).
+Proved by: tests/sim/test_simulation.py, tests/sim/test_scheduler.py, tests/sim/test_waiting_index.py.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from contextos.sim.world import SimulatedWorld
 
 @dataclass(frozen=True, slots=True)
 class SeedOutcome:
-    """What one seed came to. `digest` covers every step: two runs of one seed must agree on it."""
+    """The result of one seed. `digest` covers every step: two runs of one seed have the same digest."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -33,7 +36,7 @@ class SeedOutcome:
 
 @dataclass(slots=True)
 class SimulationReport:
-    """What many seeds came to: every violation, and counts of what was exercised on the way."""
+    """The sum of many seeds: all violations, and counts of ends, faults and exercised cases."""
 
     seeds_run: int = 0
     steps: int = 0
@@ -44,36 +47,40 @@ class SimulationReport:
 
     @property
     def clean(self) -> bool:
-        """Whether no invariant was violated."""
+        """Whether every invariant held."""
         return not self.violations
 
 
 def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
-    """Play one seed; `plant` names a bug to plant in the runtime first (`MUTANTS`)."""
+    """Run one seed. `plant` names a bug of `MUTANTS` to plant in the runtime first.
+
+    Raises:
+        InvalidSettings: there is no such bug.
+    """
     world = SimulatedWorld(seed)
     with with_mutant(plant):
         try:
             play(world)
         finally:
             world.scheduler.close()
-    seen = world.judge.runs.values()
+    runs = world.checker.runs.values()
     exercised = world.exercised + Counter(
         {
-            "runs": len(seen),
+            "runs": len(runs),
             "effects": len(world.shop.effects),
             "commits": world.moments["after_commit"],
-            "recoveries": sum(one.kinds["run.resumed"] for one in seen),
-            "sessions": sum(one.deadline_us is not None for one in seen),
-            "sessions out of time": sum(one.deadline_us is not None and one.state == "exhausted" for one in seen),
-            "approvals asked": sum(len(one.asked) for one in seen),
+            "recoveries": sum(run.kinds["run.resumed"] for run in runs),
+            "sessions": sum(run.deadline_us is not None for run in runs),
+            "sessions out of time": sum(run.deadline_us is not None and run.state == "exhausted" for run in runs),
+            "approvals asked": sum(len(run.questions) for run in runs),
         }
     )
     return SeedOutcome(
         seed,
-        tuple(world.judge.violations),
+        tuple(world.checker.violations),
         world.scheduler.digest,
         world.scheduler.steps,
-        Counter(one.state for one in seen),
+        Counter(run.state for run in runs),
         world.faults.struck,
         exercised,
     )
@@ -82,7 +89,7 @@ def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
 def simulate_seeds(
     seeds: Iterable[int], *, plant: str | None = None, progress: Callable[[int], None] | None = None
 ) -> SimulationReport:
-    """Play every seed and add up. `progress` is called with each seed when it is done."""
+    """Run every seed and add up the results. `progress` is called with each seed when it is done."""
     report = SimulationReport()
     for seed in seeds:
         outcome = simulate_seed(seed, plant)

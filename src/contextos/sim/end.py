@@ -1,4 +1,4 @@
-"""What must hold when nothing moves any more: nobody is lost, every record tells the truth, every run replays."""
+"""Checks of a quiet world: no run is stuck, each record matches the payments, each run replays."""
 
 from __future__ import annotations
 
@@ -29,108 +29,112 @@ STATUS: Final = {
 
 
 def check_quiet(world: SimulatedWorld) -> None:
-    """Nothing is due now: each run has ended, or waits for something that can still come."""
+    """Check, while nothing is due, that each run has ended or waits for something that can still come."""
     store = world.stores.tenant(example.EXAMPLE_TENANT)
     later = {run for _, run in immediately(_due(world))}
-    for seen in world.judge.runs.values():
-        if seen.ended or (seen.unsettled and seen.state == "waiting") or seen.run_id in later:
+    for run in world.checker.runs.values():
+        if run.ended or (run.unsettled and run.state == "waiting") or run.run_id in later:
             continue
-        world.judge.violated("nobody_is_lost", f"`{seen.run_id}` is `{seen.state}`, and nothing will ever wake it")
-    for seen in world.judge.runs.values():
-        if seen.open_question and not seen.ended:
-            found = immediately(APPROVALS.one(store, seen.open_question))
+        world.checker.violated("nobody_is_lost", f"`{run.run_id}` is `{run.state}`, and nothing will ever wake it")
+    for run in world.checker.runs.values():
+        if run.open_question and not run.ended:
+            found = immediately(APPROVALS.one(store, run.open_question))
             state = found.body.state if found else "missing"
             if state != "open":
-                detail = f"`{seen.run_id}` waits for `{seen.open_question}`, which is {state}"
-                world.judge.violated("question_is_open", detail)
+                detail = f"`{run.run_id}` waits for `{run.open_question}`, which is {state}"
+                world.checker.violated("question_is_open", detail)
 
 
 def check_end(world: SimulatedWorld) -> None:
-    """Everything that was due was driven, settled or let pass: now every run has an end, and it is the right one."""
-    _verify_everything(world)
-    for seen in world.judge.runs.values():
-        if not seen.ended:
-            world.judge.violated("every_run_ends", f"`{seen.run_id}` is still `{seen.state}`")
+    """Check, once every due run was driven, that each run has ended with the right result."""
+    _check_journal(world)
+    for run in world.checker.runs.values():
+        if not run.ended:
+            world.checker.violated("every_run_ends", f"`{run.run_id}` is still `{run.state}`")
             continue
-        _has_its_checkpoints(world, seen)
-        _record_is_true(world, seen)
-        _replays(world, seen)
-    _acts_are_true(world)
+        _check_checkpoints(world, run)
+        _check_record(world, run)
+        _check_replay(world, run)
+    _check_idempotency_table(world)
     for run_id, record_hash in world.ended_as.items():
-        if world.judge.runs[run_id].record.get("record_hash") != record_hash:
+        if world.checker.runs[run_id].record.get("record_hash") != record_hash:
             detail = f"the record of `{run_id}` is not what its client was given"
-            world.judge.violated("acknowledged_is_durable", detail)
+            world.checker.violated("acknowledged_is_durable", detail)
     for run_id in world.answers.values():
-        if run_id not in world.judge.runs:
-            world.judge.violated("acknowledged_is_durable", f"`{run_id}` was answered and is not there")
+        if run_id not in world.checker.runs:
+            world.checker.violated("acknowledged_is_durable", f"`{run_id}` was answered and is not there")
 
 
-def _verify_everything(world: SimulatedWorld) -> None:
-    """Streams, signed heads and the index, by the auditor's own check; and what the judge saw is still there."""
+def _check_journal(world: SimulatedWorld) -> None:
+    """Verify streams, signed heads and index as the auditor does. Nothing that the checker saw is missing."""
     store = world.stores.tenant(example.EXAMPLE_TENANT)
     try:
         immediately(verify_tenant(store, example.EXAMPLE_TENANT, example.keys()))
     except ContextOSError as error:
-        world.judge.violated("journal_verifies", str(error))
-    named = {orjson.loads(line.body or b"{}").get("run") for line in immediately(store.read(INDEX))}
-    for seen in world.judge.runs.values():
-        entries = immediately(store.read(seen.run_id))
-        if (len(entries), entries[-1].hash if entries else "") != (seen.count, seen.head):
-            detail = f"`{seen.run_id}` has {len(entries)} entries of {seen.count}"
-            world.judge.violated("acknowledged_is_durable", detail)
-        if seen.run_id not in named:
-            world.judge.violated("index_names_every_run", f"`{seen.run_id}` is not in the index")
+        world.checker.violated("journal_verifies", str(error))
+    indexed = {orjson.loads(line.body or b"{}").get("run") for line in immediately(store.read(INDEX))}
+    for run in world.checker.runs.values():
+        entries = immediately(store.read(run.run_id))
+        if (len(entries), entries[-1].hash if entries else "") != (run.count, run.head):
+            detail = f"`{run.run_id}` has {len(entries)} entries of {run.count}"
+            world.checker.violated("acknowledged_is_durable", detail)
+        if run.run_id not in indexed:
+            world.checker.violated("index_names_every_run", f"`{run.run_id}` is not in the index")
 
 
-def _has_its_checkpoints(world: SimulatedWorld, seen: RunObservation) -> None:
-    """A session has one for each verdict of the Critic; other runs have none."""
-    verdicts = seen.kinds["plan.verified"] + seen.kinds["run.scored"] if seen.deadline_us is not None else 0
-    if seen.kinds["session.checkpointed"] != verdicts:
-        detail = f"`{seen.run_id}` has {seen.kinds['session.checkpointed']} checkpoints for {verdicts} verdicts"
-        world.judge.violated("verdicts_are_checkpointed", detail)
+def _check_checkpoints(world: SimulatedWorld, run: RunObservation) -> None:
+    """A session has one checkpoint for each verdict of the Critic; other runs have none."""
+    verdicts = run.kinds["plan.verified"] + run.kinds["run.scored"] if run.deadline_us is not None else 0
+    if run.kinds["session.checkpointed"] != verdicts:
+        detail = f"`{run.run_id}` has {run.kinds['session.checkpointed']} checkpoints for {verdicts} verdicts"
+        world.checker.violated("verdicts_are_checkpointed", detail)
 
 
-def _record_is_true(world: SimulatedWorld, seen: RunObservation) -> None:
-    """DECIDED: exactly one effect of the act. Anything else: this run paid nothing, unless its journal shows it."""
-    record, mine = seen.record, [one for one in world.shop.effects if one.run_id == seen.run_id]
-    if (record.get("status"), record.get("end")) != (STATUS[seen.state], seen.state):
-        detail = f"`{seen.run_id}` ended as `{seen.state}`, its record says {record.get('status')}"
-        world.judge.violated("record_has_the_status", detail)
-    if seen.state == "completed":
-        asked = seen.request["input"]["context"]
-        args = {"order_id": asked["order_id"], "amount_inr": asked["refund_amount"], "currency": asked["currency"]}
-        act = world.judge.act_of(seen.run_id, args)
-        paid = [one for one in world.shop.effects if world.judge.act_of(one.run_id, one.args) == act]
+def _check_record(world: SimulatedWorld, run: RunObservation) -> None:
+    """DECIDED means exactly one effect. Any other status means none, unless the journal shows the effect."""
+    record, own_effects = run.record, [one for one in world.shop.effects if one.run_id == run.run_id]
+    if (record.get("status"), record.get("end")) != (STATUS[run.state], run.state):
+        detail = f"`{run.run_id}` ended as `{run.state}`, its record says {record.get('status')}"
+        world.checker.violated("record_has_the_status", detail)
+    if run.state == "completed":
+        requested = run.request["input"]["context"]
+        args = {
+            "order_id": requested["order_id"],
+            "amount_inr": requested["refund_amount"],
+            "currency": requested["currency"],
+        }
+        identity = world.checker.effect_identity(run.run_id, args)
+        paid = [one for one in world.shop.effects if world.checker.effect_identity(one.run_id, one.args) == identity]
         if len(paid) != 1:
-            detail = f"`{seen.run_id}` is DECIDED and `{act}` was paid {len(paid)} times"
-            world.judge.violated("decided_means_done", detail)
+            detail = f"`{run.run_id}` is DECIDED and `{identity}` was paid {len(paid)} times"
+            world.checker.violated("decided_means_done", detail)
         elif record["outputs"].get("transaction_id") not in (paid[0].output["transaction_id"], None):
-            world.judge.violated("decided_means_done", f"`{seen.run_id}` names another transaction than was paid")
-    elif mine and not seen.garbled:
-        detail = f"`{seen.run_id}` ended as `{seen.state}` and paid {mine[0].output}"
-        world.judge.violated("not_decided_means_not_done", detail)
+            world.checker.violated("decided_means_done", f"`{run.run_id}` names another transaction than was paid")
+    elif own_effects and not run.garbled:
+        detail = f"`{run.run_id}` ended as `{run.state}` and paid {own_effects[0].output}"
+        world.checker.violated("not_decided_means_not_done", detail)
 
 
-def _replays(world: SimulatedWorld, seen: RunObservation) -> None:
+def _check_replay(world: SimulatedWorld, run: RunObservation) -> None:
     try:
-        done = immediately(replay(world.admin, example.EXAMPLE_TENANT, seen.run_id))
+        done = immediately(replay(world.admin, example.EXAMPLE_TENANT, run.run_id))
     except ContextOSError as error:
-        return world.judge.violated("every_run_replays", f"`{seen.run_id}`: {error}")
-    if done.record_hash != seen.record.get("record_hash"):
-        world.judge.violated("every_run_replays", f"`{seen.run_id}` replays to another record")
+        return world.checker.violated("every_run_replays", f"`{run.run_id}`: {error}")
+    if done.record_hash != run.record.get("record_hash"):
+        world.checker.violated("every_run_replays", f"`{run.run_id}` replays to another record")
     return None
 
 
-def _acts_are_true(world: SimulatedWorld) -> None:
-    """The idempotency table says of each act what the payments service says."""
+def _check_idempotency_table(world: SimulatedWorld) -> None:
+    """The idempotency table agrees with the payments service about each effect."""
     for document in immediately(OPERATIONS.page(world.stores.tenant(example.EXAMPLE_TENANT))):
         state, key = document.body.state, document.key.rsplit("/", 1)[1]
         done = world.shop.by_key(key) is not None
         if state not in ("completed", "released", "unusable"):
-            world.judge.violated("acts_are_settled", f"`{document.key}` is left `{state}`")
+            world.checker.violated("acts_are_settled", f"`{document.key}` is left `{state}`")
         elif done != (state != "released"):
             detail = f"`{document.key}` is `{state}`, and it {'was' if done else 'was not'} paid"
-            world.judge.violated("acts_are_true", detail)
+            world.checker.violated("acts_are_true", detail)
 
 
 async def _due(world: SimulatedWorld) -> list[tuple[str, str]]:

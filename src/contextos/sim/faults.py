@@ -1,4 +1,4 @@
-"""What may go wrong, and whether it does, by the seed. Each seed has its own weather: some faults, some rates."""
+"""The faults that a seed injects. Each seed has its own fault schedule: some kinds, each at its own rate."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ FAULT_KINDS: Final = (
     "clock_back",
     "clock_ahead",
 )
-"""Faults by name: of store, directory and graph, then on the way to the shop, last those of a process."""
+"""Fault kinds: first of store, directory and graph, then of the calls to the shop, last of a process."""
 
 PAYMENT_FAULTS: Final = frozenset(
     {"adapter_unavailable", "reply_lost", "request_lost", "late_delivery", "duplicate", "slow", "garbled"}
 )
-HOSTS: Final = frozenset({"crash", "zombie", "stall", "clock_back", "clock_ahead"})
+PROCESS_FAULTS: Final = frozenset({"crash", "zombie", "stall", "clock_back", "clock_ahead"})
 MAX_AHEAD_US: Final = 1_000_000
-"""How far the clock of a process may be ahead of the true time: what a synchronised clock stays within."""
+"""The most that the clock of a process is ahead of the true time: the bound of a synchronised clock."""
 
 RATES: Final = (0.002, 0.01, 0.04)
-HOST_RATES: Final = (0.001, 0.004, 0.012)
+PROCESS_RATES: Final = (0.001, 0.004, 0.012)
 PAYMENT_RATES: Final = (0.1, 0.2, 0.4)
 CHANCE_OF_KIND: Final = 0.35
 CHANCE_OF_PAYMENT_KIND: Final = 0.5
@@ -65,49 +65,49 @@ CRASH_RATES: Final = {
     "run.resumed": 0.08,
     "run.ended": 0.02,
 }
-"""Where a run may stand, and how likely it is struck there: the fewer runs come there, the likelier."""
+"""Crash probability by the place that a run has reached. Rarely reached places have high rates."""
 
 
 class Faults:
-    """Decides by the seed. `on` ends the bad weather; `struck` counts what happened."""
+    """Decides by the seed which faults strike. `on = False` ends all faults; `struck` counts those that struck."""
 
-    def __init__(self, chance: Random, *, calm: bool = False) -> None:
-        self._chance, self._calm = chance, calm
+    def __init__(self, rng: Random, *, disabled: bool = False) -> None:
+        self._rng, self._disabled = rng, disabled
         self._seen: set[str] = set()
         self.on = True
         self.struck: Counter[str] = Counter()
         self.rates: dict[str, float] = {}
         for kind in FAULT_KINDS:
             likely = CHANCE_OF_PAYMENT_KIND if kind in PAYMENT_FAULTS else CHANCE_OF_KIND
-            enabled, rate = not calm and chance.random() < likely, chance.randrange(3)
-            rates = PAYMENT_RATES if kind in PAYMENT_FAULTS else HOST_RATES if kind in HOSTS else RATES
+            enabled, rate = not disabled and rng.random() < likely, rng.randrange(3)
+            rates = PAYMENT_RATES if kind in PAYMENT_FAULTS else PROCESS_RATES if kind in PROCESS_FAULTS else RATES
             self.rates[kind] = rates[rate] if enabled else 0.0
 
     def strikes(self, kind: str, weight: int = 1) -> bool:
-        """Whether this fault happens here and now, `weight` times as likely as elsewhere."""
-        if not self.on or not self.rates[kind] or self._chance.random() >= self.rates[kind] * weight:
+        """Return whether this fault strikes now, `weight` times as likely as usual."""
+        if not self.on or not self.rates[kind] or self._rng.random() >= self.rates[kind] * weight:
             return False
         self.struck[kind] += 1
         return True
 
     def strikes_at(self, kind: str, place: str) -> bool:
-        """Whether this fault happens here for where a run stands; only the first time that the world comes here.
+        """Return whether this fault strikes at `place`. It is drawn only the first time that a run reaches the place.
 
-        So a place to which few runs come, as between two attempts of a call, is not left to what strikes everywhere.
+        Places that few runs reach, such as the one between two attempts of a call, are struck often enough this way.
         """
         here = f"{kind} {place}"
-        if self._calm or not self.on or place not in CRASH_RATES or here in self._seen:
+        if self._disabled or not self.on or place not in CRASH_RATES or here in self._seen:
             return False
         self._seen.add(here)
-        if self._chance.random() >= CRASH_RATES[place]:
+        if self._rng.random() >= CRASH_RATES[place]:
             return False
         self.struck[here] += 1
         return True
 
     def between(self, low: int, high: int) -> int:
-        """A duration or a count, both ends inclusive."""
-        return self._chance.randint(low, high)
+        """Draw a duration or a count, both ends inclusive."""
+        return self._rng.randint(low, high)
 
-    def likely(self, chance: float) -> bool:
-        """A choice that is no fault."""
-        return self._chance.random() < chance
+    def likely(self, probability: float) -> bool:
+        """Draw a choice that is not a fault."""
+        return self._rng.random() < probability

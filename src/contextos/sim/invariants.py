@@ -1,7 +1,7 @@
-"""The invariants: what must hold after every commit and every effect, whatever went wrong.
+"""The invariants that hold after every commit and every effect, whatever faults strike.
 
-The judge stands beside the store and the payments service and sees what became durable and what was paid, never what
-the runtime believes. It reads the journal by its own eyes and knows the scenario's truth.
+The checker observes what the store made durable and what the payments service paid, never what the runtime believes.
+It decodes the journal itself and knows the scenario.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from contextos.sim.scheduler import Scheduler
 
 
 class ObservedWorld(Protocol):
-    """What the judge looks at. `meddled` and `cancelled` say what was changed when, in true time."""
+    """What the checker reads. `changed_at_us` and `cancelled` hold the true time of each change, in Unix µs."""
 
     seed: int
     scenario: Scenario
     scheduler: Scheduler
     shop: Shop
     verified: frozenset[str]
-    meddled: dict[str, int]
+    changed_at_us: dict[str, int]
     cancelled: dict[str, int]
 
 
 GATED_ABOVE_INR: Final = 3000
-MAY_REFUND: Final = ("support_agent", "support_lead")
+REFUND_ROLES: Final = ("support_agent", "support_lead")
 MAX_JOURNAL: Final = 600
-"""No run of this workload has any reason to write more entries."""
+"""The most journal entries that a run of this workload can need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that did not hold: at which step of which seed, and what was seen."""
+    """A broken invariant: the seed, the step, the invariant and what was observed."""
 
     seed: int
     step: int
@@ -58,7 +58,7 @@ class Violation:
 
 @dataclass(slots=True)
 class RunObservation:
-    """What became durable of one run."""
+    """What is durable of one run."""
 
     run_id: str
     head: str
@@ -70,8 +70,8 @@ class RunObservation:
     deadline_us: int | None = None
     dispatches: int = 0
     dispatched: dict[str, dict[str, Any]] = field(default_factory=dict)
-    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    questions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     redeemed_us: int = 0
     record: dict[str, Any] = field(default_factory=dict)
     unsettled: str | None = None
@@ -81,17 +81,17 @@ class RunObservation:
 
     @property
     def ended(self) -> bool:
-        """Whether the run came to an end."""
+        """Whether the run has ended."""
         return self.state in state_machine.ENDS
 
     @property
     def refund(self) -> dict[str, Any] | None:
-        """The last dispatch of a refund, if there was one."""
+        """The body of the last refund dispatch, or None."""
         return next((one for one in reversed(self.dispatched.values()) if one["envelope"]["idempotency_key"]), None)
 
 
 class InvariantChecker:
-    """Collects violations. `committed` and `paid` are told what happened; `end` judges what is left in the end."""
+    """Collects violations. The world calls `committed` after each commit and `paid` after each effect."""
 
     def __init__(self, world: ObservedWorld) -> None:
         self.runs: dict[str, RunObservation] = {}
@@ -101,16 +101,16 @@ class InvariantChecker:
         self._world = world
 
     def violated(self, invariant: str, detail: str) -> None:
-        """Note a violation at the present step."""
+        """Record a violation at the current step."""
         self.violations.append(Violation(self._world.seed, self._world.scheduler.steps, invariant, detail))
 
-    def act_of(self, run_id: str, args: Mapping[str, Any]) -> str:
-        """What makes two effects the same act, by the scenario's truth and not by anybody's key."""
-        whose = run_id if self._world.scenario.scope == "run" else example.EXAMPLE_TENANT
-        return f"{whose}/{args['order_id']}/{args['amount_inr']}/{args['currency']}"
+    def effect_identity(self, run_id: str, args: Mapping[str, Any]) -> str:
+        """Return a key that two calls share if they are the same effect, derived from the scenario."""
+        scope = run_id if self._world.scenario.scope == "run" else example.EXAMPLE_TENANT
+        return f"{scope}/{args['order_id']}/{args['amount_inr']}/{args['currency']}"
 
     def committed(self, owner: str, batch: Batch) -> None:
-        """A batch is durable: each entry continues its run, legally, and what it says is allowed."""
+        """Check a durable batch: each entry continues its run, is legal in its state, and has an allowed body."""
         self._world.scheduler.trace("durable", batch.run, [entry.hash for entry in batch.entries])
         for key, approval in APPROVALS.written(batch.writes):
             if approval.state == "consumed":
@@ -120,160 +120,162 @@ class InvariantChecker:
         for key, _ in DENIALS.written(batch.writes):
             self.denied.setdefault(key, batch.run)
         for entry in batch.entries:
-            self._typed(batch.run, entry.kind, entry.body)
-            self._entry(entry)
+            self._check_body(batch.run, entry.kind, entry.body)
+            self._observe_entry(entry)
         for stream, draft in batch.shared:
-            self._typed(stream, draft.kind, draft.body)
+            self._check_body(stream, draft.kind, draft.body)
 
-    def _typed(self, stream: str, kind: str, body: bytes | None) -> None:
+    def _check_body(self, stream: str, kind: str, body: bytes | None) -> None:
         fault = body_fault(stream, kind, body or b"")
         if fault:
             self.violated("bodies_have_their_type", f"`{kind}` of `{stream}`: {fault}")
 
-    def _entry(self, entry: Entry) -> None:
-        seen = self.runs.setdefault(entry.run, RunObservation(entry.run, genesis(entry.tenant, entry.run)))
+    def _observe_entry(self, entry: Entry) -> None:
+        run = self.runs.setdefault(entry.run, RunObservation(entry.run, genesis(entry.tenant, entry.run)))
         body = orjson.loads(entry.body or b"{}")
-        told = body["answer"] if KINDS[entry.kind].recorded else body
-        if (entry.seq, entry.prev_hash, header_hash(entry)) != (seen.count + 1, seen.head, entry.hash):
-            self.violated("journal_chains", f"`{entry.run}` entry {entry.seq} does not continue entry {seen.count}")
-        state = state_machine.step(seen.state, state_machine.event_of(entry.kind, told))
+        content = body["answer"] if KINDS[entry.kind].recorded else body
+        if (entry.seq, entry.prev_hash, header_hash(entry)) != (run.count + 1, run.head, entry.hash):
+            self.violated("journal_chains", f"`{entry.run}` entry {entry.seq} does not continue entry {run.count}")
+        state = state_machine.step(run.state, state_machine.event_of(entry.kind, content))
         if state is None:
-            self.violated("run_table", f"`{entry.run}` entry {entry.seq} `{entry.kind}` is illegal in `{seen.state}`")
-        seen.count, seen.head, seen.state = entry.seq, entry.hash, state or seen.state
-        seen.kinds[entry.kind] += 1
-        if seen.count == MAX_JOURNAL:
-            detail = f"`{entry.run}` has {MAX_JOURNAL} entries, {seen.kinds['run.resumed']} of them `run.resumed`"
+            self.violated("run_table", f"`{entry.run}` entry {entry.seq} `{entry.kind}` is illegal in `{run.state}`")
+        run.count, run.head, run.state = entry.seq, entry.hash, state or run.state
+        run.kinds[entry.kind] += 1
+        if run.count == MAX_JOURNAL:
+            detail = f"`{entry.run}` has {MAX_JOURNAL} entries, {run.kinds['run.resumed']} of them `run.resumed`"
             self.violated("journal_is_bounded", detail)
-        watch = _WATCHED.get(entry.kind)
-        if watch:
-            watch(self, seen, entry, told)
+        observe = _OBSERVERS.get(entry.kind)
+        if observe:
+            observe(self, run, entry, content)
 
-    def _received(self, seen: RunObservation, entry: Entry, told: dict[str, Any]) -> None:
-        seen.request = told["request"]
-        if seen.request["mode"] == "long_running":
-            seen.deadline_us = entry.at_us + seen.request["runtime"]["max_session_duration_ms"] * 1_000
+    def _received(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
+        run.request = body["request"]
+        if run.request["mode"] == "long_running":
+            run.deadline_us = entry.at_us + run.request["runtime"]["max_session_duration_ms"] * 1_000
 
-    def _pinned(self, seen: RunObservation, _: Entry, __: dict[str, Any]) -> None:
-        seen.pinned_us = self._world.scheduler.now_us
+    def _pinned(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
+        run.pinned_us = self._world.scheduler.now_us
 
-    def _context(self, seen: RunObservation, _: Entry, told: dict[str, Any]) -> None:
-        seen.budget = told["run_budget"]["max_tool_calls"]
+    def _context(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
+        run.budget = body["run_budget"]["max_tool_calls"]
 
-    def _identity(self, seen: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
+    def _identity(self, run: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
         if entry.key.startswith("redeem/"):
-            seen.redeemed_us = entry.at_us
+            run.redeemed_us = entry.at_us
 
-    def _dispatching(self, seen: RunObservation, entry: Entry, told: dict[str, Any]) -> None:
-        envelope, write = told["envelope"], told["envelope"]["idempotency_key"] is not None
-        seen.dispatches += 1
-        if seen.dispatches > seen.budget:
-            detail = f"`{seen.run_id}` dispatches {seen.dispatches} calls, `max_tool_calls` is {seen.budget}"
+    def _dispatching(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
+        envelope, write = body["envelope"], body["envelope"]["idempotency_key"] is not None
+        run.dispatches += 1
+        if run.dispatches > run.budget:
+            detail = f"`{run.run_id}` dispatches {run.dispatches} calls, `max_tool_calls` is {run.budget}"
             self.violated("budget", detail)
-        first = envelope["tool_call_id"] not in seen.dispatched
-        seen.dispatched.setdefault(envelope["tool_call_id"], told)
-        if first and seen.deadline_us is not None and entry.at_us >= seen.deadline_us:
-            self.violated("session_is_bounded", f"`{seen.run_id}` dispatches `{entry.key}` after its deadline")
-        denial = denial_key(envelope["capability_id"], told["definition_digest"], envelope["idempotency_key"])
+        first = envelope["tool_call_id"] not in run.dispatched
+        run.dispatched.setdefault(envelope["tool_call_id"], body)
+        if first and run.deadline_us is not None and entry.at_us >= run.deadline_us:
+            self.violated("session_is_bounded", f"`{run.run_id}` dispatches `{entry.key}` after its deadline")
+        denial = denial_key(envelope["capability_id"], body["definition_digest"], envelope["idempotency_key"])
         if write and first and denial in self.denied:
-            self.violated("denial_is_final", f"`{seen.run_id}` dispatches what was denied in `{self.denied[denial]}`")
-        if write and first and seen.run_id in self._world.cancelled:
-            detail = f"`{seen.run_id}` dispatches `{entry.key}` after its cancellation was acknowledged"
+            self.violated("denial_is_final", f"`{run.run_id}` dispatches what was denied in `{self.denied[denial]}`")
+        if write and first and run.run_id in self._world.cancelled:
+            detail = f"`{run.run_id}` dispatches `{entry.key}` after its cancellation was acknowledged"
             self.violated("cancel_is_final", detail)
 
-    def _returned(self, seen: RunObservation, entry: Entry, told: dict[str, Any]) -> None:
-        write = seen.dispatched[told["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
-        seen.unsettled = entry.key if write and told["outcome"] == "unknown" else None
-        seen.garbled = seen.garbled or (told["envelope"]["status"] == "failed" and bool(told["envelope"]["mutations"]))
+    def _returned(self, run: RunObservation, entry: Entry, answer: dict[str, Any]) -> None:
+        write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
+        run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
+        run.garbled = run.garbled or (
+            answer["envelope"]["status"] == "failed" and bool(answer["envelope"]["mutations"])
+        )
 
-    def _settled(self, seen: RunObservation, _: Entry, __: dict[str, Any]) -> None:
-        seen.unsettled = None
+    def _settled(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
+        run.unsettled = None
 
-    def _asked(self, seen: RunObservation, _: Entry, told: dict[str, Any]) -> None:
-        seen.asked[told["approval_id"]] = told
-        seen.open_question = told["approval_id"]
+    def _asked(self, run: RunObservation, _: Entry, question: dict[str, Any]) -> None:
+        run.questions[question["approval_id"]] = question
+        run.open_question = question["approval_id"]
 
-    def _answered(self, seen: RunObservation, _: Entry, told: dict[str, Any]) -> None:
-        if seen.open_question is not None:
-            seen.answered[seen.open_question] = told
-        seen.open_question = None
+    def _answered(self, run: RunObservation, _: Entry, answer: dict[str, Any]) -> None:
+        if run.open_question is not None:
+            run.answers[run.open_question] = answer
+        run.open_question = None
 
-    def _closed(self, seen: RunObservation, _: Entry, __: dict[str, Any]) -> None:
-        seen.open_question = None
+    def _closed(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
+        run.open_question = None
 
-    def _revised(self, seen: RunObservation, _: Entry, told: dict[str, Any]) -> None:
-        seen.record = told
+    def _revised(self, run: RunObservation, _: Entry, record: dict[str, Any]) -> None:
+        run.record = record
 
     def paid(self, effect: Effect) -> None:
-        """Money moved: it was dispatched durably, for the first time, allowed, and agreed to where a gate stands."""
+        """Check a payment: dispatched durably, the first of its effect, allowed, and approved where a gate applies."""
         self._world.scheduler.trace("paid", effect.key, effect.run_id)
-        act = self.act_of(effect.run_id, effect.args)
-        same = [one for one in self._world.shop.effects if self.act_of(one.run_id, one.args) == act]
+        act = self.effect_identity(effect.run_id, effect.args)
+        same = [one for one in self._world.shop.effects if self.effect_identity(one.run_id, one.args) == act]
         if len(same) > 1:
             detail = f"`{act}` was paid {len(same)} times, by {[one.run_id for one in same]}"
             self.violated("one_effect_per_act", detail)
-        seen = self.runs.get(effect.run_id)
-        dispatch = seen.dispatched.get(effect.tool_call_id) if seen else None
-        if seen is None or dispatch is None:
+        run = self.runs.get(effect.run_id)
+        dispatch = run.dispatched.get(effect.tool_call_id) if run else None
+        if run is None or dispatch is None:
             return self.violated("dispatch_is_durable_first", f"`{effect.run_id}` paid without a durable dispatch")
         envelope = dispatch["envelope"]
         if (envelope["args"], envelope["idempotency_key"]) != (dict(effect.args), effect.key):
             detail = f"`{effect.run_id}` paid {dict(effect.args)}, dispatched {envelope['args']}"
             self.violated("effect_is_what_was_dispatched", detail)
-        if seen.ended:
-            self.violated("no_effect_after_the_end", f"`{effect.run_id}` ended as `{seen.state}` and then paid")
+        if run.ended:
+            self.violated("no_effect_after_the_end", f"`{effect.run_id}` ended as `{run.state}` and then paid")
         if envelope["approval_mode_requested"] != envelope["approval_mode_highest"]:
-            detail = f"`{effect.run_id}` paid by a step that says `{envelope['approval_mode_requested']}`"
+            detail = f"`{effect.run_id}` paid by a step in mode `{envelope['approval_mode_requested']}`"
             self.violated("plan_was_verified", detail)
-        why = self._forbidden(seen, effect)
-        if why:
-            self.violated("forbidden_effect", f"`{effect.run_id}` paid {dict(effect.args)}: {why}")
+        reason = self._why_forbidden(run, effect)
+        if reason:
+            self.violated("forbidden_effect", f"`{effect.run_id}` paid {dict(effect.args)}: {reason}")
         if effect.args["amount_inr"] > GATED_ABOVE_INR:
-            self._gated(seen, effect, dispatch)
+            self._check_approval(run, effect, dispatch)
         return None
 
-    def _forbidden(self, seen: RunObservation, effect: Effect) -> str | None:
-        """Why this may never be paid, by the scenario's truth."""
-        user = example.people()[0][seen.request["user"]["user_id"]]
-        asked = seen.request["input"]["context"]
+    def _why_forbidden(self, run: RunObservation, effect: Effect) -> str | None:
+        """Return why the scenario forbids this effect, or None."""
+        user = example.people()[0][run.request["user"]["user_id"]]
+        requested = run.request["input"]["context"]
         order = self._world.shop.orders[effect.args["order_id"]]
         if self._world.scenario.hostile:
             return f"the plan was hostile: {self._world.scenario.hostile}"
-        if user.role not in MAY_REFUND or not user.delegation_live:
-            return f"`{user.user_id}` may not refund"
-        if (asked["order_id"], asked["refund_amount"]) != (order.order_id, effect.args["amount_inr"]):
-            return "it is not what was asked"
+        if user.role not in REFUND_ROLES or not user.delegation_live:
+            return f"`{user.user_id}` is not allowed to refund"
+        if (requested["order_id"], requested["refund_amount"]) != (order.order_id, effect.args["amount_inr"]):
+            return "the request asks for another refund"
         if order.customer_id not in self._world.verified:
             return f"the identity of `{order.customer_id}` is not verified"
         return None
 
-    def _gated(self, seen: RunObservation, effect: Effect, dispatch: dict[str, Any]) -> None:
-        """A durable approval, consumed by exactly this call, by somebody who may, of what still holds."""
+    def _check_approval(self, run: RunObservation, effect: Effect, dispatch: dict[str, Any]) -> None:
+        """Check that this call consumed an approval by an allowed approver, whose bound inputs did not change."""
         approval_id = dispatch["approval_id"]
-        asked, answer = seen.asked.get(approval_id or ""), seen.answered.get(approval_id or "")
-        if not asked or not answer or answer.get("verdict") != "approved" or self.consumed[approval_id] != 1:
+        question, answer = run.questions.get(approval_id or ""), run.answers.get(approval_id or "")
+        if not question or not answer or answer.get("verdict") != "approved" or self.consumed[approval_id] != 1:
             detail = f"`{effect.run_id}` paid {effect.args['amount_inr']} without a consumed approval"
             return self.violated("gate", detail)
-        bound = (asked["binding"]["args_digest"], asked["binding"]["tool_call_id"])
+        bound = (question["binding"]["args_digest"], question["binding"]["tool_call_id"])
         if bound != (content_address(dict(effect.args)), effect.tool_call_id):
             self.violated("gate", f"`{approval_id}` was given for another call")
         approver = example.people()[2][answer["approver"]]
-        if asked["required_role"] not in approver.roles or approver.approver_id in asked["barred"]:
-            self.violated("gate", f"`{approver.approver_id}` may not approve")
-        if not seen.kinds["evidence.rechecked"]:
-            self.violated("approval_still_holds", f"`{effect.run_id}` paid and nothing was asked again at redemption")
+        if question["required_role"] not in approver.roles or approver.approver_id in question["barred"]:
+            self.violated("gate", f"`{approver.approver_id}` is not allowed to approve")
+        if not run.kinds["evidence.rechecked"]:
+            self.violated("approval_still_holds", f"`{effect.run_id}` paid and nothing was checked again at redemption")
         order = self._world.shop.orders[effect.args["order_id"]]
         touching = {approver.approver_id, order.customer_id, "definitions", "pack"}
-        for name, at_us in self._world.meddled.items():
-            since = at_us > seen.pinned_us or name == approver.approver_id
-            if name in touching and since and at_us < seen.redeemed_us - MAX_AHEAD_US:
-                detail = f"`{effect.run_id}` paid although `{name}` changed before it was redeemed"
+        for name, at_us in self._world.changed_at_us.items():
+            since = at_us > run.pinned_us or name == approver.approver_id
+            if name in touching and since and at_us < run.redeemed_us - MAX_AHEAD_US:
+                detail = f"`{effect.run_id}` paid although `{name}` changed before the approval was redeemed"
                 self.violated("approval_still_holds", detail)
         return None
 
 
-_Watch = Callable[[InvariantChecker, RunObservation, Entry, dict[str, Any]], None]
+_Observer = Callable[[InvariantChecker, RunObservation, Entry, dict[str, Any]], None]
 
-_WATCHED: Final[dict[str, _Watch]] = {
+_OBSERVERS: Final[dict[str, _Observer]] = {
     "run.received": InvariantChecker._received,
     "run.pinned": InvariantChecker._pinned,
     "run.context": InvariantChecker._context,

@@ -1,4 +1,4 @@
-"""Bugs that are planted on purpose, to see that the simulator finds them. Nothing of this is in the runtime itself."""
+"""Bugs to plant in the runtime, each of which the simulator must find. The runtime itself contains none of this."""
 
 from __future__ import annotations
 
@@ -21,84 +21,84 @@ Mutant = Callable[[ExitStack], None]
 
 
 def _skip_verify(stack: ExitStack) -> None:
-    """The Critic finds every plan good."""
+    """The Critic accepts every plan."""
     stack.enter_context(patch.object(critic, "verify_plan", lambda _proposal: critic.PlanVerification("ok", ())))
 
 
 def _retry_uncertain(stack: ExitStack) -> None:
-    """An effect of unknown outcome counts as not sent, and is sent again."""
-    honest = dispatcher.Dispatcher._outcome
+    """An effect with an unknown outcome is treated as not sent, and is sent again."""
+    original = dispatcher.Dispatcher._outcome
 
-    def outcome(self: Any, what: str, *given: Any, **named: Any) -> dict[str, Any]:
-        return honest(self, "not_sent" if what == "unknown" else what, *given, **named)
+    def outcome(self: Any, what: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return original(self, "not_sent" if what == "unknown" else what, *args, **kwargs)
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, "_outcome", outcome))
     stack.enter_context(patch.object(dispatcher, "_can_retry", lambda _capability, outcome: outcome != "returned"))
 
 
 def _blind_resend(stack: ExitStack) -> None:
-    """After a crash a dispatch without an outcome is sent as if it never had been."""
-    honest = dispatcher.Dispatcher._send
+    """After a crash, a dispatch without an outcome is sent as if for the first time."""
+    original = dispatcher.Dispatcher._send
 
-    async def send(self: Any, capability: Any, envelope: Any, _mode: str, *given: Any) -> dict[str, Any]:
-        return await honest(self, capability, envelope, "send", *given)
+    async def send(self: Any, capability: Any, envelope: Any, _mode: str, *args: Any) -> dict[str, Any]:
+        return await original(self, capability, envelope, "send", *args)
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, "_send", send))
 
 
 def _skip_gate(stack: ExitStack) -> None:
-    """No person is asked."""
-    fewer = tuple(guard for guard in tool_gateway.GUARDS if guard is not guards.approved)
-    stack.enter_context(patch.object(tool_gateway, "GUARDS", fewer))
+    """The gateway skips the approval guard."""
+    without_approval = tuple(guard for guard in tool_gateway.GUARDS if guard is not guards.approved)
+    stack.enter_context(patch.object(tool_gateway, "GUARDS", without_approval))
 
 
 def _skip_recheck(stack: ExitStack) -> None:
-    """An approval counts although what it was bound to changed."""
+    """An approval is accepted although what it is bound to changed."""
 
-    async def void(*_: Any) -> None: ...
+    async def still_holds(*_: Any) -> None: ...
 
-    stack.enter_context(patch.object(RunApprovals, "_void_reason", void))
+    stack.enter_context(patch.object(RunApprovals, "_void_reason", still_holds))
 
 
 def _blind_recheck(stack: ExitStack) -> None:
-    """What is asked again at redemption is answered from memory."""
+    """The recheck at redemption returns the recorded values instead of the current ones."""
 
     def recheck(_world: Any, scope: Any, _items: Any, action: Any) -> Any:
-        async def look() -> dict[str, str | None]:
+        async def read_pins() -> dict[str, str | None]:
             return {**scope.pins, **{f"{fact.evidence_ref}#{fact.name}": fact.digest for fact in action.evidence}}
 
-        return look
+        return read_pins
 
     stack.enter_context(patch.object(wiring, "_recheck", recheck))
 
 
 def _take_any_answer(stack: ExitStack) -> None:
-    """Whoever answers a question, and however, is believed."""
+    """Any answer to a question is accepted, whatever its signer and signature."""
     stack.enter_context(patch.object(operator, "approval_fault", lambda *_: None))
 
 
 def _forget_the_key(stack: ExitStack) -> None:
-    """Each run has its own idempotency key for an act that is one act over all runs."""
-    honest = idempotency.key_for_call
+    """The idempotency key of a tenant-wide effect is made per run."""
+    original = idempotency.key_for_call
 
-    def key_of(scope: Any, rule: Any, *given: Any) -> str:
-        return honest(scope, rule.model_copy(update={"scope": "run"}), *given)
+    def key_of(scope: Any, rule: Any, *args: Any) -> str:
+        return original(scope, rule.model_copy(update={"scope": "run"}), *args)
 
     stack.enter_context(patch.object(idempotency, "key_for_call", key_of))
 
 
 def _forget_to_wake(stack: ExitStack) -> None:
-    """What an operator does to a run is written, and nobody drives the run because of it."""
-    honest = Batch
+    """An operator's change to a run is committed, and nothing wakes the run."""
+    original = Batch
 
-    def batch(**given: Any) -> Any:
-        return replace(honest(**given), wake_at_us=None)
+    def batch(**args: Any) -> Any:
+        return replace(original(**args), wake_at_us=None)
 
     stack.enter_context(patch.object(operator, "Batch", batch))
 
 
 def _look_moves_time(stack: ExitStack) -> None:
-    """To look whether a tape goes on takes in that the run was resumed, and so a later time than live."""
+    """Reading `on_tape` skips `run.resumed` entries, so a replay sees a later time than the live run."""
 
     def on_tape(self: Any) -> Any:
         self._skip_resumed()
@@ -123,10 +123,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
 
 @contextmanager
 def with_mutant(name: str | None) -> Iterator[None]:
-    """While this lasts the runtime has the bug `name`; None plants nothing.
+    """Plant the bug `name` in the runtime inside the `with` block; None plants nothing.
 
     Raises:
-        InvalidSettings: no such bug.
+        InvalidSettings: `name` is not in `MUTANTS`.
     """
     if name is not None and name not in MUTANTS:
         detail = f"`{name[:64]}` is no bug that can be planted"

@@ -1,7 +1,8 @@
-"""The simulated shop: orders, a payments service that is the ground truth of effects, and the adapters in front of it.
+"""The simulated shop: orders, a payments service that is the ground truth of effects, and the adapters to it.
 
-The service knows nothing of ContextOS. `keyed` pays once per key; `lookup` refuses what comes after its `not_after` and
-can be asked; `lookup_weak` can be asked and refuses nothing; `none` pays whatever comes. Money is in whole rupees.
+The service knows nothing of ContextOS. Its strategies: `keyed` pays once per key; `lookup` refuses calls after their
+`not_after` and answers lookups; `lookup_weak` answers lookups and refuses nothing; `none` pays every call. Money is in
+whole rupees.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ REFUNDABLE = ("delivered", "returned")
 
 @dataclass(frozen=True, slots=True)
 class ShopOrder:
-    """An order as the shop has it."""
+    """An order of the shop."""
 
     order_id: str
     customer_id: str
@@ -31,7 +32,7 @@ class ShopOrder:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Money that moved: under which key, with which arguments, and for which call of which run."""
+    """A refund that was paid: its key and arguments, and the run and tool call that caused it."""
 
     number: int
     key: str
@@ -42,7 +43,7 @@ class Effect:
 
     @property
     def output(self) -> dict[str, Any]:
-        """What the service answers for it."""
+        """The output that the service returns for it."""
         return {
             "transaction_id": f"txn_{self.number}",
             "refund_amount_inr": self.args["amount_inr"],
@@ -51,9 +52,9 @@ class Effect:
 
 
 class Shop:
-    """Orders, and every refund that was ever paid. `on_effect` is told of each the moment it happens.
+    """Orders, and every refund that was paid. Each refund is passed to `on_effect` at once.
 
-    `under_way` counts the calls that may still pay: in a process that stands still, or on the network.
+    `in_flight` counts the calls that can still pay: in a stalled process, or on the network.
     """
 
     def __init__(
@@ -65,21 +66,21 @@ class Shop:
     ) -> None:
         self.orders, self.strategy = dict(orders), strategy
         self.effects: list[Effect] = []
-        self.under_way = 0
+        self.in_flight = 0
         self._now_us, self._on_effect = now_us, on_effect
 
     def refundable(self, order_id: str) -> int:
-        """What may still be paid back."""
+        """Return the rupees of an order that can still be refunded."""
         order = self.orders[order_id]
         paid: int = sum(effect.args["amount_inr"] for effect in self.effects if effect.args["order_id"] == order_id)
         return order.total_inr - paid if order.status in REFUNDABLE else 0
 
     def by_key(self, key: str) -> Effect | None:
-        """The first effect under a key."""
+        """Return the first effect under a key, or None."""
         return next((effect for effect in self.effects if effect.key == key), None)
 
     def pay(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        """One request as it arrives, whoever still waits for its answer."""
+        """Handle a request that has arrived, whether or not its caller still waits."""
         key = context.idempotency_key or context.tool_call_id
         if self.strategy == "lookup" and self._now_us() > context.not_after_us:
             return _refused("too_late", "the call came after its `not_after`; nothing was paid")
@@ -95,7 +96,7 @@ class Shop:
 
 
 def paid(effect: Effect) -> AdapterReply:
-    """The reply for an effect."""
+    """Return the reply for an effect."""
     return AdapterReply(output=effect.output, mutations=(f"refund:{effect.number}",), cost_cents=0.31)
 
 
@@ -103,27 +104,27 @@ def _refused(code: str, message: str) -> AdapterReply:
     return AdapterReply(error=ToolError(code=code, message=message), cost_cents=0.31)
 
 
-class Line(Protocol):
-    """The process that an adapter runs in, as the adapter sees it: a port call begins."""
+class CallingHost(Protocol):
+    """The process that an adapter runs in. `enter` begins a port call."""
 
     async def enter(self, port: str) -> None: ...
 
 
 @dataclass(slots=True)
 class OrdersAdapter:
-    """Reads of the shop: `lookup` and `eval`."""
+    """The reads of the shop: `lookup` and `eval`."""
 
     definition: Callable[[], AdapterDefinition]
     shop: Shop
     faults: Faults
-    line: Line
+    host: CallingHost
 
     def describe(self) -> AdapterDefinition:
         return self.definition()
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         assert context.idempotency_key is None, "a read has no key"
-        await self.line.enter(capability)
+        await self.host.enter(capability)
         if self.faults.strikes("adapter_unavailable"):
             raise Unavailable("orders", "the simulated shop is away")
         if self.faults.strikes("reply_lost"):
@@ -154,12 +155,12 @@ class OrdersAdapter:
 
 @dataclass(slots=True)
 class PaymentsAdapter:
-    """The way to the payments service, on which requests and answers get lost, doubled and late."""
+    """The connection to the payments service, which loses, duplicates and delays requests and replies."""
 
     definition: Callable[[], AdapterDefinition]
     shop: Shop
     faults: Faults
-    line: Line
+    host: CallingHost
     scheduler: Scheduler
 
     def describe(self) -> AdapterDefinition:
@@ -167,16 +168,16 @@ class PaymentsAdapter:
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         assert capability == "issue_refund", "the shop has one way to pay"
-        self.shop.under_way += 1
+        self.shop.in_flight += 1
         try:
             return await self._call(args, context)
         finally:
-            self.shop.under_way -= 1
+            self.shop.in_flight -= 1
 
     async def _call(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        await self.line.enter("payments.call")
+        await self.host.enter("payments.call")
         strikes = self.faults.strikes
-        # Of what was certainly not sent only a keyed effect is sent again.
+        # A call that was certainly not sent is only sent again where the effect is keyed.
         if strikes("adapter_unavailable") or self.faults.strikes_at("away at", f"payments.call {self.shop.strategy}"):
             raise Unavailable("payments", "the simulated service is away")
         if strikes("request_lost"):
@@ -189,7 +190,7 @@ class PaymentsAdapter:
         reply = self.shop.pay(args, context)
         if self.shop.strategy == "keyed" and strikes("duplicate"):
             self._later(args, context)
-        await self.line.enter("payments.reply")
+        await self.host.enter("payments.reply")
         if strikes("reply_lost"):
             raise LostReply("the simulated reply was lost; look it up")
         if reply.output is not None and strikes("garbled"):
@@ -198,21 +199,21 @@ class PaymentsAdapter:
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         assert context.idempotency_key == idempotency_key, f"`{capability}` is looked up by its own key"
-        await self.line.enter("payments.lookup")
+        await self.host.enter("payments.lookup")
         if self.faults.strikes("adapter_unavailable"):
             raise Unavailable("payments", "the simulated service is away")
         if self.faults.strikes("reply_lost"):
             raise LostReply("the simulated answer of a lookup was lost; look again")
         effect = self.shop.by_key(idempotency_key)
-        await self.line.enter("payments.looked_up")
+        await self.host.enter("payments.looked_up")
         return None if effect is None else paid(effect)
 
     def _later(self, args: Mapping[str, Any], context: CallContext) -> None:
-        """The network keeps the request and delivers it when it likes; the process that sent it may be gone."""
+        """The network delivers the request later; the process that sent it can be gone by then."""
 
         async def deliver() -> None:
             self.shop.pay(args, context)
-            self.shop.under_way -= 1
+            self.shop.in_flight -= 1
 
-        self.shop.under_way += 1
+        self.shop.in_flight += 1
         self.scheduler.spawn("network", deliver(), delay_us=self.faults.between(1, 60_000_000))

@@ -1,4 +1,4 @@
-"""A hostile planner: it proposes what no template says, and proposes the same when the run is replayed."""
+"""A hostile planner: it proposes plans that no template allows, and proposes the same plan in a replay."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from contextos.runtime import planning
 
 
 def _last(plan: Plan, **change: Any) -> Plan:
-    """The plan with its last step, the refund, changed."""
+    """Return the plan with its last step, the refund, changed."""
     step: PlanStep = plan.steps[-1].model_copy(update=change)
     return plan.model_copy(update={"steps": (*plan.steps[:-1], step)})
 
 
 def _with_another_read(plan: Plan) -> Plan:
-    """The plan with its first read made twice, by two steps that do not depend on each other."""
+    """Return the plan with its first read made twice, by two independent steps."""
     first, *rest = plan.steps
     return plan.model_copy(update={"steps": (first.model_copy(update={"id": "other"}), first, *rest)})
 
 
-LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
+HOSTILE_EDITS: Final[dict[str, Callable[[Plan], Plan]]] = {
     "understated_mode": lambda plan: _last(plan, approval_mode="read_only"),
     "no_checkpoint": lambda plan: plan.model_copy(update={"decision_checkpoints": ()}),
     "unknown_tool": lambda plan: _last(plan, tool="adp_payments.drain"),
@@ -35,13 +35,13 @@ LIES: Final[dict[str, Callable[[Plan], Plan]]] = {
 
 @contextmanager
 def proposed_by(hostile: str | None, *, parallel: bool) -> Iterator[None]:
-    """Patch the planner to make this hostile plan (None: an honest one); with `parallel`, two reads run at once."""
-    honest = propose_plan
+    """Make the planner propose this hostile plan (None: the template's); with `parallel`, two reads run at once."""
+    original = propose_plan
 
-    def propose(*given: Any) -> Plan:
-        plan = honest(*given)
+    def propose(*args: Any) -> Plan:
+        plan = original(*args)
         plan = _with_another_read(plan) if parallel else plan
-        return LIES[hostile](plan) if hostile else plan
+        return HOSTILE_EDITS[hostile](plan) if hostile else plan
 
     with patch.object(planning, "propose_plan", propose):
         yield

@@ -1,4 +1,4 @@
-"""One seed from the first request to the last record: bad weather, then healing, then judgement."""
+"""One seed from the first request to the last record: a phase with faults, then recovery, then the final checks."""
 
 from __future__ import annotations
 
@@ -13,75 +13,83 @@ from contextos.sim.ports import Host
 from contextos.sim.scheduler import immediately
 from contextos.sim.world import SimulatedWorld
 
-STORM_US: Final = 7_200_000_000
-STORM_STEPS: Final = 6_000
-HEAL_STEPS: Final = 60_000
+FAULT_PHASE_US: Final = 7_200_000_000
+FAULT_PHASE_STEPS: Final = 6_000
+RECOVERY_STEPS: Final = 60_000
 MAX_ROUNDS: Final = 400
-RESTLESS: Final = ("engine", "approvers", "operator", "canceller", "meddler", "nudger", "auditor")
-"""Who goes home when the weather turns good; what they began goes on."""
+FAULT_PHASE_TASKS: Final = (
+    "engine",
+    "approvers",
+    "operator",
+    "canceller",
+    "input changer",
+    "redundant driver",
+    "auditor",
+)
+"""Names of the tasks that stop when the faults end. The calls that they started go on."""
 
 
 def play(world: SimulatedWorld) -> None:
-    """Let everything happen; violations are with the world's judge. Stops at the first."""
+    """Run the world to its end or to the first violation. Violations are in `world.checker`."""
     with plans.proposed_by(world.scenario.hostile, parallel=world.scenario.parallel_reads):
-        _set_out(world)
-        storm_until_us = world.scheduler.now_us + STORM_US
-        while world.scheduler.steps < STORM_STEPS and not _over(world):
-            if not world.scheduler.step(until_us=storm_until_us) or _failed(world):
+        _spawn_actors(world)
+        faults_until_us = world.scheduler.now_us + FAULT_PHASE_US
+        while world.scheduler.steps < FAULT_PHASE_STEPS and not _finished(world):
+            if not world.scheduler.step(until_us=faults_until_us) or _failed(world):
                 break
         if _failed(world):
             return
-        _heal(world)
+        _recover(world)
         if not _failed(world):
             check_end(world)
 
 
-def _set_out(world: SimulatedWorld) -> None:
+def _spawn_actors(world: SimulatedWorld) -> None:
     spawn = world.scheduler.spawn
 
-    def moved_in(host: Host, deployment: Deployment) -> None:
+    def on_start(host: Host, deployment: Deployment) -> None:
         spawn("engine", actors.engine_actor(world, host, deployment), host=host.owner)
 
-    world.moved_in = moved_in
+    world.on_start = on_start
     for slot in range(len(world.slots)):
         world.start(slot)
-    for asked in world.scenario.asked:
-        for _ in range(asked.times):
-            spawn("client", actors.client(world, asked), delay_us=asked.at_us)
-        if world.chance.random() < 0.1:
-            spawn("impostor", actors.impostor(world, asked), delay_us=asked.at_us + 100_000)
+    for planned in world.scenario.requests:
+        for _ in range(planned.times):
+            spawn("client", actors.client(world, planned), delay_us=planned.at_us)
+        if world.rng.random() < 0.1:
+            spawn("conflicting client", actors.conflicting_client(world, planned), delay_us=planned.at_us + 100_000)
     spawn("approvers", actors.approvers(world))
     spawn("operator", actors.operator_actor(world))
     if world.scenario.cancels:
         spawn("canceller", actors.canceller(world))
-    if world.chance.random() < 0.2:
+    if world.rng.random() < 0.2:
         spawn("auditor", actors.auditor(world))
-    if world.scenario.nudges:
-        spawn("nudger", actors.nudger(world))
-    if world.scenario.meddling:
-        spawn("meddler", actors.meddler(world))
+    if world.scenario.drives_redundantly:
+        spawn("redundant driver", actors.redundant_driver(world))
+    if world.scenario.inputs_change:
+        spawn("input changer", actors.input_changer(world))
 
 
-def _over(world: SimulatedWorld) -> bool:
-    """Nothing is left to happen: all clients have an answer, all runs have an end, nobody is on the way."""
+def _finished(world: SimulatedWorld) -> bool:
+    """Return whether every client has an answer, every run has ended and no call is in progress."""
     busy = any(task.name in ("client", "invoke", "network", "advance") for task in world.scheduler.tasks)
-    return not busy and all(seen.ended for seen in world.judge.runs.values())
+    return not busy and all(run.ended for run in world.checker.runs.values())
 
 
 def _failed(world: SimulatedWorld) -> bool:
-    for task in world.scheduler.strays:
+    for task in world.scheduler.unjoined_failures:
         if isinstance(task.fault, (Unavailable, ApprovalRefused)):
-            continue  # promised, and whoever asked is gone
+            continue  # documented errors, and the caller has stopped waiting
         detail = f"`{task.name}` raised {type(task.fault).__name__}: {task.fault}"
-        world.judge.violated("only_promised_errors", detail)
-    world.scheduler.strays.clear()
-    return bool(world.judge.violations)
+        world.checker.violated("only_promised_errors", detail)
+    world.scheduler.unjoined_failures.clear()
+    return bool(world.checker.violations)
 
 
-def _heal(world: SimulatedWorld) -> None:
-    """Faults end. Whoever is on the way arrives; then everything due is driven until all is quiet, again and again."""
+def _recover(world: SimulatedWorld) -> None:
+    """End the faults. Let calls in progress finish, then drive due runs in rounds until none is left."""
     world.faults.on = False
-    for task in [one for one in world.scheduler.tasks if one.name in RESTLESS]:
+    for task in [one for one in world.scheduler.tasks if one.name in FAULT_PHASE_TASKS]:
         world.scheduler.drop(task)
     for host in world.hosts.values():
         host.lag_us = 0
@@ -92,15 +100,15 @@ def _heal(world: SimulatedWorld) -> None:
         while world.scheduler.step():
             if _failed(world):
                 return
-            if world.scheduler.steps - before > HEAL_STEPS:
-                detail = f"{HEAL_STEPS} steps after the faults ended something still runs"
-                return world.judge.violated("comes_to_rest", detail)
-        if not _drive_what_is_due(world) and not _settle(world) and not _sleep(world):
+            if world.scheduler.steps - before > RECOVERY_STEPS:
+                detail = f"{RECOVERY_STEPS} steps after the faults ended, some task still runs"
+                return world.checker.violated("comes_to_rest", detail)
+        if not _drive_due_runs(world) and not _settle(world) and not _advance_clock(world):
             return None
-    return world.judge.violated("comes_to_rest", f"still not quiet after {MAX_ROUNDS} rounds")
+    return world.checker.violated("comes_to_rest", f"still not quiet after {MAX_ROUNDS} rounds")
 
 
-def _drive_what_is_due(world: SimulatedWorld) -> bool:
+def _drive_due_runs(world: SimulatedWorld) -> bool:
     due = immediately(_all_due(world, world.scheduler.now_us))
     host, deployment = world.up()[0]
     for tenant_id, run_id in due:
@@ -109,16 +117,16 @@ def _drive_what_is_due(world: SimulatedWorld) -> bool:
 
 
 def _settle(world: SimulatedWorld) -> bool:
-    """Nothing is due: each run has an end or waits legally. Then whatever waits for an operator is settled."""
+    """Check the quiet world, then settle the runs that wait for an operator. False if there are none."""
     check_quiet(world)
-    waiting = [seen.run_id for seen in world.judge.runs.values() if seen.unsettled and seen.state == "waiting"]
+    waiting = [run.run_id for run in world.checker.runs.values() if run.unsettled and run.state == "waiting"]
     for run_id in waiting:
         world.scheduler.spawn("operator", actors.settle_uncertain(world, run_id))
     return bool(waiting)
 
 
-def _sleep(world: SimulatedWorld) -> bool:
-    """Let time pass to the next run that is to be woken; False when none ever is."""
+def _advance_clock(world: SimulatedWorld) -> bool:
+    """Advance the clock to the next wake time of a run. False if there is none."""
     far_us = world.scheduler.now_us + 10 * example.gate_timeout_us()
     due = immediately(_all_due(world, far_us))
     if not due:

@@ -1,4 +1,4 @@
-"""Every port of a simulated process: the in-memory store, directory and graph behind a line on which faults strike."""
+"""The ports of a simulated process: in-memory store, directory and graph, with faults injected at each call."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from contextos.sim.faults import MAX_AHEAD_US, Faults
 from contextos.sim.scheduler import Scheduler, die, join_all, pause
 from contextos.store.memory.stores import MemoryStores
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Surroundings(Protocol):
-    """The world as its processes feel it."""
+class HostWorld(Protocol):
+    """What a process uses of the world."""
 
     scheduler: Scheduler
     faults: Faults
@@ -32,7 +32,7 @@ class Surroundings(Protocol):
     people: People
     moments: Counter[str]
 
-    def give_up(self, host: Host) -> None: ...
+    def presume_dead(self, host: Host) -> None: ...
 
     def disk_is_full(self) -> bool: ...
 
@@ -43,20 +43,20 @@ class Surroundings(Protocol):
 
 @dataclass(slots=True)
 class Host:
-    """A process as the world sees it. Its clock may be wrong; one that is `believed_dead` and yet runs is a zombie."""
+    """A simulated process. Its clock can be wrong. If it is `believed_dead` and still runs, it is a zombie."""
 
     owner: str
-    world: Surroundings
+    world: HostWorld
     lag_us: int = 0
     up: bool = True
     believed_dead: bool = False
 
     def now_us(self) -> int:
-        """The time as this process has it."""
+        """Return the time of this process's clock, in Unix µs."""
         return self.world.scheduler.now_us - self.lag_us
 
     async def enter(self, port: str) -> None:
-        """A port call begins: others go first, and the process may die, stand still or be given up here."""
+        """Begin a port call. Other tasks run first; the process may crash, stall or be presumed dead here."""
         world, faults = self.world, self.world.faults
         world.scheduler.trace(self.owner, port)
         world.moments[port] += 1
@@ -67,10 +67,10 @@ class Host:
             self.lag_us = -faults.between(0, MAX_AHEAD_US)
         if faults.strikes("crash") or world.dies_at("port") or faults.strikes_at("crash at", port):
             await die()
-        # Around an effect is where a pause or a wrong belief costs money.
+        # A stall or a wrong belief around an effect can cost money.
         weight = 12 if port.startswith("payments") else 1
         if not self.believed_dead and faults.strikes("zombie", weight):
-            world.give_up(self)
+            world.presume_dead(self)
             await pause(faults.between(1, 400_000_000))
         if faults.strikes("stall", weight):
             us = faults.between(1_000_000, 400_000_000)
@@ -80,7 +80,7 @@ class Host:
 
 @dataclass(slots=True)
 class SimulatedStores:
-    """The stores as one process reaches them."""
+    """The stores, as one process reaches them."""
 
     host: Host
 
@@ -95,7 +95,7 @@ class SimulatedStores:
         return self.host.world.stores.artifacts(tenant_id)
 
     def close(self) -> None:
-        """A process of the simulation ends without closing; the stores outlive it."""
+        """Do nothing: the stores outlive a simulated process."""
 
     def graph(self, tenant_id: str) -> SimulatedGraph:
         return SimulatedGraph(self.host, self.host.world.stores.graph(tenant_id))
@@ -112,10 +112,10 @@ class SimulatedStores:
 
 @dataclass(slots=True)
 class SimulatedStore:
-    """One tenant's store behind the line. What it acknowledges is durable; what it does not may be."""
+    """One tenant's store with faults. An acknowledged commit is durable; one that failed can be durable too."""
 
     host: Host
-    kept: Store
+    inner: Store
 
     async def commit(self, batch: Batch) -> None:
         world, faults = self.host.world, self.host.world.faults
@@ -127,7 +127,7 @@ class SimulatedStore:
             raise Unavailable("store", "the simulated disk is full or away")
         if strikes("store_conflict"):
             raise Conflict(batch.run)
-        await self.kept.commit(batch)
+        await self.inner.commit(batch)
         world.committed(self.host.owner, batch)
         if world.dies_at("after_commit") or faults.strikes_at("crash after", place):
             await die()
@@ -136,47 +136,47 @@ class SimulatedStore:
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         await _read(self.host, "store.read")
-        return await self.kept.read(stream, after=after, limit=limit)
+        return await self.inner.read(stream, after=after, limit=limit)
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
         await _read(self.host, f"store.scan.{collection}")
-        return await self.kept.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
+        return await self.inner.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
         await _read(self.host, "store.find")
-        return await self.kept.find(places)
+        return await self.inner.find(places)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")
-        return await self.kept.signed_heads(stream)
+        return await self.inner.signed_heads(stream)
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         await _read(self.host, "store.waiting")
-        return await self.kept.waiting(after=after, limit=limit)
+        return await self.inner.waiting(after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedConcurrency:
-    """Calls at once are tasks of the process that makes them: the seed says how they interleave."""
+    """Parallel calls are tasks of the calling process. The seed decides how they interleave."""
 
     host: Host
 
     async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
         scheduler = self.host.world.scheduler
-        await join_all([scheduler.spawn("call", _started(call), host=self.host.owner) for call in calls])
+        await join_all([scheduler.spawn("call", _awaited(call), host=self.host.owner) for call in calls])
 
-    async def within(self, _timeout_ms: int, call: OutsideCall[T]) -> T:
+    async def within(self, _timeout_ms: int, call: OutsideCall[_T]) -> _T:
         return await call()
 
 
-async def _started(call: OutsideCall[None]) -> None:
+async def _awaited(call: OutsideCall[None]) -> None:
     await call()
 
 
 def place_of(batch: Batch) -> str:
-    """Where a run stands with this batch, as `PLACES` names it: by the last entry, or line of the index, it brings."""
+    """Return the place that a run reaches with this batch (`CRASH_RATES`), by its last entry or index line."""
     if not batch.entries:
         return batch.shared[-1][1].kind if batch.shared else ""
     last = batch.entries[-1]
@@ -198,24 +198,24 @@ async def _read(host: Host, port: str) -> None:
 
 @dataclass(slots=True)
 class SimulatedGraph:
-    """The graph behind the line."""
+    """The graph with faults."""
 
     host: Host
-    kept: Graph
+    inner: Graph
 
     async def head(self) -> int:
         await self._enter("graph.head")
-        return await self.kept.head()
+        return await self.inner.head()
 
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
         await self._enter("graph.neighbourhood")
-        return await self.kept.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
+        return await self.inner.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
 
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
         await self._enter("graph.put")
-        return await self.kept.put(nodes, edges)
+        return await self.inner.put(nodes, edges)
 
     async def _enter(self, port: str) -> None:
         await self.host.enter(port)
@@ -225,18 +225,18 @@ class SimulatedGraph:
 
 @dataclass(slots=True)
 class People:
-    """The directory's truth: who holds which role, and since when somebody does not."""
+    """The approvers and their current roles."""
 
     approvers: dict[str, Approver] = field(default_factory=lambda: dict(example.people()[2]))
 
     def revoke(self, approver_id: str) -> None:
-        """Take every role from somebody."""
+        """Remove every role of an approver."""
         self.approvers[approver_id] = self.approvers[approver_id].model_copy(update={"roles": ()})
 
 
 @dataclass(slots=True)
 class SimulatedDirectory:
-    """The directory behind the line."""
+    """The directory with faults."""
 
     host: Host
 
@@ -259,9 +259,9 @@ class SimulatedDirectory:
 
 @dataclass(slots=True)
 class SeededEntropy:
-    """Chance that a seed fixes."""
+    """Entropy from the seed."""
 
-    chance: Random
+    rng: Random
 
     def take(self, count: int) -> bytes:
-        return self.chance.randbytes(count)
+        return self.rng.randbytes(count)

@@ -1,4 +1,4 @@
-"""One seed, one small world: who asks for what, how the payments behave, how many processes there are, who lies."""
+"""The scenario of a seed: its requests, payments strategy, number of processes and hostile plan."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ AMOUNTS: Final = (500, 1500, 2900, 3000, 3001, 3001, 4200, 4200, 4800, 9900, 150
 ORDERS: Final = (*("ord_881",) * 6, *("ord_895",) * 8, "ord_882", "ord_883", "ord_890", "ord_896", "ord_missing")
 MODES: Final = ("stream", "stream", "batch", "long_running")
 SESSIONS_MS: Final = (14_400_000, 14_400_000, 1_800_000, 60_000, 5_000)
-"""The longest that a session may take: the default, half of what a gate gives, and too little for any person."""
+"""Values of `max_session_duration_ms`: the default, half of the gate's timeout, and too short for any person."""
 USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
 HOSTILE_PLANS: Final = (*("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step")
-"""What a planner that is not to be trusted proposes; none of it may ever pay."""
+"""Kinds of plan that a hostile planner proposes. None of them must lead to a payment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request as a client sends it, perhaps more than once."""
+class PlannedRequest:
+    """A request that a client sends `times` times."""
 
     request_id: str
     user_id: str
@@ -34,7 +34,7 @@ class Asked:
     max_session_ms: int = SESSIONS_MS[0]
 
     def body(self) -> dict[str, Any]:
-        """The wire form."""
+        """Return the request as JSON."""
         request = {**example.request(), "request_id": self.request_id}
         request["user"] = {**request["user"], "user_id": self.user_id}
         known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR"}
@@ -48,60 +48,60 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the seed fixes before anything runs. `hostile` names the kind of plan that the planner makes, if it lies."""
+    """What a seed decides before anything runs. `hostile` is the kind of hostile plan, or None."""
 
     strategy: str
     scope: str
     external_reads: bool
     hosts: int
-    asked: tuple[Asked, ...]
+    requests: tuple[PlannedRequest, ...]
     hostile: str | None
     approvers_answer: float
-    meddling: bool
-    nudges: bool
+    inputs_change: bool
+    drives_redundantly: bool
     cancels: bool
     parallel_reads: bool = False
 
 
-def draw(chance: Random) -> Scenario:
-    """A scenario by chance; half of the time small enough to be paid without a second person."""
-    asked: list[Asked] = []
-    for number in range(chance.choice((1, 2, 2, 3, 3))):
-        asked.append(_ask(chance, number, asked))
+def draw(rng: Random) -> Scenario:
+    """Draw a scenario. About half of the amounts need no approval."""
+    requests: list[PlannedRequest] = []
+    for number in range(rng.choice((1, 2, 2, 3, 3))):
+        requests.append(_draw_request(rng, number, requests))
     drawn = Scenario(
-        strategy=chance.choice(STRATEGIES),
-        scope=chance.choice(("tenant", "tenant", "run")),
-        external_reads=chance.random() < 0.3,
-        hosts=chance.choice((1, 1, 2)),
-        asked=tuple(asked),
-        hostile=chance.choice(HOSTILE_PLANS) if chance.random() < 0.15 else None,
-        approvers_answer=chance.choice((0.6, 1.0, 1.0)),
-        meddling=chance.random() < 0.4,
-        nudges=chance.random() < 0.3,
-        cancels=chance.random() < 0.35,
+        strategy=rng.choice(STRATEGIES),
+        scope=rng.choice(("tenant", "tenant", "run")),
+        external_reads=rng.random() < 0.3,
+        hosts=rng.choice((1, 1, 2)),
+        requests=tuple(requests),
+        hostile=rng.choice(HOSTILE_PLANS) if rng.random() < 0.15 else None,
+        approvers_answer=rng.choice((0.6, 1.0, 1.0)),
+        inputs_change=rng.random() < 0.4,
+        drives_redundantly=rng.random() < 0.3,
+        cancels=rng.random() < 0.35,
     )
-    modes = [(chance.choice(MODES), chance.choice(SESSIONS_MS)) for _ in asked]
+    modes = [(rng.choice(MODES), rng.choice(SESSIONS_MS)) for _ in requests]
     return replace(
         drawn,
-        parallel_reads=chance.random() < 0.5,
-        asked=tuple(
-            replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(asked, modes, strict=True)
+        parallel_reads=rng.random() < 0.5,
+        requests=tuple(
+            replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(requests, modes, strict=True)
         ),
     )
 
 
-def _ask(chance: Random, number: int, before: list[Asked]) -> Asked:
-    order_id = chance.choice(ORDERS)
-    amount = chance.choice(AMOUNTS)
-    if before and chance.random() < 0.5:
-        # The same act again, by another request.
-        order_id, amount = before[-1].order_id, before[-1].amount_inr
-    return Asked(
+def _draw_request(rng: Random, number: int, earlier: list[PlannedRequest]) -> PlannedRequest:
+    order_id = rng.choice(ORDERS)
+    amount = rng.choice(AMOUNTS)
+    if earlier and rng.random() < 0.5:
+        # The same effect again, by another request.
+        order_id, amount = earlier[-1].order_id, earlier[-1].amount_inr
+    return PlannedRequest(
         request_id=f"req_sim{number}",
-        user_id=chance.choice(USERS),
+        user_id=rng.choice(USERS),
         order_id=order_id,
         amount_inr=amount,
-        max_tool_calls=chance.choice((3, 4, 8, 8, 8)),
-        at_us=chance.randrange(5) * 400_000,
-        times=chance.choice((1, 1, 2)),
+        max_tool_calls=rng.choice((3, 4, 8, 8, 8)),
+        at_us=rng.randrange(5) * 400_000,
+        times=rng.choice((1, 1, 2)),
     )

@@ -1,4 +1,4 @@
-"""The simulated world of one seed: processes that come and go over one store, and everything that drives them."""
+"""The simulated world of one seed: processes that start and die over one store, and their surroundings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIM_LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=2
 
 
 class TrueClock:
-    """The time as it is; the store and the payments service live by it."""
+    """The true time, which the store and the payments service use."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -43,21 +43,24 @@ class TrueClock:
 
 
 class SimulatedWorld:
-    """Everything there is. `judge` watches it; `meddled` and `cancelled` say what was changed when, in true time."""
+    """The whole world. `checker` observes it; `changed_at_us` and `cancelled` hold the true time of each change."""
 
     def __init__(self, seed: int, *, fixed: Scenario | None = None, die_at: tuple[str, int] | None = None) -> None:
-        """By the seed alone; or with a `fixed` scenario in calm weather, where a process dies at `die_at`, if at all:
-        (`port`, `before_commit` or `after_commit`, the how manieth of them)."""
+        """Build the world of a seed, or with `fixed` a scenario without faults.
+
+        `die_at` is the port call or commit at which a process dies: `port`, `before_commit` or `after_commit`, and its
+        ordinal number, from 1.
+        """
         self.seed = seed
         self.scenario = fixed or scenario.draw(Random(f"scenario {seed}"))
-        self.chance = Random(f"world {seed}")
-        self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._died)
-        self.faults = Faults(Random(f"faults {seed}"), calm=fixed is not None)
+        self.rng = Random(f"world {seed}")
+        self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._on_death)
+        self.faults = Faults(Random(f"faults {seed}"), disabled=fixed is not None)
         self.entropy = SeededEntropy(Random(f"entropy {seed}"))
         self.stores = MemoryStores(clock=TrueClock(self.scheduler))
         self.people = People()
-        self.judge = InvariantChecker(self)
-        self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.judge.paid)
+        self.checker = InvariantChecker(self)
+        self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.checker.paid)
         drawn = self.scenario
         self.definitions = example.definitions(drawn.strategy, drawn.scope, drawn.external_reads)
         self.verified = frozenset(
@@ -66,7 +69,7 @@ class SimulatedWorld:
             if edge["predicate"] == "identity_verified" and edge.get("value") is True and edge["integrity"] == "trusted"
         )
         self.exercised: Counter[str] = Counter()
-        self.meddled: dict[str, int] = {}
+        self.changed_at_us: dict[str, int] = {}
         self.cancelled: dict[str, int] = {}
         self.answers: dict[str, str] = {}
         self.contested: set[str] = set()
@@ -74,47 +77,47 @@ class SimulatedWorld:
         self.moments: Counter[str] = Counter()
         self._die_at = die_at
         self._full_until_us = 0
-        self._named = 0
+        self._started_hosts = 0
         self.hosts: dict[str, Host] = {}
-        self.moved_in: Callable[[Host, Deployment], None] = lambda _host, _deployment: None
+        self.on_start: Callable[[Host, Deployment], None] = lambda _host, _deployment: None
         self.slots: list[tuple[Host, Deployment] | None] = [None] * self.scenario.hosts
         self.admin = self._deployment(Host("admin", self), raw=True)
-        self._furnish()
+        self._set_up_tenant()
 
     def up(self) -> list[tuple[Host, Deployment]]:
-        """The processes that can be reached now."""
+        """Return the running processes and their deployments."""
         return [slot for slot in self.slots if slot is not None]
 
     def start(self, slot: int) -> None:
-        """A new process in a slot, with a new owner and an empty memory."""
-        self._named += 1
-        host = Host(f"host{self._named}", self, lag_us=self.chance.choice((0, 0, 1_500_000)))
+        """Start a new process in a slot, with a new owner and empty caches."""
+        self._started_hosts += 1
+        host = Host(f"host{self._started_hosts}", self, lag_us=self.rng.choice((0, 0, 1_500_000)))
         self.hosts[host.owner] = host
         deployment = self._deployment(host)
         self.slots[slot] = (host, deployment)
-        self.moved_in(host, deployment)
+        self.on_start(host, deployment)
 
     def committed(self, owner: str, batch: Batch) -> None:
-        """A batch is durable."""
-        self.judge.committed(owner, batch)
+        """Check a batch that has become durable, and count circuit changes."""
+        self.checker.committed(owner, batch)
         self.exercised.update(f"circuit {circuit.state}" for _, circuit in BREAKERS.written(batch.writes))
 
-    def give_up(self, host: Host) -> None:
-        """Others take this process for dead, and it is not: a zombie."""
+    def presume_dead(self, host: Host) -> None:
+        """Treat this process as dead although it still runs: it is a zombie now."""
         host.believed_dead = True
         self._replace(host)
 
     def alive(self, owner: str) -> bool:
-        """What one process may know of another."""
+        """Return whether other processes believe that `owner` is alive."""
         host = self.hosts.get(owner)
         return host is not None and host.up and not host.believed_dead
 
     def zombies(self) -> bool:
-        """Whether somebody who was given up may still do something."""
+        """Return whether a process that was presumed dead still has tasks."""
         return any(task.host and self.hosts[task.host].believed_dead for task in self.scheduler.tasks)
 
     def dies_at(self, moment: str) -> bool:
-        """Whether this very port call or commit is the one at which the process is to die."""
+        """Return whether the process dies at this port call or commit, as `die_at` asks."""
         self.moments[moment] += 1
         if self.faults.on and self._die_at == (moment, self.moments[moment]):
             self.faults.struck[f"crash at a chosen {moment}"] += 1
@@ -122,18 +125,18 @@ class SimulatedWorld:
         return False
 
     def disk_is_full(self) -> bool:
-        """A full disk stays full for a while, for everybody."""
+        """Return whether the disk is full. Once full, it stays full for a while, for every process."""
         if self.faults.strikes("disk_full"):
             self._full_until_us = self.scheduler.now_us + self.faults.between(1, 120_000_000)
         return self.faults.on and self.scheduler.now_us < self._full_until_us
 
     def change_definitions(self) -> None:
-        """Payments describe themselves anew: another version, another digest."""
+        """Give the payments adapter a new version, and so a new definition digest."""
         payments = self.definitions["adp_payments"]
         changed = payments.model_copy(update={"version": payments.version + "-next"})
         self.definitions = {**self.definitions, "adp_payments": changed}
 
-    def _died(self, owner: str) -> None:
+    def _on_death(self, owner: str) -> None:
         host = self.hosts[owner]
         host.up = False
         self.exercised["crashes"] += 1
@@ -149,8 +152,8 @@ class SimulatedWorld:
     async def _restart(self, slot: int) -> None:
         self.start(slot)
 
-    def _furnish(self) -> None:
-        """What operators did before the day began: the pack is published, the graph is filled."""
+    def _set_up_tenant(self) -> None:
+        """Publish the pack and fill the graph, before any fault."""
         catalog = self.admin.catalog(example.EXAMPLE_TENANT)
         by: dict[str, Any] = {"by": "operator", "at_us": START_US, "salt": self.entropy.take}
         immediately(catalog.publish(example.envelope(), **by))

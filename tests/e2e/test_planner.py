@@ -229,3 +229,62 @@ def test_a_planner_without_a_name_of_its_own_starts_no_deployment(tmp_path: Path
             await world.aclose()
 
     run(refused())
+
+
+def gated(body: dict[str, Any]) -> None:
+    """The pack asks a person by its template and not by a rule, and it has a second gate and a laxer spec."""
+    layer = body["decision_layer"]
+    layer["task_templates"][0]["steps"][-1]["requires"] = ["GATE_FINANCE_APPROVAL"]
+    (gate,) = body["policy_layer"]["approval_gates"]
+    body["policy_layer"]["approval_gates"].append({**gate, "gate_id": "GATE_ANYBODY"})
+    (spec,) = layer["decision_specs"]
+    layer["decision_specs"].append({**spec, "decision_key": "support.note", "required_evidence": []})
+
+
+@pytest.mark.parametrize("requires", [[], ["GATE_FINANCE_APPROVAL"]], ids=["dropped", "kept"])
+def test_a_planner_cannot_drop_a_gate_of_the_template(tmp_path: Path, requires: list[str]) -> None:
+    async def asked() -> None:
+        world = await open_world(tmp_path, pack=gated)
+        try:
+            planned_by(world, Says(lambda plan: changed(plan, requires=requires)))
+            view = await world.invoke(request(900, "req_gated"))
+            assert view.waiting is not None
+            assert view.waiting["gate_id"] == "GATE_FINANCE_APPROVAL"
+            assert world.refunds() == []
+            assert (await world.approve(view.run_id)).state == "completed"
+            planned_by(world, None)
+            await replay(world.deployment, TENANT, view.run_id)
+        finally:
+            await world.aclose()
+
+    run(asked())
+
+
+LAXER: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "another gate": (lambda plan: changed(plan, requires=["GATE_ANYBODY"]), "policy_denied"),
+    "another gate twice": (lambda plan: changed(plan, requires=["GATE_ANYBODY"] * 2), "policy_denied"),
+    "another spec": (
+        lambda plan: {**plan, "decision_checkpoints": [{"decision_id": "support.note", "after_step": "check"}]},
+        "violates_decision_spec",
+    ),
+}
+
+
+@pytest.mark.parametrize("laxer", LAXER)
+def test_a_planner_cannot_choose_a_laxer_gate_or_spec_than_the_template(tmp_path: Path, laxer: str) -> None:
+    says, code = LAXER[laxer]
+
+    async def refused() -> None:
+        world = await open_world(tmp_path, pack=gated)
+        try:
+            planned_by(world, Says(says))
+            view = await world.invoke(request(900, "req_laxer"))
+            assert view.ended
+            assert view.record["rationale"]["failures"][0]["code"] == code
+            assert world.refunds() == []
+            planned_by(world, None)
+            await replay(world.deployment, TENANT, view.run_id)
+        finally:
+            await world.aclose()
+
+    run(refused())

@@ -129,10 +129,13 @@ class FunctionAdapter:
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
+        kept = _KeptError()
+
         def call_in_time() -> Any:
-            if context.is_late():
-                raise Overloaded(self._definition.adapter_id, "its time was over before it had a thread")
-            return function(*arguments)
+            with kept:
+                if context.is_late():
+                    raise Overloaded(self._definition.adapter_id, "its time was over before it had a thread")
+                return function(*arguments)
 
         running = self._threads.submit(context.tenant_id, call_in_time)
         if running is None:
@@ -141,10 +144,31 @@ class FunctionAdapter:
         waiting = asyncio.wrap_future(running)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
         if done and not waiting.cancelled():
+            if kept.error is not None:
+                raise kept.error
             return waiting.result()
         if running.cancel():
             raise Overloaded(self._definition.adapter_id, "all its threads are taken, or it is closed")
         caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
+
+
+class _KeptError:
+    """Keeps the exception that a function raised in its thread, so that no future holds it.
+
+    After a timeout nobody awaits the future, and asyncio prints the exception of such a future with its message.
+    """
+
+    error: Exception | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if kind is None or not issubclass(kind, Exception):
+            return False
+        self.error = cast(Exception, error)
+        return True
 
 
 class _Caught:

@@ -51,6 +51,9 @@ class Planner(Protocol):
         answer has at most 256 KiB and is due within the template's `plan_timeout_ms`. It is recorded before it is
         used. One that does not fit ends the attempt with the failure `schema_mismatch`.
 
+        The template that it names is a floor: the gates that its steps require for a tool are added to the plan's, and
+        a checkpoint of another decision spec ends the attempt with the failure `violates_decision_spec`.
+
         Raises:
             Unavailable: the planner cannot answer now; the run is driven again later. So it is for any other
                 exception and for an answer that comes too late.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.plan import Plan, ProposedPlan, TaskTemplate
+from contextos.contracts.envelopes.plan import Plan, PlanStep, ProposedPlan, TaskTemplate
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.ports.concurrency import Concurrency
@@ -63,7 +63,11 @@ async def ask_planner(
 def plan_of_answer(
     answer: Mapping[str, Any], planner: str, run_id: str, templates: Sequence[TaskTemplate], revision: int
 ) -> Plan | Failure:
-    """The plan that a recorded answer proposes. Its id, revision, planner and intent are ours to set."""
+    """The plan that a recorded answer proposes. Its id, revision, planner and intent are ours to set.
+
+    The template that it names is a floor, because a pack's author signed it: the gates of its steps stay, and a plan is
+    bound to no other decision spec. A tool that this template does not use has the gates of all the run's templates.
+    """
     if "refused" in answer:
         return _misfit(planner, str(answer["refused"]))
     try:
@@ -73,15 +77,30 @@ def plan_of_answer(
     named = {f"{template.template_id}@{template.version}": template for template in templates}
     if proposed.template_id not in named:
         return _misfit(planner, "`template_id` names none of the templates that the run may use")
+    template = named[proposed.template_id]
+    specs = {point.decision_id for point in template.decision_checkpoints}
+    for point in proposed.decision_checkpoints:
+        if point.decision_id not in specs:
+            detail = f"`{point.decision_id}` is no decision of the template `{proposed.template_id}`"
+            return Failure(code="violates_decision_spec", detail=detail)
     return Plan(
         plan_id=derive("plan_", run_id, "plan", revision),
-        intent=named[proposed.template_id].intent,
-        steps=proposed.steps,
+        intent=template.intent,
+        steps=tuple(_with_gates(step, template, templates) for step in proposed.steps),
         decision_checkpoints=proposed.decision_checkpoints,
         revision=revision,
         planner=planner,
         template_id=proposed.template_id,
     )
+
+
+def _with_gates(step: PlanStep, template: TaskTemplate, templates: Sequence[TaskTemplate]) -> PlanStep:
+    """The step with the gates that the template requires for its tool."""
+    same = [one for one in template.steps if one.tool == step.tool] or [
+        one for other in templates for one in other.steps if one.tool == step.tool
+    ]
+    gates = dict.fromkeys([*step.requires, *(gate for one in same for gate in one.requires)])
+    return step.model_copy(update={"requires": tuple(gates)})
 
 
 def _misfit(planner: str, why: str) -> Failure:

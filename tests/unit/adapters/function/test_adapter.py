@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from collections import Counter
@@ -198,6 +199,26 @@ def test_a_thread_that_does_not_answer_in_time_goes_on(capability: str, heard: t
     assert not done.is_set()
     go.set()
     assert done.wait(10), "the call happened after the caller gave up"
+
+
+@pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
+def test_what_a_thread_raises_after_its_time_is_printed_nowhere(capability: str, heard: type[Exception]) -> None:
+    go, printed = threading.Event(), []
+
+    def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        go.wait(10)
+        raise RuntimeError("sk-live-secret")
+
+    async def late() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: printed.append(context))
+        with pytest.raises(heard, match="did not answer"):
+            await adapter(look=slow, act=slow).call(capability, {"n": 1}, SOON)
+        go.set()
+        await asyncio.sleep(0.1)
+        gc.collect()
+
+    asyncio.run(late())
+    assert not printed, "asyncio prints the exception of a future that nobody awaits"
 
 
 @pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])

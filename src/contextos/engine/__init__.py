@@ -17,6 +17,6 @@ Invariants, with the tests that prove them:
 - A killed worker's runs are driven by another worker. `tests/unit/engine/durable/test_workflows.py`
 - A row in the queue runs no code and stops no worker. `tests/unit/engine/durable/test_dbos_queue.py`
 - No tenant starves another. `tests/unit/engine/test_admission_controller.py`,
-  `tests/unit/engine/test_admission_priority.py`
+  `tests/unit/engine/test_admission_controller_yielding.py`
 - Private parts of DBOS are used in one module. `tests/unit/engine/durable/test_dbos_internals.py`
 """

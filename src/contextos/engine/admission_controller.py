@@ -46,7 +46,7 @@ A step computes for a few milliseconds. A longer one waits for something, so oth
 """
 RECENT_STEPS: Final = 512
 """Steps of all tenants that are counted; past this number every tenant's count is halved."""
-MAX_TENANTS: Final = 1_024
+MAX_KEPT_TENANTS: Final = 1_024
 """Most tenants that are kept: past this number, those whose time has passed or the oldest are dropped."""
 
 
@@ -134,7 +134,7 @@ class AdmissionController:
             )
         at_us = min(max(last_us, now_us) + apart_us, now_us + most_ms * 1_000)
         retry_at_us[tenant_id] = at_us
-        if len(retry_at_us) > MAX_TENANTS:
+        if len(retry_at_us) > MAX_KEPT_TENANTS:
             del retry_at_us[next(iter(retry_at_us))]
         return _overloaded(tenant_id, detail, max((at_us - now_us) // 1_000, least_ms))
 
@@ -266,7 +266,7 @@ class AdmissionController:
 
 def _without_past(until_us: dict[str, int], now_us: int) -> dict[str, int]:
     """The times that are in the future. Scans only a large table."""
-    if len(until_us) < MAX_TENANTS:
+    if len(until_us) < MAX_KEPT_TENANTS:
         return until_us
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
 

@@ -1,7 +1,7 @@
-"""Who this process is to the leases, and whether another owner on this machine still lives.
+"""The identity of this process in leases, and whether another process that holds a lease is alive.
 
-A lease says by whom it is held; a lock on a file, which the kernel lets go of when its process dies in
-whatever way, says whether that owner lives. So a successor takes over at once after a kill.
+A lease holds the id of its owner. An owner on this machine locks a file, and the kernel releases the lock when the
+process dies in any way. So after a kill another process can take the lease over at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class Owner:
-    """This process, for as long as it lives or until `close`. `id` is 16 random hex digits.
+    """This process as an owner of leases, until it ends or calls `close`. `id` is 16 random hex digits.
 
-    With the path of a store, its lock is `<path>.owners/<id>.lock`; with None only this owner is ever alive.
-    It knows owners on this machine alone: a store that is shared over a network needs leases that expire.
+    With the path of a store, its lock is `<path>.owners/<id>.lock`. With None, every other owner counts as dead.
+    It sees owners on this machine only. A store that several machines share needs `LeasedOwner`.
 
-    Raises: `InvalidSettings` if the lock cannot be made.
+    Raises:
+        InvalidSettings: the lock cannot be created.
     """
 
     def __init__(self, path: Path | str | None) -> None:
@@ -38,14 +39,15 @@ class Owner:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
                 self._lock = _locked(self._directory / f"{self.id}.lock")
             except OSError as fault:
-                detail = f"no lock can be made in `{self._directory}`: {fault.strerror}; make its parent writable"
-                raise InvalidSettings(Problem("/store", "no_owner_lock", detail)) from fault
+                detail = f"cannot create a lock in `{self._directory}`: {fault.strerror}"
+                remedy = "make its parent directory writable"
+                raise InvalidSettings(Problem("/store", "no_owner_lock", detail, remedy)) from fault
             self._remove_dead()
 
     def alive(self, owner_id: str) -> bool:
-        """Whether `owner_id` lives on this machine; False for an id that is unknown or has no form of one.
+        """Whether the process with `owner_id` lives on this machine. False for an unknown or malformed id.
 
-        The file of a dead owner is removed.
+        Removes the lock file of a dead owner.
         """
         if owner_id == self.id:
             return not self._closed
@@ -57,7 +59,7 @@ class Owner:
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that two who ask at the same time do not take each other for the owner.
+            # Shared, so that two processes that check at the same time do not take each other for the owner.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -68,7 +70,7 @@ class Owner:
             os.close(lock)
 
     def close(self) -> None:
-        """Be dead to others. What this owner still holds may be taken over at once."""
+        """Release the lock. Other processes can take over the leases of this owner at once."""
         self._closed = True
         if self._lock is not None and self._directory is not None:
             (self._directory / f"{self.id}.lock").unlink(missing_ok=True)
@@ -82,9 +84,10 @@ class Owner:
 
 
 class LeasedOwner:
-    """This process, where others may be on other machines: nobody can ask them, so their leases tell.
+    """This process as an owner of leases in a store that several machines share.
 
-    Whoever holds a lease counts as alive until it runs out (`lease_ttl_s`), and is then taken over.
+    Another owner cannot be checked from here, so it counts as alive. Its lease is taken over when it expires
+    (`lease_ttl_s`).
     """
 
     def __init__(self) -> None:
@@ -92,7 +95,7 @@ class LeasedOwner:
         self._closed = False
 
     def alive(self, owner_id: str) -> bool:
-        """Whether `owner_id` may still be driving."""
+        """Whether `owner_id` can still be driving: always true for another owner."""
         return owner_id != self.id or not self._closed
 
     def close(self) -> None:
@@ -100,7 +103,7 @@ class LeasedOwner:
 
 
 def _locked(path: Path) -> int:
-    """A descriptor with the lock of `path`. Another process may have removed the file before it was locked."""
+    """Return a descriptor that holds the lock of `path`. Retries if another process removed the file meanwhile."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)

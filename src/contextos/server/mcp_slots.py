@@ -1,9 +1,9 @@
-"""`context_resolve` as an MCP tool (extra `mcp`): what a slot of an agent may take, for agents outside of a run.
+"""`context_resolve` as an MCP tool (extra `mcp`): the artifacts that a slot can take, for agents outside a run.
 
-The agent's document comes from the caller and only the slot's declaration is read from it. The actor and the installed
-extensions are the server's; a caller cannot name them, and a field that is not known refuses the call. Nothing is
-written: resolving is no selection.
-Source: shared/spec/seeds/003, "context_resolve MCP primitive"; context-slots-facts.md, section 4.
+The client sends the agent's document; only the slot's declaration is read from it. The server sets the actor and the
+installed extensions, and refuses a call with a field that it does not know. Nothing is written, because resolving a
+slot selects nothing.
+Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 TOOL: Final = "context_resolve"
 DESCRIPTION: Final = (
-    "The artifacts that a context slot of an agent may take now, pinned by revision and classification, from narrow to "
-    "broad. `parentAgentOas` is the agent's Open Agent Spec document. Reads only."
+    "List the artifacts that a context slot of an agent can take now, pinned by revision and classification, from the "
+    "narrowest scope to the broadest. `parentAgentOas` is the agent's Open Agent Spec document. Reads only."
 )
 
 
 class ResolveCall(Model):
-    """The arguments of the tool. `parentAgentOas` is the document, as an object or as its text."""
+    """The arguments of the tool. `parentAgentOas` is the document as an object, or its JSON or YAML text."""
 
     parent_agent_oas: Any = Field(alias="parentAgentOas")
     slot_id: str = Field(alias="slotId", min_length=1, max_length=64)
@@ -44,10 +44,11 @@ class ResolveCall(Model):
 async def context_resolve(
     arguments: dict[str, Any], *, actor: SlotActor, artifacts: Artifacts, curation: Curation
 ) -> dict[str, Any]:
-    """The tool's answer: `slotId`, `resolutionMode`, `refs`; `more` where the store holds more than are shown.
+    """Return `slotId`, `resolutionMode` and `refs`; also `more: true` if the store holds more than `refs` shows.
 
     Raises:
-        InvalidInput: arguments, document or slot do not hold, or the actor has no organisation.
+        MalformedJson: the document's text is neither JSON nor YAML.
+        InvalidInput: the arguments, the document or the slot are not valid, or the actor has no organisation.
     """
     if actor.organization_id is None:
         detail = "there is no active organization"
@@ -67,7 +68,7 @@ async def context_resolve(
 
 
 def slots_server(actor: SlotActor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
-    """An MCP server that resolves for one actor.
+    """Return an MCP server that resolves slots for one actor.
 
     Raises:
         InvalidSettings: the extra is not installed.

@@ -1,8 +1,8 @@
-"""How an MCP server is served: over stdin and stdout, or over HTTP on this machine behind a bearer token.
+"""Serve an MCP server over stdin and stdout, or over HTTP on this machine with a bearer token.
 
-Over HTTP every request needs the token, also on the loopback address, which every local program and every web page can
-reach; host and origin are checked too. Anything but a loopback address is refused: there is no TLS here, so put
-a proxy in front.
+Over HTTP every request needs the token, because every local program and every web page can reach the loopback address.
+The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is no TLS here; to
+serve other machines, put a TLS proxy in front.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], 
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client on stdin and stdout until it hangs up."""
+    """Serve one client on stdin and stdout until it closes stdin."""
     from mcp.server.stdio import stdio_server
 
     async with stdio_server() as (read, write):
@@ -35,11 +35,11 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> None:
-    """Serve HTTP on a bound socket until the process is told to stop."""
+    """Serve HTTP on a bound socket until SIGINT or SIGTERM. `token` is the bearer token of every request."""
     import uvicorn
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # Said here, because the SDK leaves these checks out for every loopback address but the usual ones.
+    # Explicit, because the SDK makes these checks only for the common loopback addresses.
     hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}"]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(
@@ -54,28 +54,28 @@ async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> N
 
 
 def address_of(bound: socket.socket) -> str:
-    """`HOST:PORT` of a bound socket, as it stands in an address."""
+    """Return the `HOST:PORT` of a bound socket as a URL writes it: an IPv6 host is in brackets."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def require_token(app: Asgi, token: str) -> Asgi:
-    """`app` for those who carry the token; everybody else gets a 401 and learns nothing.
+    """Return `app` behind a check of the bearer token. Any other request gets an empty 401.
 
     Raises:
         InvalidSettings: the token is too short to be a secret.
     """
     if len(token) < MIN_TOKEN_CHARS:
         detail = f"the token has fewer than {MIN_TOKEN_CHARS} characters"
-        raise InvalidSettings(Problem("", "weak_token", detail, "make a random one"))
-    wanted = b"Bearer " + token.encode()
+        raise InvalidSettings(Problem("", "weak_token", detail, "use a random token, such as 32 hex digits"))
+    expected = b"Bearer " + token.encode()
 
     async def checked(scope: Message, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
             return
-        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        if scope["type"] == "http" and len(given) == 1 and hmac.compare_digest(given[0], wanted):
+        tokens = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        if scope["type"] == "http" and len(tokens) == 1 and hmac.compare_digest(tokens[0], expected):
             await app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
@@ -86,10 +86,10 @@ def require_token(app: Asgi, token: str) -> Asgi:
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket on `HOST:PORT` of this machine; port 0 takes a free one.
+    """Return a listening socket on `HOST:PORT` of this machine. Port 0 means any free port.
 
     Raises:
-        InvalidSettings: it is no loopback address, or cannot be had.
+        InvalidSettings: the address is not a loopback address, or the socket cannot be bound.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -97,14 +97,14 @@ def listen(address: str) -> socket.socket:
         local = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
         number = int(port)
     except ValueError:
-        raise _refused(address, "not_an_address", "it is not an IP address and a port") from None
+        raise _refused(address, "not_an_address", "it is not `HOST:PORT` with an IP address") from None
     if not local.is_loopback:
-        raise _refused(address, "not_loopback", "it can be reached from other machines, and there is no TLS here")
+        raise _refused(address, "not_loopback", "other machines can reach it, and there is no TLS here")
     bound = socket.socket(socket.AF_INET6 if local.version == 6 else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((str(local), number))
-        # Clients that come before the server runs wait, and are not turned away.
+        # Listens already here, so that a client that connects before the server runs waits and is not refused.
         bound.listen()
     except (OSError, OverflowError) as error:
         bound.close()
@@ -113,4 +113,4 @@ def listen(address: str) -> socket.socket:
 
 
 def _refused(address: str, code: str, why: str) -> InvalidSettings:
-    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {why}", "take 127.0.0.1 and a port"))
+    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {why}", "use 127.0.0.1 and a port"))

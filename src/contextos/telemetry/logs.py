@@ -78,7 +78,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class _Edge(logging.StreamHandler[TextIO]):
-    """The handler of `configure`, told from those of an embedding application by its class."""
+    """The handler of `configure`, which differs by its class from those of an embedding application."""
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:

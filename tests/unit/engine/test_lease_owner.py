@@ -101,10 +101,10 @@ def test_an_unknown_owner_is_dead_and_no_path_is_followed(tmp_path: Path, strang
 
 
 def test_a_lock_that_cannot_be_made_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="no lock can be made in"):
+    with pytest.raises(InvalidSettings, match="cannot create a lock in"):
         Owner(tmp_path / "absent" / "store.db")
     (tmp_path / "store.db.owners").write_text("in the way")
-    with pytest.raises(InvalidSettings, match="no lock can be made in"):
+    with pytest.raises(InvalidSettings, match="cannot create a lock in"):
         Owner(tmp_path / "store.db")
 
 

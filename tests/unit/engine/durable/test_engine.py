@@ -561,8 +561,8 @@ def test_what_ended_well_long_ago_is_deleted(url: str, queue: Database) -> None:
 
 REFUSED = [
     ("not a url", InvalidSettings, "cannot be read"),
-    ("mysql://me@host/x", InvalidSettings, "names no PostgreSQL database"),
-    ("postgresql://me:hush@host", InvalidSettings, "names no PostgreSQL database"),
+    ("mysql://me@host/x", InvalidSettings, "does not name a PostgreSQL database"),
+    ("postgresql://me:hush@host", InvalidSettings, "does not name a PostgreSQL database"),
     ("postgresql://me:hush@127.0.0.1:1/x", Unavailable, "refused"),
     ("postgres://me@127.0.0.1:1/x?password=hush", Unavailable, "refused"),
     ("postgresql://me@h:port/x", InvalidSettings, "cannot be read"),
@@ -643,8 +643,8 @@ def test_a_queue_that_a_superuser_migrated_once_stays_its_owners(postgres: Serve
         postgres.execute(f"DROP ROLE {role}")
 
 
-def test_a_role_that_may_not_make_the_queue_is_told_so(postgres: Server) -> None:
-    with pytest.raises(InvalidSettings, match="make the role"):
+def test_a_role_that_cannot_create_the_queue_is_refused_with_the_remedy(postgres: Server) -> None:
+    with pytest.raises(InvalidSettings, match="create the role"):
         migrate_queue_tables(postgres.named("postgres"), "nobody_here", schema="contextos_test_roleless")
     bare = Database(postgres, "contextos_test_bare")
     postgres.execute(f"CREATE DATABASE {bare.name}")

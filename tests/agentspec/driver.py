@@ -24,8 +24,8 @@ PACKAGE = "@contextos-examples/email-outreach-agent"
 INPUTS = {"recipient": "ann@acme.example", "runId": "run_1"}
 
 
-class Ticking:
-    """A clock for tests: each look is a microsecond later."""
+class TickingClock:
+    """A clock for tests: each reading is a microsecond later."""
 
     def __init__(self) -> None:
         self.at = 10
@@ -36,11 +36,11 @@ class Ticking:
 
 
 def session_of(document: Any, shelf: Shelf) -> SelectionSession:
-    return SelectionSession(document, "run_1", PACKAGE, actor(), shelf, shelf, Ticking())
+    return SelectionSession(document, "run_1", PACKAGE, actor(), shelf, shelf, TickingClock())
 
 
 def agent(**slot: Any) -> bytes:
-    """The example, with its slot as the test wants it."""
+    """The example agent with these fields of its slot changed."""
     document = loads(AGENT.read_bytes())
     document["metadata"]["cinatra"]["contextSlots"][0].update(slot)
     return json.dumps(document).encode()

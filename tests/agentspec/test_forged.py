@@ -1,4 +1,4 @@
-"""However the selection flow is edited, a pick that no person made is not recorded."""
+"""No edit of the selection flow records a pick that no person made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, session_of
-from tests.agentspec.test_outreach import acts, fill
+from tests.agentspec.test_outreach import fill, recorded
 from tests.slots import Shelf
 from tests.unit.slots.lint.forged import FORGED, SAID, Edited, forged
 
@@ -33,12 +33,12 @@ def loaded(document: dict[str, Any], shelf: Shelf) -> AgentFlow:
 
 
 HARMLESS = "node_written_into_an_edge"
-"""Of the two nodes with one id WayFlow makes the right one."""
+"""WayFlow builds the right one of the two nodes with the same id."""
 
 
 @pytest.mark.requirement("W-PERSON")
 @pytest.mark.parametrize("name", sorted(FORGED.keys() - {HARMLESS}))
-def test_a_flow_that_answers_in_a_persons_place_is_not_loaded(shelf: Shelf, name: str) -> None:
+def test_a_flow_that_answers_for_a_person_is_not_loaded(shelf: Shelf, name: str) -> None:
     with pytest.raises(InvalidInput):
         loaded(forged(name), shelf)
 
@@ -49,7 +49,7 @@ def test_a_node_written_into_an_edge_answers_nothing(shelf: Shelf) -> None:
         paused = await flow.begin(INPUTS)
         assert isinstance(paused, FlowPaused)
         assert isinstance(await flow.resume(paused.state, "yes please"), FlowPaused)
-        assert await acts(shelf) == []
+        assert await recorded(shelf) == []
 
     asyncio.run(play())
 
@@ -58,15 +58,15 @@ def test_the_agent_as_it_is_published_is_loaded(shelf: Shelf) -> None:
     assert isinstance(asyncio.run(loaded(Edited().document, shelf).begin(INPUTS)), FlowPaused)
 
 
-def test_a_flow_that_goes_round_without_a_pause_ends(shelf: Shelf) -> None:
+def test_a_flow_that_loops_without_a_pause_ends(shelf: Shelf) -> None:
     made = Edited()
     made.around("resolve_context")
     with pytest.raises(LostReply, match=f"{MAX_STEPS} steps without waiting for a person"):
         asyncio.run(loaded(made.document, shelf).begin(INPUTS))
 
 
-def test_a_flow_in_a_flow_many_times_over_is_looked_at_once(shelf: Shelf) -> None:
-    """Thirty flows that each run the next one twice: a thousand million ways down."""
+def test_a_flow_that_is_reached_many_ways_is_checked_once(shelf: Shelf) -> None:
+    """Thirty flows that each run the next one twice: about a thousand million paths."""
     made = Edited()
     parts = made.document["$referenced_components"]
     for level in range(30):

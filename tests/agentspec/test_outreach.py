@@ -1,4 +1,4 @@
-"""The selection agent and the outreach agent run for real on WayFlow: they wait for a person and go on elsewhere."""
+"""The selection agent and the outreach agent run on WayFlow: they wait for a person and resume in another process."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def candidates(shown: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def pick(refs: Sequence[dict[str, Any]], **changes: Any) -> str:
-    told = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": list(refs)}
-    return json.dumps(told | changes)
+    envelope = {"slotId": "offeringContext", "resolutionMode": "accumulate", "selectedRefs": list(refs)}
+    return json.dumps(envelope | changes)
 
 
-async def acts(shelf: Shelf) -> list[SelectionAct]:
+async def recorded(shelf: Shelf) -> list[SelectionAct]:
     return list(await shelf.selections("acme", "run_1"))
 
 
 @pytest.mark.requirement("W-FLOW")
-def test_a_person_picks_and_the_flow_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_a_person_picks_and_the_flow_resumes_in_another_process(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "slots.db")
     asyncio.run(fill(stores.artifacts("tenant_acme")))
     stores.close()
@@ -76,14 +76,14 @@ def test_a_person_picks_and_the_flow_goes_on_in_another_process(tmp_path: Path) 
     ended = drive("resume", pick([offered[2], offered[0]]))["outputs"]
     assert ended["draft"].splitlines()[-2:] == ["- mine (user)", "- all (organization)"]
     stores = SqliteStores(tmp_path / "slots.db")
-    [act] = asyncio.run(acts(stores.artifacts("tenant_acme")))
+    [selection] = asyncio.run(recorded(stores.artifacts("tenant_acme")))
     stores.close()
-    assert (act.selected_by, [ref.artifact_id for ref in act.refs]) == ("user", ["mine", "all"])
+    assert (selection.selected_by, [ref.artifact_id for ref in selection.refs]) == ("user", ["mine", "all"])
 
 
 @pytest.mark.requirement("W-FLOW")
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("answer", "code"),
     [
         ("yes please", "bad_envelope"),
         ("", "bad_envelope"),
@@ -91,24 +91,24 @@ def test_a_person_picks_and_the_flow_goes_on_in_another_process(tmp_path: Path) 
         (pick([{"artifactId": "x", "representationRevisionId": "y", "semanticAssertionId": "z"}]), "foreign_ref"),
     ],
 )
-def test_an_answer_that_does_not_count_is_asked_again_and_the_run_lives(shelf: Shelf, said: str, code: str) -> None:
+def test_a_refused_answer_is_asked_for_again_and_the_run_continues(shelf: Shelf, answer: str, code: str) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
         assert isinstance(first, FlowPaused)
-        again = await step(agent(), shelf, first.state, said)
+        again = await step(agent(), shelf, first.state, answer)
         assert isinstance(again, FlowPaused)
         why, offer = again.shown
         assert json.loads(why)["code"] == code
         assert offer == first.shown[-1]
-        assert await acts(shelf) == []
+        assert await recorded(shelf) == []
         done = await step(agent(), shelf, again.state, pick(candidates(again.shown)[:1]))
         assert isinstance(done, FlowFinished)
-        assert len(await acts(shelf)) == 1
+        assert len(await recorded(shelf)) == 1
 
     asyncio.run(play())
 
 
-def test_what_changed_since_it_was_shown_is_shown_anew(shelf: Shelf) -> None:
+def test_a_candidate_that_changed_since_it_was_shown_is_shown_again(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
         assert isinstance(first, FlowPaused)
@@ -123,32 +123,32 @@ def test_what_changed_since_it_was_shown_is_shown_anew(shelf: Shelf) -> None:
     asyncio.run(play())
 
 
-def test_an_answer_of_nothing_is_recorded_and_the_consumer_runs_without(shelf: Shelf) -> None:
+def test_an_empty_pick_is_recorded_and_the_consumer_runs_without_refs(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
         assert isinstance(first, FlowPaused)
         done = await step(agent(), shelf, first.state, pick([]))
         assert isinstance(done, FlowFinished)
         assert done.outputs["draft"].endswith("- nothing")
-        assert [act.refs for act in await acts(shelf)] == [()]
+        assert [selection.refs for selection in await recorded(shelf)] == [()]
 
     asyncio.run(play())
 
 
-def test_a_state_that_is_resumed_twice_is_one_act(shelf: Shelf) -> None:
+def test_a_state_that_is_resumed_twice_records_one_selection(shelf: Shelf) -> None:
     async def play() -> None:
         first = await step(agent(), shelf)
         assert isinstance(first, FlowPaused)
-        said = pick(candidates(first.shown)[:1])
-        one, two = [await step(agent(), shelf, first.state, said) for _ in range(2)]
+        answer = pick(candidates(first.shown)[:1])
+        one, two = [await step(agent(), shelf, first.state, answer) for _ in range(2)]
         assert one == two
-        assert len(await acts(shelf)) == 1
+        assert len(await recorded(shelf)) == 1
 
     asyncio.run(play())
 
 
-def test_another_pick_under_a_key_that_is_taken_is_told_and_asked_again_under_a_new_one(shelf: Shelf) -> None:
-    """Two conversations of one run wait for the same slot, and both were offered the act `act_1`."""
+def test_a_different_pick_under_a_used_act_key_is_refused_and_asked_for_again_under_a_new_key(shelf: Shelf) -> None:
+    """Two conversations of one run wait for the same slot, and both were offered the act key `act_1`."""
 
     async def play() -> None:
         first, second = [await step(agent(), shelf) for _ in range(2)]
@@ -159,9 +159,9 @@ def test_another_pick_under_a_key_that_is_taken_is_told_and_asked_again_under_a_
         again = await step(agent(), shelf, second.state, pick(offered[1:2]))
         assert isinstance(again, FlowPaused)
         assert json.loads(again.shown[0])["code"] == "repeated_act"
-        assert len(await acts(shelf)) == 1
+        assert len(await recorded(shelf)) == 1
         assert isinstance(await step(agent(), shelf, again.state, pick(offered[1:2])), FlowFinished)
-        assert [[ref.artifact_id for ref in act.refs] for act in await acts(shelf)] == [["mine"], ["team"]]
+        assert [[ref.artifact_id for ref in one.refs] for one in await recorded(shelf)] == [["mine"], ["team"]]
 
     asyncio.run(play())
 
@@ -175,14 +175,14 @@ def test_an_autonomous_slot_asks_nobody(shelf: Shelf) -> None:
 
     assert asyncio.run(play("accumulate")) == ["mine (user)", "team (team)", "all (organization)"]
     assert asyncio.run(play("override")) == ["mine (user)"]
-    assert {act.selected_by for act in asyncio.run(acts(shelf))} == {"autonomous"}
+    assert {selection.selected_by for selection in asyncio.run(recorded(shelf))} == {"autonomous"}
 
 
 def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(shelf: Shelf) -> None:
     done = asyncio.run(step(agent(selectionMode="autonomous", minItems=4), shelf))
     assert isinstance(done, FlowRefused)
     assert done.why.code == "below_min_items"
-    assert asyncio.run(acts(shelf)) == []
+    assert asyncio.run(recorded(shelf)) == []
 
 
 @pytest.mark.requirement("W-FLOW")
@@ -209,16 +209,16 @@ def test_a_foreign_project_offers_nothing(shelf: Shelf) -> None:
     assert candidates(paused.shown) == []
 
 
-def test_a_state_goes_on_only_with_the_document_that_it_is_of(shelf: Shelf) -> None:
+def test_a_state_resumes_only_with_the_document_that_it_was_made_from(shelf: Shelf) -> None:
     paused = asyncio.run(step(agent(), shelf))
     assert isinstance(paused, FlowPaused)
-    with pytest.raises(InvalidInput, match="not the one that the state is of"):
+    with pytest.raises(InvalidInput, match="made from another document"):
         asyncio.run(step(agent(maxItems=1), shelf, paused.state, pick([])))
-    with pytest.raises(InvalidInput, match="no state of a paused flow"):
+    with pytest.raises(InvalidInput, match="not the state of a paused flow"):
         asyncio.run(step(agent(), shelf, "{}", pick([])))
 
 
-def test_a_tool_that_fails_leaves_it_open_whether_it_acted(shelf: Shelf) -> None:
+def test_a_tool_that_fails_is_a_lost_reply(shelf: Shelf) -> None:
     def broken(recipient: str, contextSlotBindings: Any) -> str:
         raise ZeroDivisionError("secret")
 
@@ -238,7 +238,7 @@ def test_a_message_reaches_nothing_but_its_values(shelf: Shelf, template: str) -
 
 
 @pytest.mark.parametrize("inputs", [INPUTS | {"unknown": "x"}, {"runId": "run_1"}])
-def test_inputs_that_the_flow_does_not_take_are_refused(shelf: Shelf, inputs: dict[str, Any]) -> None:
+def test_wrong_inputs_are_refused(shelf: Shelf, inputs: dict[str, Any]) -> None:
     raw = agent()
     flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": str})
     with pytest.raises(InvalidInput, match="cannot start with them"):
@@ -249,18 +249,18 @@ def test_a_state_that_was_cut_is_refused(shelf: Shelf) -> None:
     paused = asyncio.run(step(agent(), shelf))
     assert isinstance(paused, FlowPaused)
     kept = json.loads(paused.state)
-    with pytest.raises(InvalidInput, match="cannot go on from it"):
+    with pytest.raises(InvalidInput, match="cannot resume from it"):
         asyncio.run(step(agent(), shelf, json.dumps({**kept, "conversation": kept["conversation"][:500]}), pick([])))
 
 
-def test_what_talks_to_the_network_by_itself_is_not_loaded(shelf: Shelf) -> None:
+def test_a_node_that_uses_the_network_by_itself_is_not_loaded(shelf: Shelf) -> None:
     voice = ROOT / "tests" / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
     with pytest.raises(InvalidInput, match="`ApiNode` is not in the allow list"):
         load_flow(voice.read_bytes(), {})
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"{}", b'{"component_type": "Agent", "agentspec_version": "26.1.0"}', b"a: b"])
-def test_a_document_that_is_no_flow_is_refused(raw: bytes) -> None:
+def test_a_document_that_is_not_a_flow_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidInput):
         load_flow(raw, {})
 
@@ -290,11 +290,11 @@ REJECTED = {
     "nobody looks whether a pick was accepted",
     "a branch of the selection ends before anything is pinned",
 }
-"""The planted faults that WayFlow refuses to load. It takes every other one without a word."""
+"""The planted faults that WayFlow refuses to load. It loads every other one without a warning."""
 
 
 def loads_on_wayflow(fault: Planted) -> bool:
-    """Whether WayFlow by itself takes the document; what `load_flow` refuses beyond that is in `test_forged`."""
+    """Whether WayFlow by itself loads the document. `test_forged` tests what `load_flow` refuses in addition."""
     from wayflowcore.agentspec import AgentSpecLoader
 
     async def context_tool(**arguments: Any) -> None: ...
@@ -307,6 +307,6 @@ def loads_on_wayflow(fault: Planted) -> bool:
     return True
 
 
-def test_wayflow_takes_most_faults_silently_and_the_lint_finds_each() -> None:
+def test_wayflow_loads_most_planted_faults_without_a_warning() -> None:
     assert {fault.name for fault in PLANTED if not loads_on_wayflow(fault)} == REJECTED
     assert len(REJECTED) < len(PLANTED) / 2

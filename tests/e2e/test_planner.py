@@ -114,6 +114,15 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "not a number": (lambda plan: changed(plan, params={"amount_inr": float("nan")}), "schema_mismatch"),
     "cyclic": (cyclic, "schema_mismatch"),
     "huge": (lambda plan: changed(plan, params={"order_id": "x" * 300_000}), "schema_mismatch"),
+    "no pointer": (
+        lambda plan: changed(plan, params={"order_id": {"from": "request", "pointer": "x"}}),
+        "schema_mismatch",
+    ),
+    "a pointer that is none": (
+        lambda plan: changed(plan, params={"order_id": {"from": "step", "pointer": 5}}),
+        "schema_mismatch",
+    ),
+    "no source": (lambda plan: changed(plan, params={"order_id": {"from": [], "pointer": "/a"}}), "schema_mismatch"),
     "another run's plan": (lambda plan: {**plan, "plan_id": "plan_0000000000000001"}, "schema_mismatch"),
     "another planner": (lambda plan: {**plan, "planner": "template@1"}, "schema_mismatch"),
     "unknown template": (lambda plan: {**plan, "template_id": "pay_everybody@9"}, "schema_mismatch"),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.plan import Binding
 
-_SOURCES: Final = frozenset({"request", "pack", "evidence", "step"})
+_SOURCES: Final = ("request", "pack", "evidence", "step")
 
 
 def binding_of(value: Any) -> Binding | None:

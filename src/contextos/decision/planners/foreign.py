@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
+from contextos.contracts.bindings import binding_of
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.plan import Plan, PlanStep, ProposedPlan, TaskTemplate
@@ -74,6 +75,12 @@ def plan_of_answer(
         proposed = parse(ProposedPlan, dict(answer["proposal"]))
     except InvalidInput as error:
         return _misfit(planner, str(error.problems[0]))
+    for step in proposed.steps:
+        try:
+            for value in step.params.values():
+                binding_of(value)
+        except ValueError:
+            return _misfit(planner, f"a parameter of step `{step.id}` binds to what is no JSON Pointer")
     named = {f"{template.template_id}@{template.version}": template for template in templates}
     if proposed.template_id not in named:
         return _misfit(planner, "`template_id` names none of the templates that the run may use")

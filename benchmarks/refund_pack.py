@@ -20,7 +20,7 @@ from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.approvals.assertion import sign_approval

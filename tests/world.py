@@ -27,7 +27,7 @@ from contextos.operations import operator
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.queries.run_view import RunView
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.slots.steps import ArtifactSlots
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from contextos.operations.ports import Ports
     from contextos.operations.signing import answer_signer
     from contextos.queries.run_view import RunView
-    from contextos.runtime.wiring import RunLimits
+    from contextos.runtime.environment import RunLimits
     from contextos.settings import Settings
     from contextos.trust.seal import KeyRing, seal
 
@@ -64,7 +64,7 @@ _HOMES = {
     "FunctionAdapter": "contextos.adapters.function.adapter",
     "KeyRing": "contextos.trust.seal",
     "Ports": "contextos.operations.ports",
-    "RunLimits": "contextos.runtime.wiring",
+    "RunLimits": "contextos.runtime.environment",
     "RunView": "contextos.queries.run_view",
     "Settings": "contextos.settings",
     "answer_approval": "contextos.operations.operator",

@@ -20,7 +20,7 @@ from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.envelopes.policy import LEVELS, Level
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
 
 SETTINGS_FILE: Final = "contextos.toml"

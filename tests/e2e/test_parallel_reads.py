@@ -24,7 +24,7 @@ from contextos.decision import parallel_reads
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import Unavailable
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 OTHERS = ("ord_882", "ord_883", "ord_895")

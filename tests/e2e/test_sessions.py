@@ -22,7 +22,7 @@ from contextos.errors import ApprovalRefused, LostReply, Unavailable
 from contextos.operations.deployment import Deployment, due_runs
 from contextos.operations.operator import SettlementInput
 from contextos.runtime import loop
-from contextos.runtime.wiring import RunEnvironment, RunLimits, describe_deployment
+from contextos.runtime.environment import RunEnvironment, RunLimits, describe_deployment
 from contextos.store.memory.stores import MemoryStore
 from contextos.trust.seal import seal
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
@@ -377,8 +377,8 @@ def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: 
 def test_a_long_running_run_from_before_there_were_sessions_goes_on_and_replays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def before(world: RunEnvironment) -> dict[str, Any]:
-        said = describe_deployment(world)
+    def before(environment: RunEnvironment) -> dict[str, Any]:
+        said = describe_deployment(environment)
         del said["limits"]["max_session_duration_ms"]
         return said
 

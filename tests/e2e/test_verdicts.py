@@ -29,7 +29,7 @@ from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFou
 from contextos.operations import operator
 from contextos.queries.run_view import RunView
 from contextos.runtime import planning
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
 

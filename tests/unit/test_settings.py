@@ -12,7 +12,7 @@ import pytest
 from contextos.app import open_app
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.errors import InvalidSettings, Problem
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.settings import (
     ADMISSION_LIMIT_BOUNDS,
     RUN_LIMIT_BOUNDS,

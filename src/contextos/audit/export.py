@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.action.registry import Registry
-from contextos.audit.replay import NOWHERE, ReplayResult, replay_tape
+from contextos.audit.replay import NO_PORTS, NO_SOURCES, ReplayResult, replay_tape
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.codec import loads, parse
@@ -24,7 +24,7 @@ from contextos.contracts.ports.outside import Keys
 from contextos.control.catalog import Catalog
 from contextos.errors import ChainBroken, InvalidInput, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.operations.deployment import Deployment
-from contextos.runtime.wiring import RunEnvironment, RunLimits
+from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import read_signed, verify_heads
@@ -144,30 +144,17 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
     store: Any = _Artifacts(artifacts)
     catalog = Catalog(store, tenant_id=tape[0].tenant, open_envelope=_opened, runtime_version="")
 
-    def world(journal: RunJournal) -> RunEnvironment:
+    def environment(journal: RunJournal) -> RunEnvironment:
         return RunEnvironment(
             journal=journal,
-            store=NOWHERE,
-            clock=NOWHERE,
-            keys=NOWHERE,
-            directory=NOWHERE,
-            catalog=catalog,
-            knowledge=NOWHERE,
-            memory=NOWHERE,
-            slots=NOWHERE,
-            adapters={},
-            registry=Registry(),
-            policies={},
-            estimator=BytesDiv4(),
-            limits=RunLimits(),
-            runtime_version="",
-            profile="",
-            unsafe=(),
-            unsafe_now=(),
+            ports=NO_PORTS,
+            sources=NO_SOURCES,
+            artifacts=RunArtifacts(catalog, Registry(), {}, BytesDiv4()),
+            deployment=DeploymentFacts(RunLimits(), runtime_version="", profile="", unsafe=(), unsafe_now=()),
         )
 
     try:
-        return await replay_tape(tape, world)
+        return await replay_tape(tape, environment)
     except ReplayMismatch as error:
         raise ReplayMismatch(error.seq, error.kind, error.detail, run_id=run_id) from error
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:

@@ -15,9 +15,9 @@ from contextos.contracts.journal import Entry, Parked
 from contextos.errors import Integrity, NotFound, ReplayMismatch
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
+from contextos.runtime.environment import ContextSources, RunEnvironment, RunPorts
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.runtime.wiring import RunEnvironment
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.ledger import RunJournal
 
@@ -40,7 +40,9 @@ class Unreachable:
         raise Integrity(f"a replay reached for `{name}` of the outside; that is a defect of the runtime")
 
 
-NOWHERE: Final[Any] = Unreachable()
+_UNREACHABLE: Final[Any] = Unreachable()
+NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {})
+NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
@@ -56,8 +58,8 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     return await replay_tape(tape, partial(app.environment, tenant_id))
 
 
-async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
-    """`replay` of the entries of one run, with artifacts and estimator from the world that is given. Raises as it."""
+async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
+    """`replay` of the entries of one run, with artifacts and estimator from `environment_of`. Raises as it."""
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
@@ -65,20 +67,9 @@ async def replay_tape(tape: Sequence[Entry], world_of: Callable[[RunJournal], Ru
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = orjson.loads(tape[0].body)["answer"]
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
-    world = replace(
-        world_of(journal),
-        clock=NOWHERE,
-        keys=NOWHERE,
-        directory=NOWHERE,
-        knowledge=NOWHERE,
-        memory=NOWHERE,
-        slots=NOWHERE,
-        adapters={},
-        planner=None,
-        store=NOWHERE,
-    )
+    environment = replace(environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None)
     try:
-        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], world)
+        record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
     except Parked:
         raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
     if journal.on_tape:

@@ -122,7 +122,7 @@ def _errors() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     from contextos.contracts.admission_limits import AdmissionLimits
-    from contextos.runtime.wiring import RunLimits
+    from contextos.runtime.environment import RunLimits
     from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, Driving, Settings
 
     yield from (

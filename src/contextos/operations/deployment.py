@@ -32,7 +32,8 @@ from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
-from contextos.runtime.wiring import RunEnvironment, compile_pinned_policy
+from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
+from contextos.runtime.wiring import compile_pinned_policy
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.seal import open_sealed
@@ -165,25 +166,28 @@ class Deployment:
         outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn)
         return RunEnvironment(
             journal=journal,
-            store=store,
-            clock=ports.clock,
-            keys=ports.keys,
-            directory=ports.directory,
-            catalog=self.catalog(tenant_id),
-            knowledge=GraphKnowledge(ports.graph(tenant_id)),
-            memory=StoreMemory(store, ports.clock),
-            slots=ports.slots(tenant_id) if ports.slots else None,
-            adapters=BreakerAdapters(ports.adapters(tenant_id), outbound),
-            registry=self.registry,
-            policies=self._policies,
-            estimator=ports.estimator,
-            limits=self.config.limits,
-            runtime_version=self.config.runtime_version,
-            profile=self.config.profile,
-            unsafe=self.config.unsafe,
-            unsafe_now=self.config.unsafe,
+            ports=RunPorts(
+                store=store,
+                clock=ports.clock,
+                keys=ports.keys,
+                directory=ports.directory,
+                adapters=BreakerAdapters(ports.adapters(tenant_id), outbound),
+                concurrency=ports.concurrency,
+            ),
+            sources=ContextSources(
+                knowledge=GraphKnowledge(ports.graph(tenant_id)),
+                memory=StoreMemory(store, ports.clock),
+                slots=ports.slots(tenant_id) if ports.slots else None,
+            ),
+            artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._policies, ports.estimator),
+            deployment=DeploymentFacts(
+                limits=self.config.limits,
+                runtime_version=self.config.runtime_version,
+                profile=self.config.profile,
+                unsafe=self.config.unsafe,
+                unsafe_now=self.config.unsafe,
+            ),
             planner=ports.planner,
-            concurrency=ports.concurrency,
         )
 
     def _refuse_oversized(self, request: InvokeRequest) -> None:

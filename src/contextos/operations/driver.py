@@ -25,9 +25,9 @@ from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime import state_machine
+from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.runtime.wiring import RunEnvironment
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.ledger import LiveDriver, RunJournal
 from contextos.trust.journal.signed_heads import read_signed, verify_heads
@@ -158,7 +158,7 @@ class RunDriver:
             owner=self._deployment.ports.owner,
             lease_ttl_us=self._deployment.config.lease_ttl_us,
             lease_version=lease_version,
-            takes_rests=True,
+            can_suspend=True,
             signed=heads[-1] if heads else None,
             silence_us=self._silence_us if sends_heartbeats else None,
             make_way=partial(self._deployment.ports.admission.yield_to_others, tenant_id, run_id),

@@ -12,7 +12,7 @@ from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directo
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Graph, Stores
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 
 
 class UnboundedAdmission:

@@ -78,9 +78,10 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     )
     journal = _Draft(request.tenant_id, f"run_{ports.entropy.take(8).hex()}", (), transition, state_machine.START, live)
     try:
-        world = app.environment(request.tenant_id, journal)
-        world = replace(world, slots=world.slots.rehearsed() if world.slots else None)
-        await invoke_agent(request, request_fingerprint(request), world)
+        environment = app.environment(request.tenant_id, journal)
+        slots = environment.sources.slots
+        rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
+        await invoke_agent(request, request_fingerprint(request), replace(environment, sources=rehearsed))
     except _Stop as stopped:
         return stopped.seen
     raise AssertionError("the loop ends with a commit")

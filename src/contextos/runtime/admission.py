@@ -22,7 +22,8 @@ from contextos.contracts.ids import CEID
 from contextos.contracts.scope import RunScope, SessionWindow
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents
-from contextos.runtime.wiring import AUDIENCE, RunEnvironment, policy_facts
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim
 from contextos.trust.identity.principals import principal_chain, scopes_in_force
 from contextos.trust.journal.usage import usage
@@ -66,39 +67,39 @@ def identity_query(request: InvokeRequest) -> dict[str, str]:
     return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
 
 
-async def identify(request: InvokeRequest, world: RunEnvironment) -> dict[str, Any]:
+async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
     """Both identities from the directory, and the claim that this run mints for itself."""
-    known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+    known = await environment.ports.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
     if known is None:
         return {"principals": None}
     minted = mint_claim(
-        keys=world.keys,
-        issuer=f"contextos:{world.profile}",
+        keys=environment.ports.keys,
+        issuer=f"contextos:{environment.deployment.profile}",
         audience=AUDIENCE,
         tenant_id=request.tenant_id,
-        run_id=world.journal.run_id,
+        run_id=environment.journal.run_id,
         session_id=request.session_id,
         agent_urn=known.agent.agent_urn,
         chain=principal_chain(request, known),
         scopes=scopes_in_force(request, known),
-        now_us=world.clock.now_us(),
-        ttl_s=world.limits.claim_ttl_s,
+        now_us=environment.ports.clock.now_us(),
+        ttl_s=environment.deployment.limits.claim_ttl_s,
     )
     return {"principals": known.to_json(), "claim": minted.claim.to_json()}
 
 
-async def pin(request: InvokeRequest, world: RunEnvironment) -> dict[str, Any]:
+async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
     """Everything that the run will use, by exact reference and content address."""
-    definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
-    answer: dict[str, Any] = await world.catalog.pin(request.context_pack_refs, definitions)
-    snapshot = await world.knowledge.snapshot()
+    definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
+    answer: dict[str, Any] = await environment.artifacts.catalog.pin(request.context_pack_refs, definitions)
+    snapshot = await environment.sources.knowledge.snapshot()
     return {
         **answer,
         "snapshot": snapshot,
-        "semantics": world.semantics,
-        "runtime_version": world.runtime_version,
-        "profile": world.profile,
-        "estimator": world.estimator.name,
+        "semantics": environment.deployment.semantics,
+        "runtime_version": environment.deployment.runtime_version,
+        "profile": environment.deployment.profile,
+        "estimator": environment.artifacts.estimator.name,
     }
 
 
@@ -109,18 +110,29 @@ def build_scope(
     pinned: Mapping[str, Any],
     loaded: LoadedArtifacts,
     resolved: intents.ResolvedIntent,
-    world: RunEnvironment,
+    environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
     """Everything that is fixed for the run from here on, and the capabilities that these principals see."""
     run = intents.build_run_context(
-        request, principals, claim, loaded.pack, resolved.intent, world.journal.run_id, world.limits
+        request,
+        principals,
+        claim,
+        loaded.pack,
+        resolved.intent,
+        environment.journal.run_id,
+        environment.deployment.limits,
     )
-    capabilities = world.registry.register(loaded.definitions)
+    capabilities = environment.artifacts.registry.register(loaded.definitions)
     scopes = scopes_in_force(request, principals)
     shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
     user, agent = principals.user.to_json(), principals.agent.to_json()
-    asked = world.journal.log()[0].body["request"]
-    about = {"run_id": run.run_id, "safety_mode": run.safety_mode, "environment": world.profile, "mode": request.mode}
+    asked = environment.journal.log()[0].body["request"]
+    about = {
+        "run_id": run.run_id,
+        "safety_mode": run.safety_mode,
+        "environment": environment.deployment.profile,
+        "mode": request.mode,
+    }
     return RunScope(
         request=request,
         asked=asked,
@@ -142,26 +154,28 @@ def build_scope(
         facts=policy_facts(request, asked, user, agent, about),
         unsafe=tuple(principals.unsafe),
         semantics=pinned["semantics"],
-        session=_session(request, loaded, world),
+        session=_session(request, loaded, environment),
     ), shown
 
 
-def _session(request: InvokeRequest, loaded: LoadedArtifacts, world: RunEnvironment) -> SessionWindow | None:
+def _session(request: InvokeRequest, loaded: LoadedArtifacts, environment: RunEnvironment) -> SessionWindow | None:
     """The time limit of a `long_running` run: the lowest that is set, counted from when the run was received."""
-    if request.mode != "long_running" or not world.limits.max_session_duration_ms:
+    if request.mode != "long_running" or not environment.deployment.limits.max_session_duration_ms:
         return None
     stated = (
         request.runtime.max_session_duration_ms,
         loaded.pack.pack_meta.max_session_duration_ms,
-        world.limits.max_session_duration_ms,
+        environment.deployment.limits.max_session_duration_ms,
     )
     lowest = min(limit for limit in stated if limit is not None)
-    return SessionWindow(lowest, world.journal.log()[0].at_us + lowest * 1_000)
+    return SessionWindow(lowest, environment.journal.log()[0].at_us + lowest * 1_000)
 
 
-def within_token_budget(scope: RunScope, compiled: dict[str, Any], world: RunEnvironment) -> dict[str, Any] | Failure:
+def within_token_budget(
+    scope: RunScope, compiled: dict[str, Any], environment: RunEnvironment
+) -> dict[str, Any] | Failure:
     """The compiled context, or a failure where all revisions together exceed `total_tokens`."""
-    total, before = scope.run.run_budget.total_tokens, usage(world.journal.log()).tokens
+    total, before = scope.run.run_budget.total_tokens, usage(environment.journal.log()).tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")
     return compiled

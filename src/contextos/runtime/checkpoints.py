@@ -13,7 +13,7 @@ from contextos.contracts.envelopes.record import BudgetUsage, SessionCheckpoint
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import ScoreVerdict, VerifyVerdict
 from contextos.contracts.scope import RunScope
-from contextos.runtime.wiring import RunEnvironment
+from contextos.runtime.environment import RunEnvironment
 from contextos.trust.journal.usage import usage
 
 
@@ -22,12 +22,12 @@ async def checkpoint(
     plan: Plan | None,
     verdict: VerifyVerdict | ScoreVerdict,
     results: Mapping[str, ToolResultEnvelope],
-    world: RunEnvironment,
+    environment: RunEnvironment,
 ) -> None:
     """Record the checkpoint of the verdict that was just derived, and commit both. Other modes have no checkpoints."""
     if scope.session is None:
         return
-    log = world.journal.log()
+    log = environment.journal.log()
     used = usage(log)
     reached = SessionCheckpoint(
         checkpoint=1 + sum(entry.kind == "session.checkpointed" for entry in log),
@@ -49,8 +49,8 @@ async def checkpoint(
         ),
         deadline_us=scope.session.deadline_us,
     )
-    world.journal.derive("session.checkpointed", str(reached.checkpoint), reached.to_json())
-    await world.journal.commit()
+    environment.journal.derive("session.checkpointed", str(reached.checkpoint), reached.to_json())
+    await environment.journal.commit()
 
 
 __all__ = ["checkpoint"]

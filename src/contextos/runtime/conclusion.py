@@ -17,7 +17,8 @@ from contextos.decision import executor, scoring
 from contextos.decision.executor import Execution
 from contextos.intelligence.memory import BoundMemory, candidate_writes, propose_memories
 from contextos.runtime.admission import AdmittedRun, bound_ceids
-from contextos.runtime.wiring import RunEnvironment, current_record
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.wiring import current_record
 from contextos.trust.journal.record import RunOutcome, build_packet
 
 
@@ -40,7 +41,7 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
     )
 
 
-def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, world: RunEnvironment) -> None:
+def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, environment: RunEnvironment) -> None:
     """Step 14: propose what might be remembered. It stays a candidate until a person promotes it."""
     if outcome.end != "completed":
         return
@@ -56,23 +57,23 @@ def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, wo
     consent = attempt.execution.evidence.get("memory_consent")
     proposals = propose_memories(
         bound,
-        run_id=world.journal.run_id,
+        run_id=environment.journal.run_id,
         layer=admitted.loaded.pack.memory_layer,
         recalled=admitted.memory,
         classification=admitted.loaded.pack.pack_meta.data_classification,
         consent_given=consent is not None and consent.value is True,
-        at_us=world.journal.now_us,
+        at_us=environment.journal.now_us,
     )
-    world.journal.derive("memory.proposed", "", {"proposals": [proposal.to_json() for proposal in proposals]})
-    world.journal.stage(*candidate_writes(proposals))
+    environment.journal.derive("memory.proposed", "", {"proposals": [proposal.to_json() for proposal in proposals]})
+    environment.journal.stage(*candidate_writes(proposals))
 
 
 async def conclude(
-    request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome, world: RunEnvironment
+    request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome, environment: RunEnvironment
 ) -> DecisionRecord:
     """Step 15: the record, the replay packet and the end become durable together."""
-    journal = world.journal
-    record, wire = current_record(world, request, scope, outcome)
+    journal = environment.journal
+    record, wire = current_record(environment, request, scope, outcome)
     journal.derive("record.revised", "final", wire)
     journal.derive("replay.packed", "", build_packet(record, request).to_json())
     journal.derive(

@@ -38,18 +38,16 @@ from contextos.runtime.admission import (
 )
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome
+from contextos.runtime.environment import RunEnvironment, describe_deployment, with_recorded_deployment
 from contextos.runtime.planning import propose
 from contextos.runtime.slot_steps import fill_slots
 from contextos.runtime.wiring import (
-    RunEnvironment,
     build_gateway,
     current_record,
     decide_exposure,
     decide_plan_steps,
-    describe_deployment,
     facts_by_name,
     policy_for_pins,
-    with_recorded_deployment,
 )
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
@@ -57,7 +55,7 @@ from contextos.trust.journal.usage import usage
 from contextos.trust.policy.policy_set import PolicySet
 
 
-async def invoke_agent(request: InvokeRequest, fingerprint: str, world: RunEnvironment) -> DecisionRecord:
+async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> DecisionRecord:
     """Take one request to its DecisionRecord. Refuses by a record, never by an exception; parks while it waits.
 
     Raises:
@@ -65,19 +63,19 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, world: RunEnvir
         ReplayMismatch: on a tape, the loop derives something else than history did.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
-    world = await receive(request, fingerprint, world)  # 2
-    admitted = await admit(request, world)  # 3, 4
+    environment = await receive(request, fingerprint, environment)  # 2
+    admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, Failure):
-        return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), world)
-    admitted = await fill_slots(request, admitted, 0, world)  # 5
-    admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, world)  # 6
-    attempt = await decision_loop(request, admitted, world)  # 7 to 13
+        return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), environment)
+    admitted = await fill_slots(request, admitted, 0, environment)  # 5
+    admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
+    attempt = await decision_loop(request, admitted, environment)  # 7 to 13
     outcome = decide_outcome(admitted, attempt)
-    consolidate(admitted, attempt, outcome, world)  # 14
-    return await conclude(request, admitted.scope, outcome, world)  # 15
+    consolidate(admitted, attempt, outcome, environment)  # 14
+    return await conclude(request, admitted.scope, outcome, environment)  # 15
 
 
-async def receive(request: InvokeRequest, fingerprint: str, world: RunEnvironment) -> RunEnvironment:
+async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> RunEnvironment:
     """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run.
 
     What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run
@@ -85,19 +83,25 @@ async def receive(request: InvokeRequest, fingerprint: str, world: RunEnvironmen
     """
 
     async def accept() -> dict[str, Any]:
-        return {"request": request.to_json(), "fingerprint": fingerprint, "deployment": describe_deployment(world)}
+        return {
+            "request": request.to_json(),
+            "fingerprint": fingerprint,
+            "deployment": describe_deployment(environment),
+        }
 
-    received = await world.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
-    claim = RequestClaim(world.journal.run_id, fingerprint)
-    world.journal.stage(REQUESTS.write(request.request_id, 0, claim))
+    received = await environment.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
+    claim = RequestClaim(environment.journal.run_id, fingerprint)
+    environment.journal.stage(REQUESTS.write(request.request_id, 0, claim))
     if request.mode == "long_running":
-        world.journal.hand_over()
-    return with_recorded_deployment(world, received["deployment"])
+        environment.journal.hand_over()
+    return with_recorded_deployment(environment, received["deployment"])
 
 
-async def admit(request: InvokeRequest, world: RunEnvironment) -> AdmittedRun | Failure:
+async def admit(request: InvokeRequest, environment: RunEnvironment) -> AdmittedRun | Failure:
     """Steps 3 and 4: who asks, what is pinned, which intent; then the RunContext and its budget."""
-    who = await world.journal.record("identity.resolved", "", identity_query(request), lambda: identify(request, world))
+    who = await environment.journal.record(
+        "identity.resolved", "", identity_query(request), lambda: identify(request, environment)
+    )
     if who["principals"] is None:
         return Failure(code="identity_refused", detail="the directory does not know this user and agent in this tenant")
     principals = Principals.model_validate(who["principals"])
@@ -105,18 +109,18 @@ async def admit(request: InvokeRequest, world: RunEnvironment) -> AdmittedRun | 
     if differences:
         return differences[0]
     refs = list(request.context_pack_refs)
-    pinned = await world.journal.record("run.pinned", "", {"refs": refs}, lambda: pin(request, world))
+    pinned = await environment.journal.record("run.pinned", "", {"refs": refs}, lambda: pin(request, environment))
     if "failure" in pinned:
         return Failure(code=pinned["failure"]["code"], detail=pinned["failure"]["detail"])
-    loaded = await world.catalog.load(pinned)
+    loaded = await environment.artifacts.catalog.load(pinned)
     resolved = intents.resolve_intent(request, loaded.intents, loaded.templates)
     if isinstance(resolved, Failure):
         return resolved
     scope, shown = build_scope(
-        request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, world
+        request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
     )
-    world.journal.derive("run.context", "", scope.run.to_json())
-    world.journal.derive(
+    environment.journal.derive("run.context", "", scope.run.to_json())
+    environment.journal.derive(
         "intent.resolved",
         "",
         {
@@ -128,11 +132,16 @@ async def admit(request: InvokeRequest, world: RunEnvironment) -> AdmittedRun | 
         },
     )
     return AdmittedRun(
-        scope, loaded, policy_for_pins(world, loaded, scope.pins), resolved.templates, shown, world.planner_name
+        scope,
+        loaded,
+        policy_for_pins(environment, loaded, scope.pins),
+        resolved.templates,
+        shown,
+        environment.deployment.planner_name,
     )
 
 
-async def retrieve_evidence(admitted: AdmittedRun, world: RunEnvironment) -> AdmittedRun:
+async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun:
     """Step 6: evidence at the pinned snapshot within its budgets, and promoted memory only."""
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
@@ -150,28 +159,30 @@ async def retrieve_evidence(admitted: AdmittedRun, world: RunEnvironment) -> Adm
     )
 
     async def retrieve() -> list[dict[str, Any]]:
-        return [item.to_json() for item in await world.knowledge.retrieve(query)]
+        return [item.to_json() for item in await environment.sources.knowledge.retrieve(query)]
 
-    found = await world.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
-    items = admit_evidence([EvidenceItem.model_validate(item) for item in found], query.named, world.journal.now_us)
+    found = await environment.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
+    items = admit_evidence(
+        [EvidenceItem.model_validate(item) for item in found], query.named, environment.journal.now_us
+    )
     subjects = list(dict.fromkeys([*seeds, *(item.subject for item in items if item.name)]))
     limit = pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
-        return [item.to_json() for item in await world.memory.recall(subjects, limit=limit)]
+        return [item.to_json() for item in await environment.sources.memory.recall(subjects, limit=limit)]
 
-    recalled = await world.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
+    recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     return replace(
         admitted, query=query, items=items, memory=tuple(EvidenceItem.model_validate(item) for item in recalled)
     )
 
 
-async def decision_loop(request: InvokeRequest, admitted: AdmittedRun, world: RunEnvironment) -> Attempt:
+async def decision_loop(request: InvokeRequest, admitted: AdmittedRun, environment: RunEnvironment) -> Attempt:
     """Steps 7 to 13: compile, plan, verify, execute, score; again while the Critic says replan and budget is left."""
     exhausted: tuple[Failure, ...] = ()
     for revision, template in enumerate(admitted.templates[: admitted.scope.run.run_budget.max_replan_attempts + 1]):
-        admitted = await fill_slots(request, admitted, revision, world) if revision else admitted
-        attempt = await _attempt(request, admitted, template, revision, world)
+        admitted = await fill_slots(request, admitted, revision, environment) if revision else admitted
+        attempt = await _attempt(request, admitted, template, revision, environment)
         if attempt.scorecard["verdict"] != "replan":
             return attempt
         exhausted = attempt.failures
@@ -184,12 +195,12 @@ async def decision_loop(request: InvokeRequest, admitted: AdmittedRun, world: Ru
 
 
 async def _attempt(
-    request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, world: RunEnvironment
+    request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
 ) -> Attempt:
-    journal, policy = world.journal, admitted.policy
+    journal, policy = environment.journal, admitted.policy
     unplanned = Execution({}, {}, None)
     if admitted.not_chosen:
-        return await _scored(request, admitted, None, unplanned, (admitted.not_chosen,), revision, world)
+        return await _scored(request, admitted, None, unplanned, (admitted.not_chosen,), revision, environment)
     decisions = decide_exposure(admitted.scope, policy)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     specs = [
@@ -209,34 +220,36 @@ async def _attempt(
                 required_evidence={name for spec in specs for name in spec.required_evidence},
             ),
             surface=SurfaceInputs(admitted.surface, decisions),
-            estimator=world.estimator,
+            estimator=environment.artifacts.estimator,
         )
     )
     if not isinstance(compiled, Failure):
-        compiled = within_token_budget(admitted.scope, compiled, world)
+        compiled = within_token_budget(admitted.scope, compiled, environment)
     if isinstance(compiled, Failure):
-        return await _scored(request, admitted, None, unplanned, (compiled,), revision, world)
+        return await _scored(request, admitted, None, unplanned, (compiled,), revision, environment)
     journal.derive("context.compiled", str(revision), compiled)
     scope = replace(admitted.scope, surfaced=frozenset(compiled["context_ledger"]["tools"]))
     facts = facts_by_name(admitted.items)
-    plan = await propose(admitted, template, compiled, facts, revision, world)  # 9
+    plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
-        return await _scored(request, admitted, None, unplanned, (plan,), revision, world)
+        return await _scored(request, admitted, None, unplanned, (plan,), revision, environment)
     sources = {"request": scope.asked, "pack": admitted.pack_json(plan), "evidence": executor.evidence_view(facts)}
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    verified = _verify(scope, policy, plan, sources, frozenset(facts), world)  # 10
+    verified = _verify(scope, policy, plan, sources, frozenset(facts), environment)  # 10
     journal.derive(
         "plan.verified",
         str(revision),
         {"verdict": verified.verdict, "failures": [failure.to_json() for failure in verified.failures]},
     )
-    await checkpoint(admitted.scope, plan, verified.verdict, {}, world)
+    await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
     if verified.verdict != "ok":
-        return await _scored(request, admitted, plan, Execution({}, facts, None), verified.failures, revision, world)
-    tools = build_gateway(world, scope, policy, admitted.query, partial(_deferred, request, scope, world))
+        return await _scored(
+            request, admitted, plan, Execution({}, facts, None), verified.failures, revision, environment
+        )
+    tools = build_gateway(environment, scope, policy, admitted.query, partial(_deferred, request, scope, environment))
     execution = await executor.execute_plan(plan, scope, tools, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
-    return await _scored(request, admitted, plan, execution, failures, revision, world)  # 13
+    return await _scored(request, admitted, plan, execution, failures, revision, environment)  # 13
 
 
 def _verify(
@@ -245,13 +258,13 @@ def _verify(
     plan: Plan,
     sources: Mapping[str, Any],
     evidence: frozenset[str],
-    world: RunEnvironment,
+    environment: RunEnvironment,
 ) -> critic.PlanVerification:
     decisions = decide_plan_steps(scope, policy, plan)
-    world.journal.derive(
+    environment.journal.derive(
         "policy.decided", f"plan/{plan.revision}", {"decisions": [d.to_json() for d in decisions.values()]}
     )
-    left = scope.run.run_budget.max_tool_calls - usage(world.journal.log()).tool_calls
+    left = scope.run.run_budget.max_tool_calls - usage(environment.journal.log()).tool_calls
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
@@ -259,7 +272,7 @@ def _verify(
             sources=sources,
             evidence=evidence,
             decisions=decisions,
-            check_input=lambda capability, args: world.registry.check(capability, "input", dict(args)),
+            check_input=lambda capability, args: environment.artifacts.registry.check(capability, "input", dict(args)),
             calls_left=left,
         )
     )
@@ -272,9 +285,9 @@ async def _scored(
     execution: Execution,
     failures: tuple[Failure, ...],
     revision: int,
-    world: RunEnvironment,
+    environment: RunEnvironment,
 ) -> Attempt:
-    used = usage(world.journal.log())
+    used = usage(environment.journal.log())
     done = sum(result.status in ("ok", "completed") for result in execution.results.values())
     card = scoring.score(
         admitted.loaded.pack,
@@ -285,21 +298,21 @@ async def _scored(
         steps=len(plan.steps) if plan else 0,
         done=done,
         failures=failures,
-        acted=_acted(execution, world),
+        acted=_acted(execution, environment),
     )
-    world.journal.derive("run.scored", str(revision), card)
-    await checkpoint(admitted.scope, plan, card["verdict"], execution.results, world)
+    environment.journal.derive("run.scored", str(revision), card)
+    await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
     return Attempt(plan, execution, failures, card)
 
 
-def _deferred(request: InvokeRequest, scope: RunScope, world: RunEnvironment, why: str) -> dict[str, Any]:
+def _deferred(request: InvokeRequest, scope: RunScope, environment: RunEnvironment, why: str) -> dict[str, Any]:
     """The record of a run that waits: for an approval, or for a person to say what became of an effect."""
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
-    return current_record(world, request, scope, RunOutcome(None, failures))[1]
+    return current_record(environment, request, scope, RunOutcome(None, failures))[1]
 
 
-def _acted(execution: Execution, world: RunEnvironment) -> bool:
-    """Whether anything of this run happened to the world, whatever an adapter lists as its mutations."""
-    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in world.journal.log())
+def _acted(execution: Execution, environment: RunEnvironment) -> bool:
+    """Return whether any effect of this run happened, whatever an adapter lists as its mutations."""
+    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in environment.journal.log())
     return happened or any(result.status == "completed" for result in execution.results.values())

@@ -36,7 +36,8 @@ from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import RunScope
 from contextos.errors import RepeatedAct
 from contextos.runtime.admission import AdmittedRun, identity_query
-from contextos.runtime.wiring import RunEnvironment, current_record
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.wiring import current_record
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
@@ -45,14 +46,14 @@ MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_ad
 
 
 async def fill_slots(
-    request: InvokeRequest, admitted: AdmittedRun, revision: int, world: RunEnvironment
+    request: InvokeRequest, admitted: AdmittedRun, revision: int, environment: RunEnvironment
 ) -> AdmittedRun:
     """The contents of the slots of this revision's template; or why one is empty, and then none counts."""
     chosen: list[EvidenceItem] = []
     held: list[_Held] = []
     size_bytes = 0
     for step in admitted.templates[revision].context_slots:
-        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, world)
+        found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, environment)
         if isinstance(found, Failure):
             return replace(admitted, chosen=(), not_chosen=found)
         chosen, size_bytes = chosen + found.items, size_bytes + found.size_bytes
@@ -83,18 +84,18 @@ async def _select(
     admitted: AdmittedRun,
     key: str,
     before: Sequence[_Held],
-    world: RunEnvironment,
+    environment: RunEnvironment,
 ) -> _Filled | Failure:
-    scope, slot, steps = admitted.scope, step.slot, world.slots
-    if (denied := _denied(step, admitted, key, world)) is not None:
+    scope, slot, steps = admitted.scope, step.slot, environment.sources.slots
+    if (denied := _denied(step, admitted, key, environment)) is not None:
         return denied
     asked = _question(step, scope, key)
     if asked is None or steps is None:
         why = "there are no artifacts here, the user has no organisation, or the project is none"
         return _unfilled(slot.slot_id, why)
-    if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, world):
+    if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, environment):
         return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
-    known = await _known_now(request, key, world)
+    known = await _known_now(request, key, environment)
     now = refresh_question(request, asked, known)
     if isinstance(now, Failure):
         return now
@@ -119,7 +120,7 @@ async def _select(
             return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
         return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
 
-    answer = await world.journal.record("slot.selected", key, now.to_json(), look)
+    answer = await environment.journal.record("slot.selected", key, now.to_json(), look)
     if answer.get("code") == "too_large":
         return Failure(code="budget_exhausted", detail=answer["refused"])
     if "refused" in answer:
@@ -131,14 +132,16 @@ async def _select(
     return _Filled(items, sum(one.size_bytes for one in pinned), held, _as_member(scope, known))
 
 
-async def _known_now(request: InvokeRequest, key: str, world: RunEnvironment) -> Principals | None:
+async def _known_now(request: InvokeRequest, key: str, environment: RunEnvironment) -> Principals | None:
     """Both identities as they are now: a run can have waited long since it was admitted."""
 
     async def look() -> dict[str, Any]:
-        known = await world.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        known = await environment.ports.directory.resolve(
+            request.tenant_id, request.user.user_id, request.agent.agent_id
+        )
         return {"principals": known.to_json() if known else None}
 
-    who = await world.journal.record("identity.resolved", f"slot/{key}", identity_query(request), look)
+    who = await environment.journal.record("identity.resolved", f"slot/{key}", identity_query(request), look)
     return Principals.model_validate(who["principals"]) if who["principals"] else None
 
 
@@ -180,18 +183,20 @@ def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
 
 
 async def _answered(
-    request: InvokeRequest, scope: RunScope, asked: SlotQuestion, key: str, world: RunEnvironment
+    request: InvokeRequest, scope: RunScope, asked: SlotQuestion, key: str, environment: RunEnvironment
 ) -> bool:
     """Wait until the user has picked; False where the run is cancelled first. The pick is read from the audit."""
-    world.journal.derive("slot.asked", key, asked.to_json())
-    _, wire = current_record(world, request, scope, RunOutcome(None, ()))
-    world.journal.derive("record.revised", f"slot/{key}", wire)
-    await world.journal.commit(wake_at_us=0)
-    kind, _ = await world.journal.wait(("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None)
+    environment.journal.derive("slot.asked", key, asked.to_json())
+    _, wire = current_record(environment, request, scope, RunOutcome(None, ()))
+    environment.journal.derive("record.revised", f"slot/{key}", wire)
+    await environment.journal.commit(wake_at_us=0)
+    kind, _ = await environment.journal.wait(
+        ("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None
+    )
     return kind == "slot.answered"
 
 
-def _denied(step: SlotStep, admitted: AdmittedRun, key: str, world: RunEnvironment) -> Failure | None:
+def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:
     """Policy's own answer on this selection: a read of the capability `slots.<slot id>`."""
     scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
     facts: Mapping[str, Any] = {
@@ -208,7 +213,7 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, world: RunEnvironme
         granted=True,
         decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
     )
-    world.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
+    environment.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
     # What a rule asks for beside its consent, a person or evidence, nobody asks for here, so it does not consent.
     if decision.allowed and not (decision.gates or decision.requires or decision.arg_constraints):
         return None

@@ -7,7 +7,6 @@ policy facts, the Tool Gateway, approvals, the recheck at redemption, the curren
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
@@ -27,19 +26,12 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import SEMANTICS
-from contextos.contracts.ports.concurrency import Concurrency, Sequential
-from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
-from contextos.contracts.ports.planning import Planner
-from contextos.contracts.ports.seams import Journal, Knowledge, Memory, SlotSteps
-from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.trace import child_headers
-from contextos.control.catalog import Catalog, LoadedArtifacts
-from contextos.decision.planners.foreign import planner_name
-from contextos.decision.planners.template import PLANNER
+from contextos.control.catalog import LoadedArtifacts
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
+from contextos.runtime.environment import RunEnvironment
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.settlement import SettlementCheck
 from contextos.trust.identity.claims import mint_claim
@@ -53,85 +45,14 @@ AUDIENCE: Final = "contextos.tool_gateway"
 MAX_POLICIES: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """What a deployment allows every run at most. Who may ask for something may only ask for less."""
-
-    total_tokens: int = 12_000
-    max_tool_calls: int = 50
-    max_replan_attempts: int = 2
-    wall_clock_ms: int = 30_000
-    max_cost_cents: float = 100
-    max_payload_bytes: int = 1_048_576
-    claim_ttl_s: int = 3_600
-    max_session_duration_ms: int = 14_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnvironment:
-    """The ports, artifacts and limits of one run. In a replay `adapters` is empty and the journal is a tape.
-
-    Without `slots` a template that declares a slot step is refused. `planner_name` is the planner that the run began
-    with, and `planner` the one that this process has; None is the template planner.
-    """
-
-    journal: Journal
-    store: Store
-    clock: Clock
-    keys: Keys
-    directory: Directory
-    catalog: Catalog
-    knowledge: Knowledge
-    memory: Memory
-    slots: SlotSteps | None
-    adapters: Mapping[str, Adapter]
-    registry: Registry
-    policies: dict[str, PolicySet]
-    estimator: Estimator
-    limits: RunLimits
-    runtime_version: str
-    profile: str
-    unsafe: tuple[str, ...]
-    unsafe_now: tuple[str, ...]
-    semantics: int = SEMANTICS
-    planner: Planner | None = None
-    planner_name: str = PLANNER
-    concurrency: Concurrency = field(default_factory=Sequential)
-
-
-def describe_deployment(world: RunEnvironment) -> dict[str, Any]:
-    """The facts of the deployment that a run depends on; they are recorded with its request."""
-    return {
-        "runtime_version": world.runtime_version,
-        "profile": world.profile,
-        "semantics": world.semantics,
-        "planner": planner_name(world.planner),
-        "unsafe": list(world.unsafe),
-        "limits": {limit.name: getattr(world.limits, limit.name) for limit in fields(world.limits)},
-    }
-
-
-def with_recorded_deployment(world: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """The environment with the deployment as it was when the run began. A missing fact has its value from before it."""
-    return replace(
-        world,
-        runtime_version=recorded["runtime_version"],
-        profile=recorded["profile"],
-        semantics=recorded.get("semantics", 1),
-        planner_name=recorded.get("planner", PLANNER),
-        unsafe=tuple(recorded["unsafe"]),
-        limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),
-    )
-
-
-def policy_for_pins(world: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
+def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
     """The compiled rules of the pinned bundles; compiled once per set of pins."""
     address = content_address(dict(pins))
-    if address not in world.policies:
-        if len(world.policies) >= MAX_POLICIES:
-            world.policies.clear()
-        world.policies[address] = compile_pinned_policy(loaded, world.registry)
-    return world.policies[address]
+    if address not in environment.artifacts.policies:
+        if len(environment.artifacts.policies) >= MAX_POLICIES:
+            environment.artifacts.policies.clear()
+        environment.artifacts.policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry)
+    return environment.artifacts.policies[address]
 
 
 def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
@@ -212,7 +133,7 @@ def facts_by_name(items: Sequence[EvidenceItem]) -> dict[str, Fact]:
 
 
 def build_gateway(
-    world: RunEnvironment,
+    environment: RunEnvironment,
     scope: RunScope,
     policy: PolicySet,
     query: RetrievalQuery,
@@ -222,7 +143,7 @@ def build_gateway(
     rules = tuple(scope.pack.policy_layer.guardrails.redaction_rules)
 
     def spent() -> BudgetUsed:
-        used = usage(world.journal.log())
+        used = usage(environment.journal.log())
         return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
     def cleanse(output: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
@@ -237,7 +158,7 @@ def build_gateway(
 
     def claim_token() -> str:
         return mint_claim(
-            keys=world.keys,
+            keys=environment.ports.keys,
             issuer=scope.claim.iss or "",
             audience=AUDIENCE,
             tenant_id=scope.run.tenant_id,
@@ -246,48 +167,56 @@ def build_gateway(
             agent_urn=scope.principals.agent.agent_urn,
             chain=scope.chain,
             scopes=scope.scopes,
-            now_us=world.clock.now_us(),
-            ttl_s=world.limits.claim_ttl_s,
+            now_us=environment.ports.clock.now_us(),
+            ttl_s=environment.deployment.limits.claim_ttl_s,
         ).token
 
     # A stand-in counts only where it was allowed when the run began, and still is.
-    unsafe = tuple(name for name in world.unsafe if name in world.unsafe_now)
-    settlements = SettlementCheck(world.journal, scope, world.directory, unsafe)
+    unsafe = tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
+    settlements = SettlementCheck(environment.journal, scope, environment.ports.directory, unsafe)
     ports = DispatchPorts(
-        world.store, world.clock, world.adapters, headers, claim_token, cleanse, deferred, spent, settlements.fault
+        environment.ports.store,
+        environment.ports.clock,
+        environment.ports.adapters,
+        headers,
+        claim_token,
+        cleanse,
+        deferred,
+        spent,
+        settlements.fault,
     )
     approvals = RunApprovals(
-        world.journal,
+        environment.journal,
         scope,
-        world.clock,
-        world.directory,
+        environment.ports.clock,
+        environment.ports.directory,
         deferred,
-        lambda action: _recheck(world, scope, query, action),
+        lambda action: _recheck(environment, scope, query, action),
         unsafe,
     )
     return Gateway(
         GuardContext(
-            journal=world.journal,
+            journal=environment.journal,
             scope=scope,
             policy=policy,
             approvals=approvals,
-            registry=world.registry,
+            registry=environment.artifacts.registry,
             ports=ports,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
-            recheck=lambda key: _recheck_preconditions(world, scope, key),
+            recheck=lambda key: _recheck_preconditions(environment, scope, key),
         )
     )
 
 
-async def _recheck_preconditions(world: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
+async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
     """Both identities and every pin, as they are right before a write is sent."""
     user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
 
     async def look() -> dict[str, Any]:
-        known = await world.directory.resolve(scope.run.tenant_id, user_id, agent_id)
-        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
+        known = await environment.ports.directory.resolve(scope.run.tenant_id, user_id, agent_id)
+        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
         # A later version of the policies fails the commit that sends.
-        version, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
+        version, now = await environment.artifacts.catalog.pins_now(tuple(scope.pins), definitions)
         return {
             "principals": known.to_json() if known else None,
             "policies_version": version,
@@ -295,7 +224,7 @@ async def _recheck_preconditions(world: RunEnvironment, scope: RunScope, key: st
         }
 
     asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
-    found = await world.journal.record("identity.resolved", f"dispatch/{key}", asked, look)
+    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", asked, look)
     failure = None
     if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
@@ -306,18 +235,18 @@ async def _recheck_preconditions(world: RunEnvironment, scope: RunScope, key: st
 
 
 def current_record(
-    world: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
+    environment: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
 ) -> tuple[DecisionRecord, dict[str, Any]]:
     """The DecisionRecord of the journal so far, and its wire form."""
     return build_record(
-        world.journal.run_id,
+        environment.journal.run_id,
         request,
         scope,
-        world.journal.log(),
+        environment.journal.log(),
         outcome,
-        runtime_version=world.runtime_version,
-        unsafe=(*world.unsafe, *(scope.unsafe if scope else ())),
-        semantics=scope.semantics if scope else world.semantics,
+        runtime_version=environment.deployment.runtime_version,
+        unsafe=(*environment.deployment.unsafe, *(scope.unsafe if scope else ())),
+        semantics=scope.semantics if scope else environment.deployment.semantics,
     )
 
 
@@ -326,38 +255,40 @@ def _view(scope: RunScope, name: str) -> CapabilityView:
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
-def _recheck(world: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
+def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
     """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads."""
 
     async def look() -> dict[str, str | None]:
-        definitions = {name: adapter.describe() for name, adapter in world.adapters.items()}
-        _, now = await world.catalog.pins_now(tuple(scope.pins), definitions)
-        head = query.model_copy(update={"snapshot": await world.knowledge.snapshot()})
-        items = drop_stale_names(await world.knowledge.retrieve(head), head.named, world.clock.now_us())
+        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
+        _, now = await environment.artifacts.catalog.pins_now(tuple(scope.pins), definitions)
+        head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
+        items = drop_stale_names(
+            await environment.sources.knowledge.retrieve(head), head.named, environment.ports.clock.now_us()
+        )
         known = {item.name: item.digest for item in items if item.name}
         for fact in action.evidence:
             of_tool = fact.evidence_ref.startswith("tool:")
             now[f"{fact.evidence_ref}#{fact.name}"] = (
-                await _ask_again(world, scope, fact) if of_tool else known.get(fact.name)
+                await _ask_again(environment, scope, fact) if of_tool else known.get(fact.name)
             )
         return now
 
     return look
 
 
-async def _ask_again(world: RunEnvironment, scope: RunScope, fact: Fact) -> str | None:
+async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact) -> str | None:
     """The digest of what a read returns now, for the arguments of the call that the evidence came from."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
         entry.body
-        for entry in world.journal.log()
+        for entry in environment.journal.log()
         if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id
     ]
     capability = scope.capabilities[fact.subject]
-    adapter = world.adapters.get(capability.adapter.adapter_id)
+    adapter = environment.ports.adapters.get(capability.adapter.adapter_id)
     if not sent or adapter is None or capability.definition.kind != "read":
         return None
-    now_us, timeout_ms = world.clock.now_us(), capability.definition.timeout_s * 1_000
+    now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
     try:
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)

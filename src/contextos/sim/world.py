@@ -17,7 +17,7 @@ from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
-from contextos.runtime.wiring import RunLimits
+from contextos.runtime.environment import RunLimits
 from contextos.sim import example, scenario
 from contextos.sim.faults import Faults
 from contextos.sim.invariants import InvariantChecker

@@ -55,10 +55,10 @@ class LiveDriver:
     """What a journal needs to go on after the tape.
 
     `lease_version` is the fencing token: the version of the run's lease document that this driver has read (0: none).
-    `signed` is the last signed head of the tape, verified. `takes_rests` says that the driver handles `Rest`; for any
-    other driver a waiting loop ends with `Parked`. `silence_us` returns how long (µs) this driver can be silent before
-    others take it for dead; 0 or None means that only its lease counts. `make_way` is awaited after a commit so that
-    other runs can go first, unless the run ends, waits or is about to send a call. `concurrency` runs the calls of
+    `signed` is the last signed head of the tape, verified. `can_suspend` is true for a driver that handles `Rest`; for
+    any other driver a waiting loop ends with `Parked`. `silence_us` returns how long (µs) this driver can be silent
+    before others take it for dead; 0 or None means that only its lease counts. `make_way` is awaited after a commit so
+    that other runs can go first, unless the run ends, waits or is about to send a call. `concurrency` runs the calls of
     `record_all`.
     """
 
@@ -70,7 +70,7 @@ class LiveDriver:
     lease_ttl_us: int
     lease_version: int = 0
     cause: str = "recovery"
-    takes_rests: bool = False
+    can_suspend: bool = False
     signed: SignedHead | None = None
     silence_us: Callable[[], int] | None = None
     make_way: Callable[[], Awaitable[None]] | None = None
@@ -248,7 +248,7 @@ class RunJournal:
                 raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
-            if not self._live.takes_rests:
+            if not self._live.can_suspend:
                 raise Parked(wake_at_us)
             await Rest(wake_at_us)
         entry = self._next()

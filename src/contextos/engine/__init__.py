@@ -13,7 +13,8 @@ store.
 Invariants, with the tests that prove them:
 
 - A lost hint loses no run, and a run that fails twice over one journal becomes a dead letter.
-  `tests/unit/engine/test_local.py`, `tests/unit/engine/durable/test_engine.py`
+  `tests/unit/engine/test_local.py`, `tests/unit/engine/test_failure_tracker.py`,
+  `tests/unit/engine/durable/test_engine.py`
 - A killed worker's runs are driven by another worker. `tests/unit/engine/durable/test_workflows.py`
 - A row in the queue runs no code and stops no worker. `tests/unit/engine/durable/test_dbos_queue.py`
 - No tenant starves another. `tests/unit/engine/test_admission_controller.py`,

@@ -7,7 +7,7 @@ audit: a log may be lost or switched off, and nothing reads it back.
 Invariants, with the tests that prove them:
 
 - No secret, argument, payload or exception message reaches a log record or its text, whichever handler writes it.
-  `tests/unit/telemetry/test_logs.py`, `tests/unit/adapters/function/test_adapter.py`
+  `tests/unit/telemetry/test_logs.py`, `tests/unit/adapters/function/test_adapter.py`, `tests/e2e/test_logging.py`
 - Only an edge configures logging, and only the logger `contextos`; the root logger is never touched.
   `tests/unit/telemetry/test_logs.py`
 """

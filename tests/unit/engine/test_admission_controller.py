@@ -1,8 +1,9 @@
-"""The gate: bounded, fair, refused at once past its bounds, and it gives every turn back."""
+"""Admission is bounded and fair: a caller past a bound is refused at once, and every turn is given back."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -49,6 +50,18 @@ def test_a_caller_past_a_bound_is_refused_at_once_and_the_next_is_in_when_one_le
     assert made.callers == 0
     with made.caller("noisy"):
         assert made.callers == 1
+
+
+def test_a_refused_caller_is_logged_with_its_tenant_and_when_to_retry(caplog: pytest.LogCaptureFixture) -> None:
+    made = gate(replace(SMALL, max_callers_per_tenant=1))
+    with caplog.at_level(logging.DEBUG, "contextos.engine"), made.caller("noisy"):
+        assert not caplog.records
+        with pytest.raises(Overloaded) as raised, made.caller("noisy"):
+            pass
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == ("DEBUG", "admission refused")
+    named = {name: vars(record)[name] for name in ("tenant", "retry_after_ms")}
+    assert named == {"tenant": "noisy", "retry_after_ms": raised.value.retry_after_ms}
 
 
 @pytest.mark.requirement("R-QUOTA")

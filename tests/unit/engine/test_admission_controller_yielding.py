@@ -1,4 +1,4 @@
-"""Who goes first, step by step: a tenant that asks for more than it gets lets one go that does not, never for long."""
+"""Steps yield: a tenant with waiting runs lets a quiet tenant's step go first, and only for a short time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURNS = 20
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is let past because this machine was slow."""
+    """No step loses its priority because this machine is slow."""
     monkeypatch.setattr(gates, "MAX_YIELD_S", 60.0)
 
 
@@ -64,7 +64,7 @@ class Two:
 
 
 @pytest.mark.requirement("R-FAIR")
-def test_before_each_step_a_tenant_with_runs_that_wait_lets_the_run_of_a_quiet_one_go_first() -> None:
+def test_a_step_of_a_tenant_with_waiting_runs_yields_to_the_run_of_a_quiet_tenant() -> None:
     async def act() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")
@@ -79,7 +79,7 @@ def test_before_each_step_a_tenant_with_runs_that_wait_lets_the_run_of_a_quiet_o
 
 
 @pytest.mark.requirement("R-FAIR")
-def test_a_run_that_stands_aside_keeps_nobody_waiting() -> None:
+def test_a_run_that_yielded_its_turn_keeps_nobody_waiting() -> None:
     async def act() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")
@@ -91,7 +91,7 @@ def test_a_run_that_stands_aside_keeps_nobody_waiting() -> None:
     run(act())
 
 
-def test_a_tenant_that_has_all_it_asks_for_waits_for_nobody() -> None:
+def test_a_tenant_without_waiting_runs_yields_to_nobody() -> None:
     async def act() -> None:
         async with Two(waiting=0) as two:
             noisy = two.steps("noisy")
@@ -101,7 +101,7 @@ def test_a_tenant_that_has_all_it_asks_for_waits_for_nobody() -> None:
     run(act())
 
 
-def test_of_two_tenants_that_both_ask_for_more_neither_waits_for_the_other() -> None:
+def test_two_tenants_with_waiting_runs_do_not_yield_to_each_other() -> None:
     async def act() -> None:
         async with Two() as two:
             waiting = asyncio.ensure_future(another(two.gate))
@@ -119,7 +119,7 @@ def test_of_two_tenants_that_both_ask_for_more_neither_waits_for_the_other() -> 
 
 
 @pytest.mark.requirement("R-FAIR")
-def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
+def test_a_tenant_with_as_many_recent_steps_loses_its_priority() -> None:
     async def act() -> None:
         async with Two() as two:
             steps = two.gate._steps
@@ -136,14 +136,14 @@ def test_who_had_as_many_steps_lately_goes_first_no_more() -> None:
     run(act())
 
 
-def test_what_was_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_steps_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "RECENT_STEPS", 64)
 
     async def act() -> None:
         async with Two() as two:
             for _ in range(200):
                 await two.gate.yield_to_others("quiet", "run_quiet")
-            # It had far more, and then the noisy one had all for a while: the quiet one goes first again.
+            # The quiet tenant had far more steps, then the noisy one had all of them: the quiet one has priority again.
             await two.quiet.aclose()
             for _ in range(200):
                 await two.gate.yield_to_others("noisy", "run_noisy")
@@ -156,13 +156,13 @@ def test_what_was_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> No
     run(act())
 
 
-def test_a_run_that_hangs_in_its_turn_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_hangs_in_its_turn_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         async with Two() as two:
             monkeypatch.setattr(gates, "MAX_YIELD_S", 0.01)
             await asyncio.wait_for(two.steps("noisy"), 5)
             await asyncio.sleep(0.02)
-            # From now on it is not waited for at all.
+            # From now on no step waits for it.
             for _ in range(3):
                 with pytest.raises(StopIteration):
                     two.gate.yield_to_others("noisy", "run_noisy").send(None)
@@ -171,7 +171,7 @@ def test_a_run_that_hangs_in_its_turn_holds_nobody_up(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("other_hangs", [False, True])
-def test_what_counts_is_how_old_a_step_is_and_not_its_turn_nor_the_step_of_another(other_hangs: bool) -> None:
+def test_priority_depends_on_the_age_of_the_step_and_not_of_the_turn_or_of_another_step(other_hangs: bool) -> None:
     async def act() -> None:
         async with Two() as two, AsyncExitStack() as stack:
             if other_hangs:
@@ -199,13 +199,13 @@ def test_no_step_waits_for_long_however_busy_the_others_are(monkeypatch: pytest.
                 while not noisy.done():
                     await two.gate.yield_to_others("quiet", "run_quiet")
                     await asyncio.sleep(0.001)
-            # It is still there, and still goes first of the next step.
+            # It still has its turn, and has priority over the next step.
             assert two.gate._waiters["quiet", "run_quiet"].granted
 
     run(act())
 
 
-def test_who_is_cancelled_while_others_go_first_leaves_nothing_behind() -> None:
+def test_a_cancelled_yield_leaves_nothing_behind() -> None:
     async def act() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")

@@ -1,0 +1,104 @@
+"""The log of the real command line: where an adapter failed and for which run, and never what the exception holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET, CARD, KEY = "hunter2-of-the-vendor", "4111111111111111", "sk-live-0123456789abcdefghij"
+FAILING = f'''
+
+class VendorFault(Exception):
+    """What a vendor's client raises: its message and its attributes hold what was sent."""
+
+    def __init__(self, password):
+        super().__init__(f"login with {{password}} failed for card {CARD}")
+        self.password = password
+
+
+def log_in(password):
+    try:
+        raise ValueError("{KEY}")
+    except ValueError as error:
+        raise VendorFault(password) from error
+
+
+def adapters(workspace):
+    store = Shop(Path(workspace) / FILE)
+
+    def lookup(args, context):
+        log_in("{SECRET}")
+
+    failing = FunctionAdapter(orders(store).describe(), {{"lookup": lookup}})
+    return (failing, policy(store), payments(store, "keyed", unix_us))
+'''
+
+
+def command(workspace: Path, *arguments: str, debug: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `contextos` in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CONTEXTOS_")}
+    environment |= {"PYTHONPATH": str(ROOT / "src"), "CONTEXTOS_WORKSPACE": str(workspace)}
+    if debug is not None:
+        environment["CONTEXTOS_DEBUG"] = debug
+    line = [sys.executable, "-m", "contextos.cli", *arguments]
+    return subprocess.run(line, env=environment, text=True, capture_output=True, check=False, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's workspace. The adapter of the orders raises an exception of its own, with secrets in it."""
+    path = tmp_path_factory.mktemp("logging") / "shop"
+    made = command(path.parent, "demo", "--yes", "--json", "--keep", str(path))
+    assert made.returncode == 0, made.stderr
+    source, settings = path / "shop.py", path / "contextos.toml"
+    source.write_text(source.read_text("utf-8") + FAILING, "utf-8")
+    digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
+    settings.write_text(re.sub(r"sha256:[0-9a-f]{64}", digest, settings.read_text("utf-8")), "utf-8")
+    return path
+
+
+def invoke(workspace: Path, name: str, *, debug: str | None = None) -> tuple[dict[str, Any], str]:
+    """The result of one request in JSON, and stderr."""
+    done = command(workspace, "invoke", str(workspace / "requests" / f"{name}.json"), "--json", debug=debug)
+    assert not [one for one in (SECRET, CARD, KEY) if one in done.stdout + done.stderr]
+    return json.loads(done.stdout), done.stderr
+
+
+def test_with_debug_the_log_names_the_run_the_capability_and_the_frames_without_secrets(workspace: Path) -> None:
+    view, log = invoke(workspace, "next", debug="1")
+    lines = [json.loads(line) for line in log.splitlines()]
+    raised, *retries = [line for line in lines if line["message"] == "foreign code raised"]
+    assert [line["step"] for line in retries] == [raised["step"]] * len(retries)
+    assert raised["level"] == "ERROR"
+    assert raised["logger"] == "contextos.adapters"
+    assert raised["tenant"] == "tenant_acme_prod"
+    assert raised["run"] == view["run_id"]
+    assert raised["capability"] == "adp_orders.lookup"
+    assert raised["error"] == "VendorFault"
+    traceback = raised["traceback"]
+    assert traceback[0] == "VendorFault"
+    frames = [line for line in traceback if "shop.py" in line]
+    assert [line.rpartition(" in ")[2] for line in frames] == ["adapters.<locals>.lookup", "log_in", "log_in"]
+    assert traceback[-3:-1] == ["  caused by:", "ValueError"]
+
+
+def test_without_debug_there_is_no_log(workspace: Path) -> None:
+    _, log = invoke(workspace, "deny")
+    assert log == ""
+
+
+def test_the_history_of_the_run_names_the_class_of_the_exception(workspace: Path) -> None:
+    view, _ = invoke(workspace, "cancel")
+    shown = command(workspace, "show", view["run_id"])
+    assert shown.returncode == 0, shown.stderr
+    assert "VendorFault" in shown.stdout
+    assert not [one for one in (SECRET, CARD, KEY) if one in shown.stdout]

@@ -193,7 +193,7 @@ class _Caught:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        # The class is asked and not the object: a foreign object can lie about its class, and raise when it is asked.
+        # Checks `kind` and not the object: a foreign object can claim another class, or raise when it is inspected.
         if kind is None or not issubclass(kind, Exception):
             return False
         if issubclass(kind, BusinessError):

@@ -1,8 +1,8 @@
-"""Journal entries by 32 writers at once: `PostgresStore.commit` beside what a careful person writes by hand.
+"""Journal entries by 32 concurrent writers: `PostgresStore.commit` beside hand-written group commit.
 
-By hand is one connection that inserts whatever is queued in one transaction: the same columns under the same primary
-key, with `executemany` or as one statement over arrays. It checks no sequence, hash or deadline, takes no lock and
-knows no tenants. Shown beside it is a connection for each writer, with PostgreSQL's own group commit.
+By hand, one connection inserts the queued entries in one transaction: the same columns under the same primary key, with
+`executemany` or as one statement over arrays. It checks no sequence, hash or deadline, takes no lock and knows no
+tenants. Also shown: one connection for each writer, with PostgreSQL's own group commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Any
 
-from benchmarks.bars import judge, note, ratio
+from benchmarks.bars import note, ratio, report_bar
 from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
 from contextos.store.postgres.connections import connect_postgres
 from contextos.store.postgres.stores import PostgresStores
@@ -37,16 +37,16 @@ Append = Callable[[int, Entry], Awaitable[object]]
 
 
 def stream(run: str, count: int) -> list[Entry]:
-    """A run of `count` entries."""
-    head, made = genesis("acme", run), list[Entry]()
+    """Return a run of `count` linked entries."""
+    head, entries = genesis("acme", run), list[Entry]()
     for number in range(1, count + 1):
-        made.append(link("acme", run, number, head, Draft("run.context", "", 5, "runtime", BODY, SALT)))
-        head = made[-1].hash
-    return made
+        entries.append(link("acme", run, number, head, Draft("run.context", "", 5, "runtime", BODY, SALT)))
+        head = entries[-1].hash
+    return entries
 
 
 class ByHand:
-    """Group commit by hand: what is queued while a transaction is under way is the next one."""
+    """Group commit by hand: entries queued during a transaction are inserted by the next one."""
 
     def __init__(self, connection: Any, *, arrays: bool) -> None:
         self._connection, self._arrays = connection, arrays
@@ -74,7 +74,7 @@ class ByHand:
 
 
 async def rate(append: Append, name: str, each: int) -> float:
-    """Entries a second, one a commit, by all writers at once."""
+    """Return the entries per second of all writers together, one entry a commit."""
     work = [stream(f"run_{name}_{writer}", each) for writer in range(WRITERS)]
 
     async def writer(number: int) -> None:
@@ -87,7 +87,7 @@ async def rate(append: Append, name: str, each: int) -> float:
 
 
 async def measure(database: Database, *, each: int, rounds: int) -> None:
-    """Every side takes its turn in each round; the first round warms them up."""
+    """Measure the sides in alternating rounds; the first round only warms up."""
     stores = PostgresStores(database.app)
     store = stores.tenant("acme")
     connections = [await connect_postgres(database.owner) for _ in range(WRITERS + 2)]
@@ -101,20 +101,20 @@ async def measure(database: Database, *, each: int, rounds: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, append in sides.items():
-            found = await rate(append, f"{number}_{name}", each)
+            measured_rate = await rate(append, f"{number}_{name}", each)
             if number:
-                rates[name].append(found)
+                rates[name].append(measured_rate)
     ours = rates.pop("ours")
-    for name, theirs in rates.items():
-        middle, best = ratio(ours, theirs)[0], max(ours) / max(theirs)
+    for name, other_rates in rates.items():
+        median_ratio, best = ratio(ours, other_rates)[0], max(ours) / max(other_rates)
         label = f"append, {WRITERS} writers: entries/s, ours / {name}"
         if name == "by hand, executemany":
-            slowness = [1 / one for one in theirs]
-            judge(label, middle, 0.7, best=best, at_least=True, against=slowness)
+            slowness = [1 / one for one in other_rates]
+            report_bar(label, median_ratio, 0.7, best=best, at_least=True, against=slowness)
         else:
-            note(label, f"{middle:9.2f}    best {best:9.2f}")
-    for name, found_rates in {"ours": ours, **rates}.items():
-        note(f"append, {WRITERS} writers: {name}", f"{median(found_rates):9,.0f} entries/s")
+            note(label, f"{median_ratio:9.2f}    best {best:9.2f}")
+    for name, name_rates in {"ours": ours, **rates}.items():
+        note(f"append, {WRITERS} writers: {name}", f"{median(name_rates):9,.0f} entries/s")
     for connection in connections:
         await connection.close()
     await stores.aclose()

@@ -1,8 +1,8 @@
-"""How a benchmark says what it found: one line a bar, `PASS` or `MISS`, which `run.py` gathers into one table.
+"""How a benchmark prints its results: one line a bar, `PASS` or `MISS`, which `run.py` gathers into one table.
 
-Numbers are printed and never asserted: a machine that is busy is no defect. A ratio is taken inside each round of one
-run and the median over the rounds is judged, so that the machine cancels out; `best` is the ratio of the two minima,
-which a neighbour's noise touches least. `(busy)` says that the machine was too busy: measure again.
+Numbers are printed and never asserted: a busy machine is not a defect. A bar is checked against the median of the
+ratios of each round, so that the machine cancels out. `best` is the ratio of the two minima, which other load on the
+machine affects least. `(busy)` means that the machine was too busy: measure again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 MARKS: Final = ("PASS", "MISS", "SKIP")
 WIDTH: Final = 66
 BUSY: Final = 2.0
-"""Where the other side's median is so many times its minimum, the machine was too busy to be believed."""
+"""If the other side's median exceeds its minimum by this factor, the machine was too busy."""
 
 
-def judge(
+def report_bar(
     label: str,
     value: float,
     bar: float,
@@ -30,18 +30,18 @@ def judge(
     at_least: bool = False,
     against: Sequence[float] = (),
 ) -> None:
-    """Print one bar and whether it holds; `against` are the other side's times: they tell whether it was quiet."""
-    good = value >= bar if at_least else value <= bar
-    lowest = "" if best is None else f"best {best:9.2f}{unit}"
+    """Print a bar and whether it holds. `against` are the other side's times, which show a busy machine."""
+    holds = value >= bar if at_least else value <= bar
+    best_text = "" if best is None else f"best {best:9.2f}{unit}"
     allowed = f"at {'least' if at_least else 'most'} {bar:g}{unit}"
     busy = "  (busy)" if against and median(against) > BUSY * min(against) else ""
-    mark = "PASS" if good else "MISS"
-    print(f"{mark}  {label:<{WIDTH}} {value:9.2f}{unit:<3} {lowest:<18} {allowed}{busy}", flush=True)
+    mark = "PASS" if holds else "MISS"
+    print(f"{mark}  {label:<{WIDTH}} {value:9.2f}{unit:<3} {best_text:<18} {allowed}{busy}", flush=True)
 
 
-def skip(label: str, why: str) -> None:
+def skip(label: str, reason: str) -> None:
     """Print that a bar was not measured, and what is missing."""
-    print(f"SKIP  {label:<{WIDTH}} {why}", flush=True)
+    print(f"SKIP  {label:<{WIDTH}} {reason}", flush=True)
 
 
 def note(label: str, text: str) -> None:
@@ -50,8 +50,8 @@ def note(label: str, text: str) -> None:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """(median of the ratios of each round, ratio of the two minima)."""
-    rounds = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    """Return the median of the ratios of each round, and the ratio of the two minima."""
+    rounds = [our / other for our, other in zip(ours, theirs, strict=True)]
     return median(rounds), min(ours) / min(theirs)
 
 
@@ -63,5 +63,5 @@ def is_quick() -> bool:
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """A directory on the disk to be measured: under `BENCH_DATA`, else where temporary files go."""
+    """Return a temporary directory on the disk to measure: under `BENCH_DATA` if it is set."""
     return tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DATA"))

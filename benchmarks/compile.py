@@ -1,8 +1,8 @@
-"""How long a compile takes: the refund of the seeds, and 100 capabilities with up to 2,000 facts.
+"""How long a compile takes: the example's refund, and 100 capabilities with up to 2,000 facts.
 
-Run it with `python -m benchmarks.compile`. The cases alternate in rounds. It only computes, so the CPU time of its
-thread is what it takes where nothing else runs. The compiler is linear where doubling the facts at most doubles the
-time; the bar leaves a tenth to the noise.
+Run it with `python -m benchmarks.compile`. The cases alternate in rounds. A compile only computes, so the CPU time of
+its thread is measured. The compiler is linear if doubling the facts at most doubles the time; the bar allows a tenth
+more for noise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.bars import is_quick, judge, note, ratio
+from benchmarks.bars import is_quick, note, ratio, report_bar
 from contextos.context.compiler import compile_context
 from tests.unit.context import samples
 
@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """CPU milliseconds of each case by round."""
+    """Return the CPU milliseconds of each case by round."""
     taken: dict[str, list[float]] = {case: [] for case in CASES}
     for given in CASES.values():
         assert isinstance(compile_context(samples.as_input(given)), dict), "a refused compile measures nothing"
@@ -47,11 +47,11 @@ def report(rounds: int) -> None:
         per_fact = p50 * 1000 / len(CASES[case]["evidence"])
         note(case, f"p50 {p50:8.3f} ms  p99 {p99:8.3f} ms  {per_fact:6.1f} us a fact")
         if "1,000" in case:
-            judge(f"compile, {case}, p50", p50, BAR_MS, " ms", best=times_sorted[0], against=times)
+            report_bar(f"compile, {case}, p50", p50, BAR_MS, " ms", best=times_sorted[0], against=times)
     for more, fewer in ((1000, 500), (2000, 1000)):
         big, small = (taken[f"100 capabilities, {facts:,} facts, all kept"] for facts in (more, fewer))
         middle, best = ratio(big, small)
-        judge(f"compile, {fewer:,} -> {more:,} facts, growth", middle, BAR_DOUBLING, best=best)
+        report_bar(f"compile, {fewer:,} -> {more:,} facts, growth", middle, BAR_DOUBLING, best=best)
 
 
 def main() -> None:

@@ -14,27 +14,27 @@ from contextos.store.postgres.stores import PostgresStores
 AMOUNT_INR = 900
 
 
-def made(path: Path, name: str) -> Path:
-    """A new folder in `path`."""
+def new_folder(path: Path, name: str) -> Path:
+    """Make a new folder in `path`."""
     (path / name).mkdir()
     return path / name
 
 
 def deployed(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:
-    """A deployment over the database at `url`; without `tools` what is outside costs nothing."""
-    outside_world = outside.Stubs() if tools is None else tools
-    return refund_pack.deploy(path, outside_world, PostgresStores(url), LeasedOwner())
+    """Return a deployment over the database at `url`. Without `tools`, the adapters are stubs that cost nothing."""
+    adapters = outside.Stubs() if tools is None else tools
+    return refund_pack.deploy(path, adapters, PostgresStores(url), LeasedOwner())
 
 
 async def opened(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:
-    """The same over a new database: the pack is put in force."""
+    """Return a deployment over a new database, with the pack in force."""
     deployment = deployed(url, path, tools)
     await refund_pack.publish(deployment, 0)
     return deployment
 
 
 async def timed(deployment: Deployment, number: int) -> float:
-    """Milliseconds of one refund."""
+    """Run one refund and return its milliseconds."""
     start = time.perf_counter()
     view = await deployment.invoke(outside.request(number, AMOUNT_INR))
     taken = (time.perf_counter() - start) * 1e3
@@ -43,6 +43,6 @@ async def timed(deployment: Deployment, number: int) -> float:
 
 
 async def closed(deployment: Deployment) -> None:
-    """Let go of its database."""
+    """Close the database connections of a deployment."""
     stores: Any = deployment.ports.stores
     await stores.aclose()

@@ -1,10 +1,9 @@
-"""Refunds as drives of the durable engine, beside the same workflow as DBOS steps, both on one PostgreSQL server.
+"""Refunds driven by the durable engine, beside the same workflow as DBOS steps, on one PostgreSQL server.
 
-Ours is queued with DBOS, dispatched as one workflow a run, and journalled by us. Beside it stands the workflow of
-`peer_dbos.py` in the folder of the peers, whose steps DBOS records: started directly, which is the fastest that DBOS
-has, and from a queue as ours is. Each side is one process with many runs at once. Shown too is what a process does that
-drives its runs itself and leaves to the engine only those that it does not finish. The peer signs, seals and replays
-nothing.
+A run of ContextOS is queued with DBOS, dispatched as one workflow and journalled by ContextOS. The other side is the
+workflow of `peer_dbos.py` in the peers' folder, whose steps DBOS records: started directly, which is the fastest that
+DBOS offers, and from a queue. Each side is one process with many concurrent runs. Also shown: a process that drives its
+runs itself and leaves only unfinished ones to the engine. The peer signs, seals and replays nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.bars import judge, note, ratio, skip
-from benchmarks.deployed import AMOUNT_INR, closed, deployed, made, opened, timed
+from benchmarks.bars import note, ratio, report_bar, skip
+from benchmarks.deployed import AMOUNT_INR, closed, deployed, new_folder, opened, timed
 from benchmarks.peers import shared
 from benchmarks.refund_pack import TENANT
 from benchmarks.workers import AT_ONCE, Worker, rate
@@ -35,14 +34,14 @@ DIRECT, QUEUED = "DBOS steps", "DBOS steps from a queue"
 
 
 def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) -> None:
-    """All sides take their turn in each round. `databases`: one for each side, and one for the engine's queue."""
+    """Measure the sides in alternating rounds. `databases`: one for each side, and one for the engine's queue."""
     label = "durable engine / the same workflow as DBOS steps, runs/s"
     missing = missing_for_peers()
     if missing:
         skip(label, missing)
         return
     ours, direct, queued, queue = databases
-    place = made(path, "durable")
+    place = new_folder(path, "durable")
     awaited(prepare(ours.app, place))
     sides = {
         OURS: ("benchmarks.durable", ours.app, "--queue", queue.owner),
@@ -54,7 +53,7 @@ def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) ->
     numbers = count(0, 10_000)
     for _ in range(rounds):
         for name, (module, url, *more) in sides.items():
-            # One process at a time: those that wait would look into their queues.
+            # One process at a time: idle ones would poll their queues.
             worker = Worker(module, url, place, "--number", str(next(numbers)), *more)
             try:
                 rate([worker], AT_ONCE * 2)
@@ -62,7 +61,7 @@ def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) ->
             finally:
                 worker.close()
     middle, best = compared(rates[OURS], rates[DIRECT])
-    judge(label, middle, 3, best=best, at_least=True, against=[1 / one for one in rates[DIRECT]])
+    report_bar(label, middle, 3, best=best, at_least=True, against=[1 / one for one in rates[DIRECT]])
     for one, other in ((OURS, QUEUED), (INVOKED, DIRECT)):
         middle, best = compared(rates[one], rates[other])
         note(f"{one} / {other}, runs/s", f"{middle:9.2f}    best {best:9.2f}")
@@ -71,12 +70,12 @@ def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) ->
 
 
 def compared(ours: list[float], theirs: list[float]) -> tuple[float, float]:
-    """(median of the ratios of each round, ratio of the two best)."""
+    """Return the median of the ratios of each round, and the ratio of the two best rounds."""
     return ratio(ours, theirs)[0], max(ours) / max(theirs)
 
 
 def missing_for_peers() -> str:
-    """What stands in the way of running DBOS here; empty if nothing does."""
+    """Return why DBOS cannot run here, or an empty string."""
     if importlib.util.find_spec("dbos") is None:
         return "`dbos` is not installed; install the extra `durable`"
     if not (shared() / "peer_dbos.py").exists():
@@ -89,8 +88,8 @@ async def prepare(url: str, path: Path) -> None:
     await closed(await opened(url, path))
 
 
-def told() -> Iterator[int]:
-    """How many runs, each time that the benchmark says so; a line goes out when they are done."""
+def run_counts() -> Iterator[int]:
+    """Yield the number of runs of each input line, and print `done` after each."""
     print("ready", flush=True)
     while line := sys.stdin.readline():
         yield int(line)
@@ -98,7 +97,7 @@ def told() -> Iterator[int]:
 
 
 async def engine(url: str, queue: str, path: Path, number: int) -> None:
-    """The durable engine in a process of its own: what drives a run takes its request to the end."""
+    """Drive refunds with the durable engine in this process, each request to its end."""
     from contextos.engine.durable.engine import DurableEngine, DurableLimits
     from contextos.engine.durable.queue_connection import migrate_queue_tables
     from contextos.engine.durable.workflows import QueueLimits
@@ -117,7 +116,7 @@ async def engine(url: str, queue: str, path: Path, number: int) -> None:
         advance, deployment.ports.stores, SystemClock(), url=queue, limits=DurableLimits(queue=bounds)
     )
     await driving.start()
-    numbers, lines = count(number), told()
+    numbers, lines = count(number), run_counts()
     while (runs := await asyncio.to_thread(next, lines, None)) is not None:
         for _ in range(runs):
             driving.submit(TENANT, f"run_{next(numbers)}")
@@ -128,7 +127,7 @@ async def engine(url: str, queue: str, path: Path, number: int) -> None:
 
 
 class Outside:
-    """The tools of the peer without their disk, as ours are stubs here."""
+    """The peer's tools without their disk, as on our side."""
 
     def __init__(self, policy: Any) -> None:
         self.policy_eval = policy.evaluate
@@ -141,7 +140,7 @@ class Outside:
 
 
 def steps(url: str, number: int, *, queued: bool) -> None:
-    """The peer's workflow in a process of its own."""
+    """Run the peer's workflow in this process."""
     sys.path[:0] = [str(shared())]
     peer, work = importlib.import_module("peer_dbos"), importlib.import_module("workload")
     from dbos import DBOS, DBOSPortableJSONSerializer
@@ -161,24 +160,24 @@ def steps(url: str, number: int, *, queued: bool) -> None:
     DBOS.register_queue("refunds", worker_concurrency=AT_ONCE, polling_interval_sec=0.01)
 
     def direct(number: int) -> None:
-        checked(DBOS.start_workflow(peer.support_refund, work.request(number, AMOUNT_INR)).get_result())
+        check_record(DBOS.start_workflow(peer.support_refund, work.request(number, AMOUNT_INR)).get_result())
 
     def enqueued(number: int) -> Any:
         return DBOS.enqueue_workflow("refunds", peer.support_refund, work.request(number, AMOUNT_INR))
 
     numbers = count(number)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for runs in told():
+        for runs in run_counts():
             chosen = [next(numbers) for _ in range(runs)]
             if not queued:
                 list(pool.map(direct, chosen))
                 continue
             for handle in list(pool.map(enqueued, chosen)):
-                checked(handle.get_result(polling_interval_sec=0.01))
+                check_record(handle.get_result(polling_interval_sec=0.01))
     DBOS.destroy()
 
 
-def checked(record: dict[str, Any]) -> None:
+def check_record(record: dict[str, Any]) -> None:
     assert record["outputs"]["refund_amount"] == AMOUNT_INR, record
 
 
@@ -189,8 +188,8 @@ if __name__ == "__main__":
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--queue")
     parser.add_argument("--queued", action="store_true")
-    given = parser.parse_args()
-    if given.queue:
-        asyncio.run(engine(given.url, given.queue, given.dir, given.number))
+    options = parser.parse_args()
+    if options.queue:
+        asyncio.run(engine(options.url, options.queue, options.dir, options.number))
     else:
-        steps(given.url, given.number, queued=given.queued)
+        steps(options.url, options.number, queued=options.queued)

@@ -1,8 +1,8 @@
-"""A whole refund beside what a careful person writes by hand: `python -m benchmarks.floor`.
+"""A whole refund beside the same refund written by hand: `python -m benchmarks.floor`.
 
-The floor is one journal table, WAL, `synchronous=FULL`, six commits (eight with an approval), the same two SQLite files
-outside. It checks no policy on arguments, binds, signs, seals and replays nothing. Runs alternate in one process.
-`peers.py` measures the same beside LangGraph and DBOS where the folder of the peers is at hand.
+The floor is one journal table with WAL and `synchronous=FULL`, six commits (eight with an approval), and the same two
+SQLite files as external systems. It evaluates no policy and binds, signs, seals and replays nothing. Runs alternate in
+one process. `peers.py` measures the same refund beside LangGraph and DBOS where the peers' folder is available.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks import outside, refund_pack
-from benchmarks.bars import folder, is_quick, judge, note
+from benchmarks.bars import folder, is_quick, note, report_bar
 from contextos.operations.deployment import Deployment
 
 CASES = {"no gate": 900, "approval": 4200}
 
 
 class Floor:
-    """A run is rows of one table; what has a row is not done again."""
+    """The hand-written refund: a run is rows of one table, and a step that has a row is not repeated."""
 
     def __init__(self, path: Path, shop: outside.Shop) -> None:
         self._shop, self._journal = shop, outside.connect(path / "floor.db")
@@ -67,40 +67,40 @@ class Floor:
         self._journal.close()
 
 
-class Taken(NamedTuple):
-    """Milliseconds of one run: on the wall, and CPU of every thread."""
+class RunTime(NamedTuple):
+    """Milliseconds of one run: wall time, and CPU time of all threads."""
 
     wall: float
     cpu: float
 
 
-def by_hand(floor: Floor, request: dict[str, Any]) -> Taken:
-    """One run of the floor."""
+def by_hand(floor: Floor, request: dict[str, Any]) -> RunTime:
+    """Measure one run of the floor."""
     start, cpu = time.perf_counter(), outside.cpu_ns()
     record = floor.start(request) or floor.approve(request["request_id"])
-    taken = Taken((time.perf_counter() - start) * 1e3, (outside.cpu_ns() - cpu) / 1e6)
+    time_taken = RunTime((time.perf_counter() - start) * 1e3, (outside.cpu_ns() - cpu) / 1e6)
     assert record["outputs"]["amount"] == request["input"]["context"]["refund_amount"]
-    return taken
+    return time_taken
 
 
-async def governed(deployment: Deployment, request: dict[str, Any]) -> Taken:
-    """One run of ContextOS, the approver's signature and the last look included."""
+async def governed(deployment: Deployment, request: dict[str, Any]) -> RunTime:
+    """Measure one run of ContextOS, including the approver's signature and the final read."""
     start, cpu = time.perf_counter(), outside.cpu_ns()
     view = await deployment.invoke(request)
     if view.waiting:
         await refund_pack.approve(deployment, view.run_id)
         await deployment.advance(refund_pack.TENANT, view.run_id)
         view = await deployment.view(refund_pack.TENANT, view.run_id)
-    taken = Taken((time.perf_counter() - start) * 1e3, (outside.cpu_ns() - cpu) / 1e6)
+    time_taken = RunTime((time.perf_counter() - start) * 1e3, (outside.cpu_ns() - cpu) / 1e6)
     assert view.state == "completed", view
-    return taken
+    return time_taken
 
 
-def report(case: str, ours: list[Taken], theirs: list[Taken]) -> None:
+def report(case: str, ours: list[RunTime], theirs: list[RunTime]) -> None:
     mine, floor = [run.wall for run in ours], [run.wall for run in theirs]
     label, middle, best = f"refund run / own floor, {case}, p50", median(mine) / median(floor), min(mine) / min(floor)
     if case == "no gate":
-        judge(label, middle, 3, best=best, against=floor)
+        report_bar(label, middle, 3, best=best, against=floor)
     else:
         note(label, f"{middle:9.2f}    best {best:9.2f}")
     cpu, floor_cpu = median(run.cpu for run in ours), median(run.cpu for run in theirs)
@@ -110,8 +110,8 @@ def report(case: str, ours: list[Taken], theirs: list[Taken]) -> None:
 
 async def measure(path: Path, count: int) -> None:
     (path / "floor").mkdir()
-    shop, its = outside.Shop(path, keyed=True), outside.Shop(path / "floor", keyed=True)
-    floor = Floor(path, its)
+    shop, floor_shop = outside.Shop(path, keyed=True), outside.Shop(path / "floor", keyed=True)
+    floor = Floor(path, floor_shop)
     deployment = await refund_pack.open_deployment(path, refund_pack.Tools(shop, "", keyed=True), 0)
     for index, (case, amount) in enumerate(CASES.items()):
         ours, theirs = [], []
@@ -123,7 +123,7 @@ async def measure(path: Path, count: int) -> None:
     outside.close(deployment)
     floor.close()
     shop.close()
-    its.close()
+    floor_shop.close()
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""One governed write through all guards, durable, beside the two raw SQLite commits it needs.
+"""One governed write through all guards, durable, beside the two raw SQLite commits that it needs.
 
-Run it with `python -m benchmarks.gateway`. Timed is `Gateway.call` of the refund inside real runs, from its entry to
-its result, with an adapter that costs nothing and a journal that is flushed before. After each call the same bytes go
-into a plain table of another file in the same folder, in two commits, so that the disk's moods hit both alike.
+Run it with `python -m benchmarks.gateway`. Each `Gateway.call` of the refund is timed inside a real run, with a free
+adapter and a journal that was flushed before. After each call the same bytes are inserted into a plain table of another
+file in the same folder, in two commits, so that a slow disk affects both alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks import outside
-from benchmarks.bars import folder, is_quick, judge, note, ratio
+from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.journal import Batch
@@ -30,7 +30,7 @@ COMMITS = 2
 
 @dataclass
 class Timed:
-    """Stands before the gateway of a run and keeps how long each write took (wall, CPU and commits, microseconds)."""
+    """A gateway that records how long each write took: wall time, CPU time and commits, in µs."""
 
     store: outside.Watched
     wall_us: list[float] = field(default_factory=list)
@@ -40,10 +40,10 @@ class Timed:
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         assert self.gateway is not None
-        if self.gateway.at.scope.capabilities[call.step.tool].definition.kind == "read":
+        if self.gateway.context.scope.capabilities[call.step.tool].definition.kind == "read":
             return await self.gateway.call(call)
-        # What earlier steps left to be written is not this call's.
-        await self.gateway.at.journal.commit()
+        # Flush what earlier steps staged: it does not belong to this call.
+        await self.gateway.context.journal.commit()
         self.store.batches.clear()
         cpu, start = time.thread_time_ns(), time.perf_counter_ns()
         result = await self.gateway.call(call)
@@ -56,20 +56,20 @@ class Timed:
 
 
 def size(batch: Batch) -> int:
-    """The bytes of a batch that a careful person would write too: bodies of entries, documents and index lines."""
+    """Return the bytes of a batch that anyone must write: bodies of entries, documents and index lines."""
     written = [entry.body for entry in batch.entries] + [write.body for write in batch.writes]
     return sum(len(body or b"") for body in [*written, *(draft.body for _, draft in batch.shared)])
 
 
 class Raw:
-    """Plain SQLite: one row of so many bytes a commit; and the same bytes as the rows that they are."""
+    """Plain SQLite: the bytes of a batch as one row, or as the rows that they are."""
 
     def __init__(self, path: Path) -> None:
         self._connection: sqlite3.Connection = outside.connect(path)
         self._connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, body BLOB)")
 
     def commit(self, sizes: list[int]) -> float:
-        """Microseconds of one commit for each size, one row each."""
+        """Return the µs of one commit for each size, one row each."""
         bodies = [b"x" * count for count in sizes]
         start = time.perf_counter_ns()
         for body in bodies:
@@ -77,7 +77,7 @@ class Raw:
         return (time.perf_counter_ns() - start) / 1000
 
     def commit_rows(self, batches: list[Batch]) -> float:
-        """Microseconds of one transaction for each batch, a row for each of its entries and documents."""
+        """Return the µs of one transaction for each batch, with a row for each of its entries and documents."""
         tables = [[(entry.body,) for entry in batch.entries] + [(w.body,) for w in batch.writes] for batch in batches]
         start = time.perf_counter_ns()
         for rows in tables:
@@ -92,18 +92,18 @@ async def measure(path: Path, runs: int) -> dict[str, list[float]]:
     timed, raw = Timed(store), Raw(path / "raw.db")
     build = wiring.build_gateway
 
-    def before(*given: Any) -> Timed:
+    def timed_gateway(*given: Any) -> Timed:
         timed.gateway = build(*given)
         return timed
 
     plain, rows = [], []
-    with patch.object(loop, "build_gateway", before):
+    with patch.object(loop, "build_gateway", timed_gateway):
         for number in range(runs):
             view = await deployment.invoke(outside.request(number, AMOUNT_INR))
             assert view.state == "completed", view
-            # The runs' last commit is not the call's.
+            # The last commit of the run does not belong to the call.
             batches = store.batches[:COMMITS]
-            # They take turns in going first: the second finds the disk and the caches warm.
+            # The first of the two alternates, because the second finds warm caches.
             if number % 2:
                 rows.append(raw.commit_rows(batches))
             plain.append(raw.commit([size(batch) for batch in batches]))
@@ -120,7 +120,7 @@ def report(runs: int) -> None:
         taken = asyncio.run(measure(Path(name), runs))
     p50 = {name: median(values) for name, values in taken.items()}
     best = min(taken["wall"]) / min(taken["plain"])
-    judge(
+    report_bar(
         "governed write / two raw commits of the same bytes, p50",
         p50["wall"] / p50["plain"],
         3,

@@ -1,7 +1,7 @@
-"""What a refund costs on PostgreSQL where its tenant has few entries in the journal, and where it has many more.
+"""The cost of a refund on PostgreSQL with a small and with a large journal.
 
-The entries are written with SQL, in runs that have ended, with the documents, signed heads and index lines of so many
-runs; what they say does not matter, for nobody reads them.
+The entries are written with SQL, as ended runs with their documents, signed heads and index lines. Their bodies are
+never read.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from benchmarks.bars import judge, note, ratio
-from benchmarks.deployed import closed, made, opened, timed
+from benchmarks.bars import note, ratio, report_bar
+from benchmarks.deployed import closed, new_folder, opened, timed
 from benchmarks.refund_pack import TENANT
 from contextos.contracts.journal import INDEX
 from contextos.store.postgres.connections import connect_postgres
@@ -49,7 +49,7 @@ SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), 0 FROM generate_series(1, $
 
 
 async def fill(database: Database, entries: int) -> None:
-    """Ended runs of so many entries, as rows: what they say does not matter, nobody reads them."""
+    """Insert ended runs with this many entries. Their bodies are never read."""
     connection = await connect_postgres(database.owner)
     await connection.execute("SET statement_timeout = 0; SET synchronous_commit = off")
     for start in range(0, entries, 100_000):
@@ -62,20 +62,20 @@ async def fill(database: Database, entries: int) -> None:
 
 
 async def measure(databases: list[Database], path: Path, *, small: int, large: int, count: int) -> None:
-    """The same refunds in a database with few entries and in one with many; they take turns."""
+    """Measure refunds in a small and in a large database, in turns."""
     for database, entries in zip(databases, (small, large), strict=True):
         await fill(database, entries)
-    folders = [made(path, f"growth{number}") for number in range(len(databases))]
+    folders = [new_folder(path, f"growth{number}") for number in range(len(databases))]
     sides = [await opened(database.app, one) for database, one in zip(databases, folders, strict=True)]
     taken: list[list[float]] = [[], []]
     for number in range(count):
-        # They take turns in going first, too.
+        # The first of the two alternates, too.
         for side in (0, 1) if number % 2 else (1, 0):
             taken[side].append(await timed(sides[side], number))
     warm = count // 10
     few, many = taken[0][warm:], taken[1][warm:]
     label = f"refund run, journal of {large:,} entries / of {small:,}, p50"
-    judge(label, median(many) / median(few), 1.2, best=min(many) / min(few), against=few)
+    report_bar(label, median(many) / median(few), 1.2, best=min(many) / min(few), against=few)
     note("median of the ratios of each round", f"{ratio(many, few)[0]:9.2f}")
     note(f"refund run, p50, {small:,} and {large:,} entries", f"{median(few):9.2f} ms, {median(many):.2f} ms")
     for deployment in sides:

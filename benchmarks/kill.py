@@ -1,9 +1,9 @@
-"""`kill -9` after the payment is on disk and before anything says so; then two recoveries: `python -m benchmarks.kill`.
+"""`kill -9` between a durable payment and its record, then two recoveries: `python -m benchmarks.kill`.
 
-Each phase is a process of its own: start (to the pause), approve (dies at the failpoint), recover, recover again; and,
-where the run then waits for a person, settle. With a payment service that knows an idempotency key the refund is paid
-once and the run completes. Without one it is never paid twice: the run says that it does not know, and asks a person.
-Where the folder of the peers is at hand, its `exactly_once.py` is run for ContextOS too.
+Each phase is a process of its own: start (until the run waits), approve (killed at the failpoint), recover, recover
+again and, if the run then waits for a person, settle. With a payment service that knows an idempotency key, the refund
+is paid once and the run completes. Without one, it is never paid twice: the run reports an unknown outcome and waits
+for a person. If the peers' folder is available, its `exactly_once.py` is run for ContextOS too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import outside, refund_pack
-from benchmarks.bars import folder, judge, note, skip
+from benchmarks.bars import folder, note, report_bar, skip
 from benchmarks.peers import OURS, python, shared
 from contextos.operations.deployment import Deployment
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 async def phase(name: str, path: Path, *, keyed: bool) -> dict[str, Any]:
-    """What one process does, and how the run stands then."""
+    """Run one phase in this process, and return the state of the run."""
     shop = outside.Shop(path, keyed=keyed)
     tools = refund_pack.Tools(shop, "", keyed=keyed, timeout_s=TIMEOUT_S)
     deployment = await refund_pack.open_deployment(path, tools, 0)
@@ -46,7 +46,7 @@ async def phase(name: str, path: Path, *, keyed: bool) -> dict[str, Any]:
     if name != "start":
         done = await deployment.advance(refund_pack.TENANT, run_id)
         while done.wake_at_us:
-            # Till its time is over a stopped process may still make the call; the run asks nobody before.
+            # Until its deadline a stopped process can still make the call, so the run asks nobody before that.
             await asyncio.sleep(max(done.wake_at_us - deployment.ports.clock.now_us(), 0) / 1e6)
             done = await deployment.advance(refund_pack.TENANT, run_id)
     view = await deployment.view(refund_pack.TENANT, run_id)
@@ -56,13 +56,13 @@ async def phase(name: str, path: Path, *, keyed: bool) -> dict[str, Any]:
 
 
 async def settle(deployment: Deployment, run_id: str) -> None:
-    """A person looked at the payment service and says that the refund happened."""
+    """Settle, as the operator, that the refund happened."""
     output = {"transaction_id": "txn_1", "refund_amount_inr": AMOUNT_INR, "currency": "INR"}
     await refund_pack.settle(deployment, run_id, output, ("refund:txn_1",))
 
 
 def process(name: str, path: Path, *, keyed: bool, failpoint: str = "") -> tuple[int, dict[str, Any]]:
-    """Run one phase as a process of its own: its exit code, and what it said last."""
+    """Run one phase in a new process. Returns its exit code and its last output."""
     command = [sys.executable, "-m", "benchmarks.kill", "--phase", name, "--dir", str(path)]
     command += ["--keyed"] if keyed else []
     environment = {**os.environ, outside.FAILPOINT: failpoint}
@@ -82,13 +82,13 @@ def experiment(path: Path, *, keyed: bool) -> None:
     _, first = process("recover", path, keyed=keyed)
     _, second = process("recover", path, keyed=keyed)
     assert first["payments"] >= 1, "the payment was on disk before the kill"
-    judge(f"payments after kill -9 and two recoveries, {label}", second["payments"], 1)
+    report_bar(f"payments after kill -9 and two recoveries, {label}", second["payments"], 1)
     note(f"then the run, {label}", described(second))
     assert {**first, "state": ""} == {**second, "state": ""}, (first, second)
     if keyed:
-        judge("the run completed by itself, keyed service", second["state"] == "completed", 1, at_least=True)
+        report_bar("the run completed by itself, keyed service", second["state"] == "completed", 1, at_least=True)
         return
-    judge("it waits for a person, service without a key", second["waits_for"] == "settlement", 1, at_least=True)
+    report_bar("it waits for a person, service without a key", second["waits_for"] == "settlement", 1, at_least=True)
     _, settled = process("settle", path, keyed=keyed)
     note("after a person settled that it happened", described(settled))
 
@@ -98,8 +98,8 @@ def described(found: dict[str, Any]) -> str:
     return f"{found['state']}{waits}; record {found['status']}; payments {found['payments']}"
 
 
-def theirs() -> None:
-    """The experiment of the shared folder, by its own script."""
+def peer_script() -> None:
+    """Run the experiment of the peers' folder with its own script."""
     script = shared() / "exactly_once.py"
     if not script.exists():
         skip("exactly_once.py of the peers", f"no `{script}`; set BENCH_PEERS")
@@ -108,7 +108,7 @@ def theirs() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     for row in map(json.loads, done.stdout.strip().splitlines()):
         label = "keyed" if row["idempotency_key"] else "no key"
-        judge(f"exactly_once.py of the peers, {label}: payments", row["rows_after_2nd_recover"], 1)
+        report_bar(f"exactly_once.py of the peers, {label}: payments", row["rows_after_2nd_recover"], 1)
         note(f"exactly_once.py of the peers, {label}", json.dumps(row))
     if done.returncode:
         skip("exactly_once.py of the peers", (done.stderr.strip().splitlines() or ["no output"])[-1])
@@ -120,15 +120,15 @@ def main() -> None:
     parser.add_argument("--phase", choices=("start", "approve", "recover", "settle"))
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--keyed", action="store_true")
-    given = parser.parse_args()
-    if given.phase:
-        print(json.dumps(asyncio.run(phase(given.phase, given.dir, keyed=given.keyed))), flush=True)
-        os._exit(0)  # a process that stops does not tidy up either
+    options = parser.parse_args()
+    if options.phase:
+        print(json.dumps(asyncio.run(phase(options.phase, options.dir, keyed=options.keyed))), flush=True)
+        os._exit(0)  # a killed process does not clean up either
     for keyed in (True, False):
         with folder() as name:
             experiment(Path(name), keyed=keyed)
-    if not given.quick:
-        theirs()
+    if not options.quick:
+        peer_script()
 
 
 if __name__ == "__main__":

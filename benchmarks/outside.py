@@ -1,4 +1,4 @@
-"""The outside of the benchmarks: a small shop over two SQLite files, the refund request, stubs that cost nothing."""
+"""The external systems of the benchmarks: a small shop over two SQLite files, the refund request, and stubs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILPOINT = "BENCH_FAILPOINT"
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """WAL and `synchronous=FULL`: a commit that returned is on disk."""
+    """Connect with WAL and `synchronous=FULL`: an acknowledged commit is on disk."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -33,7 +33,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def request(number: int, amount: int) -> dict[str, Any]:
-    """The refund request of the example, for this amount, as one more request."""
+    """Return the example's refund request for this amount, with its own request id."""
     body: dict[str, Any] = json.loads((refund_pack.EXAMPLE / "request.json").read_text("utf-8"))
     body["request_id"] = f"req_bench{number:06d}"
     body["input"] |= {"message": f"Refund order ord_881 for INR {amount}."}
@@ -78,7 +78,7 @@ class Shop:
         return {"transaction_id": f"txn_{number}", "amount": amount}
 
     def payments(self, request_id: str) -> int:
-        """How many times this request was paid."""
+        """Return how many times this request was paid."""
         query = "SELECT count(*) FROM payments WHERE request = ?"
         return int(self._payments.execute(query, (request_id,)).fetchone()[0])
 
@@ -88,7 +88,7 @@ class Shop:
 
 
 class Stub:
-    """An adapter that answers at once: what is measured is what governs the call."""
+    """An adapter that answers at once, so that only the governance of a call is measured."""
 
     def __init__(self, definition: AdapterDefinition) -> None:
         self._definition = definition
@@ -110,7 +110,7 @@ class Stub:
 
 
 class Stubs(refund_pack.Tools):
-    """The tools of the refund, all stubs."""
+    """The refund's tools, all stubs."""
 
     def __init__(self, *, keyed: bool = True) -> None:
         super().__init__(None, "", keyed=keyed)
@@ -120,7 +120,7 @@ class Stubs(refund_pack.Tools):
 
 
 class Watched:
-    """A tenant's store that keeps what is committed through it and counts what is asked of it."""
+    """A tenant's store that records the batches committed through it and counts its calls."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.batches, self.calls = store, list[Batch](), Counter[str]()
@@ -151,7 +151,7 @@ class Watched:
 
 
 class WatchedStores:
-    """The stores of a deployment, each tenant's watched."""
+    """The stores of a deployment, with each tenant's store watched."""
 
     def __init__(self, stores: Any) -> None:
         self._stores, self.watched = stores, dict[str, Watched]()
@@ -166,13 +166,13 @@ class WatchedStores:
 
 
 async def watched(path: Path) -> tuple[Deployment, Watched]:
-    """A deployment over SQLite in `path` with stub adapters, and its tenant's watched store."""
+    """Return a deployment over SQLite in `path` with stub adapters, and its tenant's watched store."""
     deployment = await refund_pack.open_deployment(path, Stubs(), 0)
     return watch(deployment)
 
 
 def watch(deployment: Deployment) -> tuple[Deployment, Watched]:
-    """The same deployment as a process that just started would open it: nothing in its caches, its store watched."""
+    """Return the deployment as a new process would open it, with empty caches and a watched store."""
     stores = WatchedStores(deployment.ports.stores)
     ports = replace(deployment.ports, stores=stores)
     fresh = Deployment(ports=ports, config=deployment.config)
@@ -180,11 +180,11 @@ def watch(deployment: Deployment) -> tuple[Deployment, Watched]:
 
 
 def close(deployment: Deployment) -> None:
-    """Let go of the file of a deployment that `refund_pack.open_deployment` opened."""
+    """Close the database of a deployment that `refund_pack.open_deployment` opened."""
     stores: Any = deployment.ports.stores
     stores.close()
 
 
 def cpu_ns() -> int:
-    """The CPU time of this process, every thread of it."""
+    """Return the CPU time of this process in ns, all threads together."""
     return time.process_time_ns()

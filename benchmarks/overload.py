@@ -1,9 +1,9 @@
-"""A quiet tenant beside one that asks for ten times what it may: `python -m benchmarks.overload`.
+"""A quiet tenant beside one that sends ten times its allowed load: `python -m benchmarks.overload`.
 
-The quiet tenant asks one refund after the other, alone and under the noisy tenant's load in turns, short enough that
-a neighbour on the machine falls upon both. The noisy one has
-ten times as many callers as `max_callers_per_tenant`, each of which comes again when it was told. One process, SQLite,
-the defaults of `[pressure]`.
+The quiet tenant sends one refund after the other, alone and under the noisy tenant's load in turns. The turns are
+short, so that other load on the machine affects both. The noisy tenant has ten times as many callers as
+`max_callers_per_tenant`; each retries after the time that its refusal names. One process, SQLite, the defaults of
+`[pressure]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks import outside, refund_pack
-from benchmarks.bars import folder, is_quick, judge, note
+from benchmarks.bars import folder, is_quick, note, report_bar
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
@@ -39,7 +39,7 @@ NUMBERS = count()
 
 
 async def open_for_two(path: Path, limits: AdmissionLimits) -> tuple[Deployment, outside.Shop]:
-    """The refund for two tenants of the same pack and people, behind a gate."""
+    """Return a deployment with admission control for two tenants with the same pack and people."""
     shop = outside.Shop(path, keyed=True)
     deployment = await refund_pack.open_deployment(path, refund_pack.Tools(shop, "", keyed=True), 0)
     directory = path / "directory.json"
@@ -56,32 +56,32 @@ async def open_for_two(path: Path, limits: AdmissionLimits) -> tuple[Deployment,
     return deployment, shop
 
 
-def asked(tenant: str) -> dict[str, Any]:
+def request_of(tenant: str) -> dict[str, Any]:
     return {**outside.request(next(NUMBERS), 900), "tenant_id": tenant}
 
 
-class Taken(NamedTuple):
-    """Milliseconds from request to answer: on the wall, and CPU of the event loop, whoever it worked for."""
+class RequestTime(NamedTuple):
+    """Milliseconds from request to answer: wall time, and CPU time of the event loop for all tenants."""
 
     wall: float
     cpu: float
 
 
-async def quiet_runs(deployment: Deployment, runs: int) -> list[Taken]:
-    """What each of `runs` requests took, one after the other."""
-    taken = []
+async def quiet_runs(deployment: Deployment, runs: int) -> list[RequestTime]:
+    """Measure `runs` requests, one after the other."""
+    times = []
     for _ in range(runs):
-        body, start, cpu = asked(QUIET), time.perf_counter(), time.thread_time()
+        body, start, cpu = request_of(QUIET), time.perf_counter(), time.thread_time()
         view = await deployment.invoke(body)
-        taken.append(Taken((time.perf_counter() - start) * 1e3, (time.thread_time() - cpu) * 1e3))
+        times.append(RequestTime((time.perf_counter() - start) * 1e3, (time.thread_time() - cpu) * 1e3))
         assert view.state == "completed", view
         await asyncio.sleep(0.01)
-    return taken
+    return times
 
 
 @asynccontextmanager
-async def load(deployment: Deployment, callers: int, told: Counter[str]) -> AsyncIterator[None]:
-    """The noisy tenant's callers, from before the first line inside to the end of it."""
+async def load(deployment: Deployment, callers: int, outcomes: Counter[str]) -> AsyncIterator[None]:
+    """Run the noisy tenant's callers for the duration of the `with` block."""
     stopped = asyncio.Event()
 
     async def call(place: int) -> None:
@@ -89,13 +89,13 @@ async def load(deployment: Deployment, callers: int, told: Counter[str]) -> Asyn
         while not stopped.is_set():
             retry_after_ms = 0
             try:
-                await deployment.invoke(asked(NOISY))
-                told["taken"] += 1
+                await deployment.invoke(request_of(NOISY))
+                outcomes["accepted"] += 1
             except Overloaded as refusal:
-                told["refused"] += 1
+                outcomes["refused"] += 1
                 retry_after_ms = refusal.retry_after_ms
-            # No two come at the same moment: clients that retry add a part of their own. One waits where it is, and
-            # not in this process: what it was refused with is let go.
+            # Callers retry at different moments, as clients with jitter do. A caller waits where it is,
+            # and not in this process: a refused request is released.
             await asyncio.sleep(retry_after_ms / 1e3 * (1 + place / callers / 2))
 
     noisy = [asyncio.ensure_future(call(place)) for place in range(callers)]
@@ -107,35 +107,38 @@ async def load(deployment: Deployment, callers: int, told: Counter[str]) -> Asyn
         await asyncio.gather(*noisy)
 
 
-def p99(taken: Iterable[float]) -> float:
-    whole = sorted(taken)
+def p99(times: Iterable[float]) -> float:
+    whole = sorted(times)
     return whole[int(0.99 * len(whole))]
 
 
 async def measure(path: Path, limits: AdmissionLimits, rounds: int, runs: int) -> None:
     deployment, shop = await open_for_two(path, limits)
     await quiet_runs(deployment, 10)
-    # As `contextos worker` does, and docs/operating.md tells who embeds the runtime.
+    # As `contextos worker` does, and as docs/operating.md advises an embedding application.
     gc.collect()
     gc.freeze()
     callers = LOAD * limits.max_callers_per_tenant
-    idle: list[Taken] = []
-    loaded: list[Taken] = []
-    told: Counter[str] = Counter()
+    idle: list[RequestTime] = []
+    loaded: list[RequestTime] = []
+    outcomes: Counter[str] = Counter()
     for _ in range(rounds):
         idle += await quiet_runs(deployment, runs)
-        async with load(deployment, callers, told):
+        async with load(deployment, callers, outcomes):
             loaded += await quiet_runs(deployment, runs)
     wall, idle_wall = [one.wall for one in loaded], [one.wall for one in idle]
     cpu, idle_cpu = [one.cpu for one in loaded], [one.cpu for one in idle]
     label = f"a quiet tenant beside {LOAD} times the load, p99 / its idle p99"
-    judge(label, p99(wall) / p99(idle_wall), 2, best=min(wall) / min(idle_wall), against=idle_wall)
+    report_bar(label, p99(wall) / p99(idle_wall), 2, best=min(wall) / min(idle_wall), against=idle_wall)
     note("its p50, loaded and idle", f"{median(wall):9.2f} ms, {median(idle_wall):.2f} ms")
     note("its p99, loaded and idle", f"{p99(wall):9.2f} ms, {p99(idle_wall):.2f} ms")
-    # A neighbour takes more from a process that computes all the time than from one that mostly sleeps.
+    # Other load slows a process that computes all the time more than one that mostly sleeps.
     note("the same in CPU time of the event loop, p99 / idle p99", f"{p99(cpu) / p99(idle_cpu):9.2f}")
     note("p50 / idle p50", f"{median(cpu) / median(idle_cpu):9.2f}")
-    note(f"{callers} noisy callers", f"{told['taken']:6} taken, {told['refused']} refused with a retry time")
+    note(
+        f"{callers} noisy callers",
+        f"{outcomes['accepted']:6} accepted, {outcomes['refused']} refused with a retry time",
+    )
     outside.close(deployment)
     shop.close()
 

@@ -1,7 +1,7 @@
 """Four independent reads of 50 ms in one plan beside one such read: `python -m benchmarks.parallel_reads`.
 
-Whole runs are timed, from the request to the record. The plan comes from a planner of the benchmark, over the `Planner`
-port. For comparison the same four reads are made one after the other, as without a `Concurrency` port.
+Whole runs are timed, from the request to the record. A planner of the benchmark makes the plans, through the `Planner`
+port. For comparison the four reads also run one after the other, as without a `Concurrency` port.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import outside, refund_pack
-from benchmarks.bars import folder, is_quick, judge, note, ratio
+from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.audit.replay import replay
 from contextos.contracts.ports.concurrency import Sequential
@@ -29,7 +29,7 @@ BAR = 1.5
 
 
 class ReadPlanner:
-    """Plans `reads` lookups that do not depend on each other."""
+    """Proposes a plan of `reads` independent lookups."""
 
     name = "bench.reads@1"
 
@@ -50,14 +50,14 @@ class ReadPlanner:
 
 
 async def lookup(args: Mapping[str, Any], _context: Any) -> dict[str, Any]:
-    """An order, after 50 ms."""
+    """Return an order after 50 ms."""
     await asyncio.sleep(READ_S)
     order = {"order_id": args["order_id"], "customer_id": "cus_77"}
     return {**order, "total_inr": 9900, "currency": "INR", "status": "delivered"}
 
 
 async def timed(deployment: Deployment, number: int, reads: int, concurrency: Any) -> float:
-    """Milliseconds of a run that makes so many reads; it replays."""
+    """Return the milliseconds of a run with this many reads, and check that the run replays."""
     deployment.ports = replace(deployment.ports, planner=ReadPlanner(reads), concurrency=concurrency)
     began = time.perf_counter_ns()
     view = await deployment.invoke(outside.request(number, 900))
@@ -79,7 +79,7 @@ async def measure(path: Path, rounds: int) -> None:
         together.append(await timed(deployment, number + 1, READS, AsyncioConcurrency()))
         in_turn.append(await timed(deployment, number + 2, READS, Sequential()))
     middle, best = ratio(together, one)
-    judge("run with four reads of 50 ms at once / run with one", middle, BAR, "x", best=best, against=one)
+    report_bar("run with four reads of 50 ms at once / run with one", middle, BAR, "x", best=best, against=one)
     note("the same four reads one after the other / run with one", f"{ratio(in_turn, one)[0]:9.2f}x")
     note("run with one read, four at once, p50", f"{median(one):9.2f} ms, {median(together):.2f} ms")
     outside.close(deployment)

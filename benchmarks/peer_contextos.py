@@ -1,7 +1,7 @@
-"""ContextOS as one of the peers of `../shared/bench`: the same request, tools, amounts and durability.
+"""ContextOS as one of the benchmark peers: the same request, tools, amounts and durability.
 
 It does more than the peers: the approver signs, approvals are bound to arguments and evidence, heads are signed, the
-record is sealed and replays. Run it from the folder of the peers, whose `workload` and `harness` it uses:
+record is sealed and replays. Run it from the peers' folder, whose `workload` and `harness` it uses:
 
     cd ../shared/bench && BENCH_PYTHON=.../python python compare.py peer_*.py ../../main/benchmarks/peer_contextos.py
 """

@@ -1,8 +1,8 @@
 """The whole refund beside LangGraph, DBOS and the hand-written floor: `python -m benchmarks.peers`.
 
-The peers and their harness stand in a folder of their own, `BENCH_PEERS` (default `../shared/bench`), and are run by
-`BENCH_PYTHON`, an interpreter that has them and what ContextOS needs installed. Rounds go floor, langgraph, dbos,
-contextos; a ratio is taken inside each round and the median is judged. What is missing is named and left out.
+The peers and their harness are in a folder of their own, `BENCH_PEERS` (default `../shared/bench`). They are run by
+`BENCH_PYTHON`, an interpreter with the peers' libraries and what ContextOS needs. Rounds go floor, langgraph, dbos,
+contextos; the bars apply to the median of the ratios of each round. A peer that is missing is named and left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.bars import is_quick, judge, note, skip
+from benchmarks.bars import is_quick, note, report_bar, skip
 
 HERE = Path(__file__).resolve().parent
 OURS = HERE / "peer_contextos.py"
@@ -24,7 +24,7 @@ OTHERS = ("floor", "langgraph", "dbos")
 
 
 class Case(NamedTuple):
-    """What is run, and what the ratios to the peers should be; a floor bar is at most, the others at least."""
+    """A case and the bars of its ratios. The floor's bar is an upper bound, the others are lower bounds."""
 
     title: str
     amount: int
@@ -44,17 +44,17 @@ Rounds = dict[str, list[dict[str, Any]]]
 
 
 def shared() -> Path:
-    """The folder of the peers."""
+    """Return the peers' folder."""
     return Path(os.environ.get("BENCH_PEERS", HERE.parent.parent / "shared" / "bench")).resolve()
 
 
 def python() -> str:
-    """The interpreter that runs peers."""
+    """Return the interpreter that runs the peers."""
     return os.environ.get("BENCH_PYTHON", sys.executable)
 
 
 def collect(compare: Any, case: Case, runs: int, rounds: int) -> tuple[Rounds, dict[str, str]]:
-    """Rows of each peer by round, and why others were left out; what is left out once is not in any ratio."""
+    """Return the rows of each peer by round, and why peers were left out. A peer left out once is in no ratio."""
     paths = {name: str(shared() / f"peer_{name}.py") for name in OTHERS} | {"contextos": str(OURS)}
     wanted = (case.amount, case.concurrency, 0)
     found, skipped = compare.collect(python(), list(paths.values()), runs, rounds, [wanted], StringIO())
@@ -63,7 +63,7 @@ def collect(compare: Any, case: Case, runs: int, rounds: int) -> tuple[Rounds, d
 
 
 def ratios(rounds: list[tuple[float, float]], extreme: Callable[[Iterable[float]], float]) -> tuple[float, float]:
-    """(median of the ratios of each round, ratio of what each side did best in any round)."""
+    """Return the median of the ratios of each round, and the ratio of the two best values of any round."""
     over, under = zip(*rounds, strict=True)
     return median(one / other for one, other in rounds), extreme(over) / extreme(under)
 
@@ -89,14 +89,14 @@ def report(case: Case, results: Rounds, left_out: dict[str, str]) -> None:
         if bar is None:
             note(label, f"{middle:9.2f}    best {best:9.2f}")
         else:
-            judge(label, middle, bar, best=best, at_least=not over_floor, against=floor)
+            report_bar(label, middle, bar, best=best, at_least=not over_floor, against=floor)
     for name, rows in results.items():
         if name not in left_out:
             note(f"{case.title}: {name}", absolutes(rows))
 
 
 def absolutes(rows: list[dict[str, Any]]) -> str:
-    """The medians of a peer over the rounds, and whether it ever paid anything but once."""
+    """Return a peer's medians over the rounds, and how many runs were not paid exactly once."""
     p50, rate, cpu = (median(row[field] for row in rows) for field in ("p50_ms", "runs_per_s", "cpu_ms_per_run"))
     wrong = sum(row["not_paid_once"] for row in rows)
     text = f"p50 {p50:8.2f} ms  {rate:6.0f} runs/s  CPU {cpu:6.2f} ms a run"

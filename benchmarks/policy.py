@@ -1,9 +1,9 @@
-"""The policy engine against Cedar, and against itself: `python -m benchmarks.policy`.
+"""The policy engine beside Cedar, and its growth: `python -m benchmarks.policy`.
 
-Prints ratios from one run of alternating rounds, so that the machine cancels out, with PASS or MISS against the bars of
-the design: 100 applicable rules, warm, with combination, in at most 50 us and half of what Cedar takes with the same
-rules parsed before; time no worse than linear up to 1,000 rules; rules that do not apply cost nothing.
-Both only compute, so the CPU time of the thread is what they take where nothing else runs.
+The sides alternate in rounds of one run, so that the machine cancels out of the ratios. The bars: a decision under 100
+applicable rules, warm and with combination, takes at most 50 us and half the time of Cedar with the same rules parsed
+before; time grows at most linearly up to 1,000 rules; rules that do not apply cost nothing. Both sides only compute, so
+the CPU time of the thread is measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import cedarpy
 
-from benchmarks.bars import is_quick, judge, note, ratio
+from benchmarks.bars import is_quick, note, ratio, report_bar
 from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyBundle
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
@@ -35,7 +35,7 @@ FACTS: dict[str, Any] = {
 
 
 def ours(applicable: int, idle: int = 0) -> PolicySet:
-    """Rules of which every tenth says more than `allow`; the idle ones apply to other intents and capabilities."""
+    """Return a policy in which every tenth rule has obligations; `idle` rules apply to other calls."""
     rules: list[dict[str, Any]] = []
     for index in range(applicable + idle):
         conditions = [
@@ -59,14 +59,14 @@ def ours(applicable: int, idle: int = 0) -> PolicySet:
     return compile_policy([leveled], gates=["GATE_FINANCE"], must_refuse=(), must_escalate=())
 
 
-def ask(policies: PolicySet) -> Callable[[], object]:
+def our_call(policies: PolicySet) -> Callable[[], object]:
     decision = policies.decide("execute", FACTS, capability=REFUND, granted=True, decision_id=ID)
     assert decision.allowed, decision.reason
     return lambda: policies.decide("execute", FACTS, capability=REFUND, granted=True, decision_id=ID)
 
 
-def ask_cedar(rules: int) -> Callable[[], object]:
-    """The same rules in Cedar, with policies, schema-free entities and context as it takes them, parsed before."""
+def cedar_call(rules: int) -> Callable[[], object]:
+    """Return a call that asks Cedar with the same rules, parsed before, and with schema-free entities and context."""
     policies = cedarpy.PolicySet.from_str(
         "\n".join(
             f'@id("R_{index:05}") permit(principal, action, resource) when {{ '
@@ -87,7 +87,7 @@ def ask_cedar(rules: int) -> Callable[[], object]:
 
 
 def measure(rounds: int, **calls: Callable[[], object]) -> dict[str, list[float]]:
-    """The median CPU microseconds of each call by round; calls alternate, so that a slow moment hits all alike."""
+    """Return the median CPU µs of each call by round. Calls alternate, so that a slow moment affects all alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -103,21 +103,21 @@ def measure(rounds: int, **calls: Callable[[], object]) -> dict[str, list[float]
 
 
 def report(rounds: int) -> None:
-    sizes = measure(rounds, **{f"{count:,} rules": ask(ours(count)) for count in (1, 10, 100, 1000)})
+    sizes = measure(rounds, **{f"{count:,} rules": our_call(ours(count)) for count in (1, 10, 100, 1000)})
     for name, taken in sizes.items():
         note(f"policy decision, {name}, p50", f"{median(taken):9.2f} us")
-    against = measure(rounds, ours=ask(ours(100)), cedar=ask_cedar(100))
+    against = measure(rounds, ours=our_call(ours(100)), cedar=cedar_call(100))
     note("cedar, 100 rules, parsed before, p50", f"{median(against['cedar']):9.2f} us")
     ours_us = against["ours"]
-    judge("policy decision, 100 rules, p50", median(ours_us), BAR_US, " us", best=min(ours_us), against=ours_us)
+    report_bar("policy decision, 100 rules, p50", median(ours_us), BAR_US, " us", best=min(ours_us), against=ours_us)
     middle, best = ratio(against["ours"], against["cedar"])
-    judge("policy decision, 100 rules, ours / cedar", middle, BAR_CEDAR, best=best)
+    report_bar("policy decision, 100 rules, ours / cedar", middle, BAR_CEDAR, best=best)
     for more, fewer in ((100, 10), (1000, 100), (1000, 1)):
         middle, best = ratio(sizes[f"{more:,} rules"], sizes[f"{fewer:,} rules"])
-        judge(f"policy decision, {fewer:,} -> {more:,} rules, growth", middle, more / fewer, best=best)
-    idle = measure(rounds, crowd=ask(ours(10, idle=1000)), alone=ask(ours(10)))
+        report_bar(f"policy decision, {fewer:,} -> {more:,} rules, growth", middle, more / fewer, best=best)
+    idle = measure(rounds, crowd=our_call(ours(10, idle=1000)), alone=our_call(ours(10)))
     middle, best = ratio(idle["crowd"], idle["alone"])
-    judge("policy decision, 1,000 rules that do not apply / none", middle, BAR_IDLE, best=best)
+    report_bar("policy decision, 1,000 rules that do not apply / none", middle, BAR_IDLE, best=best)
 
 
 def main() -> None:

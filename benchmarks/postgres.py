@@ -1,9 +1,9 @@
-"""ContextOS on a real PostgreSQL server of its own, with fsync: `python -m benchmarks.postgres`.
+"""ContextOS on a PostgreSQL server of its own, with fsync: `python -m benchmarks.postgres`.
 
 A whole refund beside the same rows written by hand with asyncpg in the same number of commits; journal entries by 32
-writers at once (`append.py`); two worker processes beside one (`workers.py`); the durable engine beside the same
-workflow as DBOS steps (`durable.py`); and what a run costs as the journal of its tenant grows (`growth.py`).
-The server's files stand where temporary files go, whatever `BENCH_DATA` says.
+concurrent writers (`append.py`); two worker processes beside one (`workers.py`); the durable engine beside the same
+workflow as DBOS steps (`durable.py`); and the cost of a run as its tenant's journal grows (`growth.py`). The server
+keeps its files in the system's temporary directory, whatever `BENCH_DATA` is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks import append, durable, growth, outside, refund_pack, workers
-from benchmarks.bars import folder, is_quick, judge, note
-from benchmarks.deployed import AMOUNT_INR, closed, made, opened, timed
+from benchmarks.bars import folder, is_quick, note, report_bar
+from benchmarks.deployed import AMOUNT_INR, closed, new_folder, opened, timed
 from benchmarks.refund_pack import TENANT
 from contextos.contracts.journal import Batch, link
 from contextos.store.postgres.connections import connect_postgres
@@ -47,13 +47,13 @@ HEAD = "INSERT INTO by_hand.heads VALUES ($1, $2, $3, $4, $5, $6)"
 
 
 class ByHand:
-    """The rows of a run as a careful person writes them: a transaction a commit, a statement for each kind of row."""
+    """Writes the rows of a run by hand: one transaction a commit, one statement for each kind of row."""
 
     def __init__(self, connection: Any, shop: outside.Shop) -> None:
         self._connection, self._shop, self._index = connection, shop, 0
 
     async def run(self, request: dict[str, Any], batches: Sequence[Batch]) -> None:
-        """The tools of a refund and the rows of its commits."""
+        """Call the refund's tools and write the rows of its commits."""
         context = request["input"]["context"]
         self._shop.orders_lookup(context["order_id"])
         self._shop.policy_eval(request["input"])
@@ -84,16 +84,19 @@ class ByHand:
 
 
 async def refunds(database: Database, path: Path, count: int) -> None:
-    """One worker, one run at a time, beside the same rows by hand; they take turns."""
-    shop = outside.Shop(made(path, "shop"), keyed=True)
+    """Measure refunds by one worker, one at a time, in turns with the same rows by hand."""
+    shop = outside.Shop(new_folder(path, "shop"), keyed=True)
     tools = refund_pack.Tools(shop, "", keyed=True)
-    deployment = await opened(database.app, made(path, "refunds"), tools)
+    deployment = await opened(database.app, new_folder(path, "refunds"), tools)
     watched, store = outside.watch(deployment)
-    its, connection = outside.Shop(made(path, "by_hand"), keyed=True), await connect_postgres(database.owner)
+    by_hand_shop, connection = (
+        outside.Shop(new_folder(path, "by_hand"), keyed=True),
+        await connect_postgres(database.owner),
+    )
     await connection.execute("CREATE SCHEMA by_hand")
     for table, columns in ROWS.items():
         await connection.execute(f"CREATE TABLE by_hand.{table} ({columns})")
-    by_hand, ours, theirs, commits = ByHand(connection, its), list[float](), list[float](), list[float]()
+    by_hand, ours, theirs, commits = ByHand(connection, by_hand_shop), list[float](), list[float](), list[float]()
     for number in range(count):
         store.batches.clear()
         store.commits_us.clear()
@@ -107,14 +110,14 @@ async def refunds(database: Database, path: Path, count: int) -> None:
     warm = count // 10
     ours, theirs = ours[warm:], theirs[warm:]
     label = "refund run without a gate / the same rows by asyncpg, p50"
-    judge(label, median(ours) / median(theirs), 3, best=min(ours) / min(theirs), against=theirs)
+    report_bar(label, median(ours) / median(theirs), 3, best=min(ours) / min(theirs), against=theirs)
     spent = f"{median(ours):9.2f} ms, in its commits {median(commits[warm:]):.2f} ms; by hand {median(theirs):.2f} ms"
     note("refund run, p50", spent)
     note("refund run, what it asks of the store", asked)
     await connection.close()
     await closed(deployment)
     shop.close()
-    its.close()
+    by_hand_shop.close()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The refund of `examples/support_refund` over the tools of a benchmark: its pack, adapters and a deployment."""
+"""The refund of `examples/support_refund` for benchmarks: its pack, its adapters and a deployment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SystemEntropy:
 
 
 class Tools:
-    """The benchmark's outside world as adapters. Each run is an act of its own: the key's scope is the run."""
+    """The benchmark's external systems as adapters. The idempotency key has the scope of one run."""
 
     def __init__(self, outside: Any, orders: str, *, keyed: bool, timeout_s: int = 10) -> None:
         self.outside, self.keyed, self.timeout_s = outside, keyed, timeout_s
@@ -73,8 +73,8 @@ class Tools:
         }
 
     def _eval(self, args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        stated = {"order_id": args["order_id"], "refund_amount": args["amount_inr"], "currency": "INR"}
-        self.outside.policy_eval({"intent": "support.refund", "context": {**stated, "identity_verified": True}})
+        context_args = {"order_id": args["order_id"], "refund_amount": args["amount_inr"], "currency": "INR"}
+        self.outside.policy_eval({"intent": "support.refund", "context": {**context_args, "identity_verified": True}})
         return {"eligible": True, "refundable_inr": 9900, "policy_version": "returns-4"}
 
     def _refund(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
@@ -84,7 +84,7 @@ class Tools:
 
 
 def pack(filler: int) -> dict[str, Any]:
-    """The example's pack; the refund names the request that it is for; `filler` rules apply to it and never match."""
+    """Return the example's pack, whose refund names its request, with `filler` rules that apply and never match."""
     body: dict[str, Any] = copy.deepcopy(json.loads((EXAMPLE / "pack.json").read_text("utf-8")))
     template = body["decision_layer"]["task_templates"][0]
     template["steps"][2]["params"]["request_id"] = {"from": "request", "pointer": "/request_id"}
@@ -103,10 +103,10 @@ def pack(filler: int) -> dict[str, Any]:
 
 
 async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
-    """A deployment over SQLite in `path`, made if it is not there, with the pack published and the graph seeded."""
+    """Return a deployment over SQLite in `path`. If the database is new, publish the pack and fill the graph."""
     fresh = not (path / "contextos.db").exists()
     stores = SqliteStores(path / "contextos.db", clock=SystemClock())
-    # The folder may hold files only; one process at a time drives here.
+    # One process at a time drives here, and a lock would be another file in the folder.
     deployment = deploy(path, tools, stores, Owner(None))
     if fresh:
         await publish(deployment, filler)
@@ -114,7 +114,7 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
 
 
 def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) -> Deployment:
-    """A deployment over `stores`; `path` is where its directory of people stands."""
+    """Return a deployment over `stores`, with its directory file in `path`."""
     directory = path / "directory.json"
     keys = KeyRing.from_seed(b"b" * 32)
     known = json.loads((EXAMPLE / "directory.json").read_text("utf-8"))
@@ -150,7 +150,7 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
 
 
 async def publish(deployment: Deployment, filler: int) -> None:
-    """Publish the pack and seed the graph."""
+    """Publish the pack and fill the graph."""
     ports = deployment.ports
     envelope = seal(PACK_TYPE, canonical(pack(filler)), ports.keys, "pack")
     await deployment.catalog(TENANT).publish(envelope, by="bench", at_us=ports.clock.now_us(), salt=os.urandom)
@@ -159,7 +159,7 @@ async def publish(deployment: Deployment, filler: int) -> None:
 
 
 async def approve(deployment: Deployment, run_id: str) -> None:
-    """The finance lead agrees, with their own key."""
+    """Approve as the finance lead, with their own key."""
     kid = _public(APPROVER_SEED)[1]
     await operator.answer_approval(
         deployment,
@@ -168,31 +168,31 @@ async def approve(deployment: Deployment, run_id: str) -> None:
         approver_id=APPROVER,
         verdict="approved",
         reason="bench",
-        vouch=lambda said: {"kind": "jws", "token": sign_approval(APPROVER_SEED, kid, said)},
+        vouch=lambda statement: {"kind": "jws", "token": sign_approval(APPROVER_SEED, kid, statement)},
     )
 
 
 async def settle(deployment: Deployment, run_id: str, output: dict[str, Any], mutations: tuple[str, ...]) -> None:
-    """The operator says that it happened, with their own key."""
+    """Settle as the operator that the effect happened, with their own key."""
     kid = _public(OPERATOR_SEED)[1]
-    told = operator.SettlementInput(True, OPERATOR, "artifact:bank_statement#rev_1", output, mutations)
+    settlement = operator.SettlementInput(True, OPERATOR, "artifact:bank_statement#rev_1", output, mutations)
     await operator.settle_effect(
         deployment,
         TENANT,
         run_id,
-        told,
-        vouch=lambda said: {"kind": "jws", "token": sign_settlement(OPERATOR_SEED, kid, said)},
+        settlement,
+        vouch=lambda statement: {"kind": "jws", "token": sign_settlement(OPERATOR_SEED, kid, statement)},
     )
 
 
 async def run_of(deployment: Deployment, request_id: str) -> str:
-    """The run of a request."""
+    """Return the run id of a request."""
     found = await deployment.ports.stores.tenant(TENANT).scan("requests", key=request_id)
     return str(json.loads(found[0].body)["run_id"])
 
 
 def _public(seed: bytes) -> tuple[bytes, str]:
-    """The public key of a seed, and its id."""
+    """Return the public key of a seed, and its key id."""
     ring = KeyRing({"pack": seed})
     kid = ring.kids("pack")[0]
     public = ring.public_key("pack", kid) or b""

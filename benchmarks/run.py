@@ -1,7 +1,7 @@
-"""Every benchmark, one after the other, and one table of the bars: `make bench`, or `python benchmarks/run.py`.
+"""Run every benchmark and print one table of the bars: `make bench`, or `python benchmarks/run.py`.
 
-Each runs in a process of its own, so that none warms or burdens another. A bar that is missed fails nothing: what is
-printed is a measurement of this machine at this moment. Only a benchmark that breaks makes the exit code 1.
+Each benchmark runs in a process of its own, so that none affects another. A missed bar does not fail: the table is a
+measurement of this machine at this moment. The exit code is 1 only if a benchmark breaks.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ BENCHMARKS = (
 
 
 def run(name: str, *, quick: bool) -> tuple[int, list[str]]:
-    """Run one benchmark, showing its lines as they come: its exit code and the lines that judge a bar."""
+    """Run one benchmark and pass its output on. Returns its exit code and its lines that hold a bar."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    judged = []
+    bars = []
     for line in process.stdout:
         print(line, end="", flush=True)
         if line.startswith(MARKS):
-            judged.append(line.rstrip())
-    return process.wait(), judged
+            bars.append(line.rstrip())
+    return process.wait(), bars
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run every benchmark and print one table of the bars.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: the same ratios with more noise")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(BENCHMARKS)}")
-    given = parser.parse_args()
-    unknown = sorted(set(given.names) - set(BENCHMARKS))
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"there is no benchmark `{unknown[0]}`; choose from {', '.join(BENCHMARKS)}")
     table: list[tuple[str, str]] = []
     broken = []
-    for name in given.names or BENCHMARKS:
+    for name in options.names or BENCHMARKS:
         print(f"\n{name}", flush=True)
-        code, judged = run(name, quick=given.quick)
-        table += [(name, line) for line in judged]
+        code, bars = run(name, quick=options.quick)
+        table += [(name, line) for line in bars]
         if code:
             broken.append(name)
     print(f"\n{'':15}{'':6}{'bar':<{WIDTH}} {'measured':>9}")

@@ -1,8 +1,7 @@
-"""What a slot costs: resolving 50 candidates among many artifacts, and where there are more than a slot may hold, and
-what coherence adds to recording a pick.
+"""The cost of a slot: resolving 50 candidates among many, or more than a slot can hold, and recording a selection.
 
-`python -m benchmarks.slots` on SQLite and on a real PostgreSQL server of its own. The plain insert writes the same rows
-into tables without keys to others and without triggers, by the same writer or connection, one commit each.
+`python -m benchmarks.slots` runs on SQLite and on a PostgreSQL server of its own. The plain insert writes the same rows
+into tables without foreign keys and triggers, by the same writer or connection, one commit each.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import asyncpg
 
 from benchmarks.bars import folder as data_folder
-from benchmarks.bars import is_quick, judge, ratio, skip
+from benchmarks.bars import is_quick, ratio, report_bar, skip
 from contextos.contracts.envelopes.artifacts import ExtensionManifest
 from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SelectionOrigin, SlotActor
 from contextos.slots.resolve import resolve_context_slot
@@ -41,7 +40,7 @@ SLOT = AgentContextSlot(
 )
 INSTALLED = [ExtensionManifest(extension=ICP), ExtensionManifest(extension=B2B, satisfies=(ICP,))]
 
-# The first :visible are Ann's, her team's, her organisation's and the workspace's; the others are everybody else's.
+# The first :visible artifacts belong to Ann, her team, her organisation or the workspace; the rest to others.
 _LEVEL = "CASE WHEN i < :visible AND i % 4 = 0 OR i >= :visible AND i % 3 = 0 THEN 'user' ELSE 'team' END"
 _OWNER = "CASE WHEN i >= :visible THEN 'u' || (i % 5000) WHEN i % 4 = 0 THEN 'ann' ELSE 't1' END"
 _VISIBILITY = (
@@ -75,17 +74,17 @@ FILLS = (
     ),
 )
 
-Act = Callable[[], Awaitable[Any]]
+Operation = Callable[[], Awaitable[Any]]
 
 
 def fills(visible: int, *of_store: str) -> list[str]:
-    """The statements that fill a store; `of_store` are its schema, its numbers and how it writes one in hexadecimal."""
+    """Return the statements that fill a store. `of_store`: its schema, its numbers, and a number in hexadecimal."""
     return [statement.replace(":visible", str(visible)).format(*of_store) for statement in FILLS]
 
 
 @dataclass
 class Bench:
-    """One store: how it is filled, opened, and how rows are put into its plain tables."""
+    """One store: how to fill it, open it, write rows into its plain tables, and close it."""
 
     name: str
     fill: Callable[[int, int], Any]
@@ -94,22 +93,22 @@ class Bench:
     close: Callable[[Any], Awaitable[None]]
 
 
-async def timed(act: Act, times: int) -> list[float]:
+async def timed(operation: Operation, times: int) -> list[float]:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        await act()
+        await operation()
         taken.append((time.perf_counter() - start) * 1000)
     return taken
 
 
 async def measured(bench: Bench, place: Any, rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """Milliseconds of a resolution, of a recorded pick, and of the same rows written plainly."""
+    """Return the milliseconds of a resolution, of a recorded selection, and of the same rows written plainly."""
     stores = bench.open(place)
-    shelf = stores.artifacts(TENANT)
+    artifacts = stores.artifacts(TENANT)
 
     async def resolve() -> Any:
-        return await resolve_context_slot(ANN, SLOT, None, INSTALLED, artifacts=shelf)
+        return await resolve_context_slot(ANN, SLOT, None, INSTALLED, artifacts=artifacts)
 
     await timed(resolve, 20)
     refs = (await resolve()).refs
@@ -117,29 +116,29 @@ async def measured(bench: Bench, place: Any, rounds: int) -> tuple[list[float], 
     resolved = await timed(resolve, rounds)
     ours, theirs = [], []
     for number in range(rounds + 10):
-        act = act_of(refs[number % 40 : number % 40 + PICKED], number)
-        ours += await timed(lambda act=act: shelf.insert_selection(act), 1)
-        theirs += await timed(lambda act=act: bench.plain(stores, place, act), 1)
+        selection = selection_of(refs[number % 40 : number % 40 + PICKED], number)
+        ours += await timed(lambda selection=selection: artifacts.insert_selection(selection), 1)
+        theirs += await timed(lambda selection=selection: bench.plain(stores, place, selection), 1)
     await bench.close(stores)
     return resolved, ours[10:], theirs[10:]
 
 
-async def crowded(bench: Bench, place: Any, rounds: int) -> list[float]:
-    """Milliseconds of a resolution for somebody who may see all that there is."""
+async def measured_full(bench: Bench, place: Any, rounds: int) -> list[float]:
+    """Return the milliseconds of a resolution for a person who can see every artifact."""
     stores = bench.open(place)
-    shelf = stores.artifacts(TENANT)
+    artifacts = stores.artifacts(TENANT)
 
     async def resolve() -> Any:
-        return await resolve_context_slot(ANN, SLOT, None, INSTALLED, artifacts=shelf)
+        return await resolve_context_slot(ANN, SLOT, None, INSTALLED, artifacts=artifacts)
 
     await timed(resolve, 3)
-    assert (await resolve()).more, "there are more than a slot may hold"
+    assert (await resolve()).more, "more candidates are visible than a slot can hold"
     taken = await timed(resolve, rounds)
     await bench.close(stores)
     return taken
 
 
-def act_of(refs: Any, number: int) -> SelectionAct:
+def selection_of(refs: Any, number: int) -> SelectionAct:
     origin = SelectionOrigin(
         org_id="acme", parent_run_id="run_1", parent_package_name="@acme/a", principal_id="ann", act_key=str(number)
     )
@@ -155,13 +154,21 @@ def act_of(refs: Any, number: int) -> SelectionAct:
     )
 
 
-def plain_rows(act: SelectionAct) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
-    head = (TENANT, *rows.of_act(act, selection_fingerprint(act)))
-    told = (act.origin.parent_run_id, act.origin.parent_package_name, act.slot_id)
-    last = (act.selected_by, act.selection_mode, act.selected_at_us)
+def plain_rows(selection: SelectionAct) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
+    head = (TENANT, *rows.of_act(selection, selection_fingerprint(selection)))
+    run_columns = (selection.origin.parent_run_id, selection.origin.parent_package_name, selection.slot_id)
+    last = (selection.selected_by, selection.selection_mode, selection.selected_at_us)
     picks = [
-        (TENANT, act.origin.org_id, act.selection_id, at, *told, *rows.fields(ref, rows.REF_COLUMNS), *last)
-        for at, ref in enumerate(act.refs)
+        (
+            TENANT,
+            selection.origin.org_id,
+            selection.selection_id,
+            at,
+            *run_columns,
+            *rows.fields(ref, rows.REF_COLUMNS),
+            *last,
+        )
+        for at, ref in enumerate(selection.refs)
     ]
     return head, picks
 
@@ -185,8 +192,8 @@ def sqlite_bench(folder: Path) -> Bench:
             connection.execute("COMMIT")
         return path
 
-    async def plain(stores: SqliteStores, _place: Any, act: SelectionAct) -> None:
-        head, picks = plain_rows(act)
+    async def plain(stores: SqliteStores, _place: Any, selection: SelectionAct) -> None:
+        head, picks = plain_rows(selection)
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(f"INSERT INTO plain_context_selection_acts VALUES ({', '.join('?' * len(head))})", head)
@@ -223,8 +230,8 @@ def postgres_bench(server: Any) -> Bench:
         await connection.execute("VACUUM ANALYZE")
         await connection.close()
 
-    async def plain(stores: PostgresStores, _place: Any, act: SelectionAct) -> None:
-        head, picks = plain_rows(act)
+    async def plain(stores: PostgresStores, _place: Any, selection: SelectionAct) -> None:
+        head, picks = plain_rows(selection)
         async with stores.link().connections.transaction(TENANT) as connection:
             marks = ", ".join(f"${at}" for at in range(1, len(head) + 1))
             await connection.execute(f"INSERT INTO contextos.plain_context_selection_acts VALUES ({marks})", *head)
@@ -245,14 +252,16 @@ def compare(bench: Bench, large: int, rounds: int) -> None:
     found = {count: asyncio.run(measured(bench, bench.fill(count, VISIBLE), rounds)) for count in (SMALL, large)}
     small, big = found[SMALL], found[large]
     label = f"{bench.name}: resolve {VISIBLE} of {large:,}"
-    judge(f"{label}, p50", median(big[0]), 5.0, " ms", best=min(big[0]))
-    judge(f"{label}, over {SMALL:,}", median(big[0]) / median(small[0]), 2.0, best=min(big[0]) / min(small[0]))
-    crowd = large * 3 // 10
-    few, many = (asyncio.run(crowded(bench, bench.fill(count, count), rounds // 5)) for count in (SMALL, crowd))
-    label = f"{bench.name}: resolve {crowd:,} visible, over {SMALL:,} visible"
-    judge(label, median(many) / median(few), 2.0, best=min(many) / min(few))
+    report_bar(f"{label}, p50", median(big[0]), 5.0, " ms", best=min(big[0]))
+    report_bar(f"{label}, over {SMALL:,}", median(big[0]) / median(small[0]), 2.0, best=min(big[0]) / min(small[0]))
+    visible_many = large * 3 // 10
+    few, many = (
+        asyncio.run(measured_full(bench, bench.fill(count, count), rounds // 5)) for count in (SMALL, visible_many)
+    )
+    label = f"{bench.name}: resolve {visible_many:,} visible, over {SMALL:,} visible"
+    report_bar(label, median(many) / median(few), 2.0, best=min(many) / min(few))
     value, best = ratio(big[1], big[2])
-    judge(f"{bench.name}: record {PICKED} refs over plain rows", value, 2.0, best=best, against=big[2])
+    report_bar(f"{bench.name}: record {PICKED} refs over plain rows", value, 2.0, best=best, against=big[2])
 
 
 def main() -> None:

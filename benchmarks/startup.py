@@ -1,6 +1,6 @@
-"""How long a fresh process takes for `import contextos` and for `contextos --help`: `python -m benchmarks.startup`.
+"""How long `import contextos` and `contextos --help` take in a new process: `python -m benchmarks.startup`.
 
-Rounds alternate with an interpreter that does nothing, whose time is shown beside.
+Rounds alternate with an interpreter that does nothing, whose time is also shown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.bars import is_quick, judge, note
+from benchmarks.bars import is_quick, note, report_bar
 
 SCRIPT = Path(sys.executable).with_name("contextos")
 COMMANDS = {
@@ -34,8 +34,10 @@ def report(rounds: int) -> None:
     for _ in range(rounds):
         for name, command in COMMANDS.items():
             taken[name].append(once(command))
-    judge("`import contextos` in a new process, p50", median(taken["import"]), 0.3, " s", best=min(taken["import"]))
-    judge("`contextos --help`, p50", median(taken["help"]), 0.5, " s", best=min(taken["help"]))
+    report_bar(
+        "`import contextos` in a new process, p50", median(taken["import"]), 0.3, " s", best=min(taken["import"])
+    )
+    report_bar("`contextos --help`, p50", median(taken["help"]), 0.5, " s", best=min(taken["help"]))
     note("a new interpreter that does nothing, p50", f"{median(taken['nothing']):9.3f} s")
 
 

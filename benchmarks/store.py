@@ -1,6 +1,6 @@
-"""What the SQLite store costs beside raw `sqlite3` in the same run, on the same disk.
+"""The SQLite store beside raw `sqlite3` in the same run, on the same disk.
 
-`python -m benchmarks.store` prints one table; the ratios travel between machines, the milliseconds do not.
+`python -m benchmarks.store` prints one table. The ratios can be compared between machines, the milliseconds cannot.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ SALT = b"0123456789abcdef"
 
 def entries_after(run: str, last: Entry | None, count: int) -> tuple[Entry, ...]:
     seq, head = (last.seq, last.hash) if last is not None else (0, genesis("acme", run))
-    made = []
+    entries = []
     for number in range(1, count + 1):
         draft = Draft(kind="run.context", key="", at_us=5, by="runtime", body=BODY, salt=SALT)
-        made.append(link("acme", run, seq + number, head, draft))
-        head = made[-1].hash
-    return tuple(made)
+        entries.append(link("acme", run, seq + number, head, draft))
+        head = entries[-1].hash
+    return tuple(entries)
 
 
-def timed(act: Callable[[], object], times: int) -> list[float]:
+def timed(operation: Callable[[], object], times: int) -> list[float]:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        act()
+        operation()
         taken.append((time.perf_counter() - start) * 1000)
     return taken
 
 
-async def timed_async(act: Callable[[], Awaitable[object]], times: int) -> list[float]:
+async def timed_async(operation: Callable[[], Awaitable[object]], times: int) -> list[float]:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        await act()
+        await operation()
         taken.append((time.perf_counter() - start) * 1000)
     return taken
 
@@ -58,7 +58,7 @@ def p50_p99(taken: list[float]) -> tuple[float, float]:
 
 
 def raw_commits(folder: Path) -> tuple[list[float], list[float]]:
-    """One INSERT per commit; and what a batch of ten entries and two writes does, by hand and unchecked."""
+    """Time one INSERT per commit, and the rows of a batch of ten entries and two writes, unchecked."""
     connection = sqlite3.connect(folder / "raw.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -84,24 +84,24 @@ def raw_commits(folder: Path) -> tuple[list[float], list[float]]:
     return single, batch
 
 
-async def alone(stores: SqliteStores) -> tuple[list[float], list[float]]:
-    """One client: a batch of ten entries and two writes; and a point read."""
+async def one_client(stores: SqliteStores) -> tuple[list[float], list[float]]:
+    """Time one client: batches of ten entries and two writes, and point reads."""
     store, last, version = stores.tenant("acme"), None, 0
-    made = []
+    prepared = []
     for number in range(ALONE + 20):
         entries = entries_after("run_alone", last, 10)
         last = entries[-1]
         writes = tuple(Write("leases", key, version + number, BODY) for key in "ab")
-        made.append(Batch("run_alone", entries, writes))
-    batches = iter(made)
+        prepared.append(Batch("run_alone", entries, writes))
+    batches = iter(prepared)
     await timed_async(lambda: store.commit(next(batches)), 20)
     commits = await timed_async(lambda: store.commit(next(batches)), ALONE)
     reads = await timed_async(lambda: store.scan("leases", key="a"), ALONE)
     return commits, reads
 
 
-async def crowd(stores: SqliteStores) -> float:
-    """Batches of one entry per second, by many clients at once."""
+async def many_clients(stores: SqliteStores) -> float:
+    """Return the batches of one entry per second of many concurrent clients."""
     store = stores.tenant("acme")
     work = []
     for number in range(CLIENTS):
@@ -123,8 +123,8 @@ def main() -> None:
         folder = Path(name)
         single, batch = raw_commits(folder)
         stores = SqliteStores(folder / "store.db")
-        commits, reads = asyncio.run(alone(stores))
-        throughput = asyncio.run(crowd(stores))
+        commits, reads = asyncio.run(one_client(stores))
+        throughput = asyncio.run(many_clients(stores))
         stores.close()
     base, raw_batch, ours = p50_p99(single), p50_p99(batch), p50_p99(commits)
     print(f"{'':44}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}")

@@ -1,8 +1,8 @@
-"""What runs cost that wait for a person, on PostgreSQL: beside ten thousand of them, how soon one goes on.
+"""The cost of runs that wait for a person, on PostgreSQL, and how soon one of ten thousand resumes.
 
-`python -m benchmarks.waiting`: the time from the answer's commit to the run's end, in the process that the answer was
-given in, for loops that are kept and for loops that are derived; and what an idle engine asks of the server.
-Left out, with a line that says so, where the package of the server is missing.
+`python -m benchmarks.waiting` measures the time from the answer's commit to the run's end, in the process that received
+the answer, for loops that are kept and for loops that are derived from the journal; and the server's load from an idle
+engine. If the server's package is missing, it prints a SKIP line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.bars import folder, is_quick, judge, note, skip
+from benchmarks.bars import folder, is_quick, note, report_bar, skip
 
 if TYPE_CHECKING:
     from tests.postgres import Database
@@ -34,19 +34,19 @@ CONNECTIONS = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = '{0}' 
 
 
 async def idle(database: Database) -> str:
-    """What the server counts while nothing happens. Its counters are late, so they settle first."""
+    """Return the server's activity while nothing happens. Its counters lag, so they settle first."""
     await asyncio.sleep(SETTLE_S)
     before = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
     await asyncio.sleep(IDLE_S)
     after = (await database.fetch(TRANSACTIONS.format(database.name)))[0]["n"]
-    held = (await database.fetch(CONNECTIONS.format(database.name)))[0]["n"]
+    connections = (await database.fetch(CONNECTIONS.format(database.name)))[0]["n"]
     tasks = len(asyncio.all_tasks())
-    said = f"{(after - before) / IDLE_S:.1f} transactions/s, {held} connections, {tasks} tasks"
-    return f"{said}, {threading.active_count()} threads"
+    text = f"{(after - before) / IDLE_S:.1f} transactions/s, {connections} connections, {tasks} tasks"
+    return f"{text}, {threading.active_count()} threads"
 
 
 async def answered(world: TestWorld, submit: list[str]) -> list[float]:
-    """From each answer's commit to the end of its run, in ms."""
+    """Return the ms from each answer's commit to the end of its run."""
     from contextos.engine.local import EngineLimits, LocalEngine
     from tests.world import TENANT
 
@@ -72,13 +72,13 @@ async def answered(world: TestWorld, submit: list[str]) -> list[float]:
     return taken
 
 
-async def ask(world: TestWorld, numbers: range) -> list[str]:
+async def start_runs(world: TestWorld, numbers: range) -> list[str]:
     from tests.world import request
 
-    room = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> str:
-        async with room:
+        async with slots:
             view = await world.invoke(request(4200, f"req_{number}", order_id=f"ord_many{number % ORDERS}"))
         assert view.state == "waiting", view.state
         return view.run_id
@@ -92,24 +92,24 @@ async def measure(path: Path, database: Database, count: int) -> None:
     from tests.world import open_world
 
     world = await open_world(path, stores=database.app, clock=SystemClock())
-    # A refund of one order changes no other's evidence.
+    # A refund of one order changes no other order's evidence.
     await world.stock(*(f"ord_many{number}" for number in range(ORDERS)))
     engine = LocalEngine(world.deployment.advance, world.stores, world.clock)
     await engine.start()
-    await ask(world, range(AT_ONCE))
+    await start_runs(world, range(AT_ONCE))
     note("idle, a few runs wait", await idle(database))
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    runs = await ask(world, range(AT_ONCE, count + AT_ONCE))
+    runs = await start_runs(world, range(AT_ONCE, count + AT_ONCE))
     note(f"{count} runs asked and waiting", f"{count / (time.perf_counter() - start):.0f} runs/s")
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown
-    note("memory that the process grew by", f"{grown / 1024:.0f} MiB")
+    memory_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_kib
+    note("memory that the process grew by", f"{memory_kib / 1024:.0f} MiB")
     note(f"idle, {count} runs wait", await idle(database))
     await engine.stop()
     kept = await answered(world, runs[-1 : -ANSWERED - 1 : -1])
     derived = await answered(world, runs[:ANSWERED])
     for label, taken in (("its loop is kept", kept), ("its loop is derived again", derived)):
-        judge(
+        report_bar(
             f"an answered run beside {count} that wait goes on; {label}",
             median(taken),
             BAR_MS,

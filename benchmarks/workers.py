@@ -1,8 +1,8 @@
 """Worker processes that drive refunds over one PostgreSQL server, two beside one.
 
-Server and workers share the cores of the machine, and the runs of a round are the same number for either side. A worker
-is a process that opens a deployment once and then runs so many refunds, `AT_ONCE` at a time, whenever it is told.
-What is outside costs nothing here, or a disk that two services share would be measured.
+Server and workers share the cores of the machine, and each side makes the same number of runs in a round. A worker
+opens a deployment once and then makes the requested number of refunds, `AT_ONCE` at a time. Its adapters are stubs,
+because otherwise a disk that two services share would be measured.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from benchmarks.bars import judge, note, ratio
-from benchmarks.deployed import closed, deployed, made, opened, timed
+from benchmarks.bars import note, ratio, report_bar
+from benchmarks.deployed import closed, deployed, new_folder, opened, timed
 from tests.postgres import Database, awaited
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ AT_ONCE = 16
 
 
 class Worker:
-    """A worker process, ready when it is made."""
+    """A worker process. It is ready once constructed."""
 
     def __init__(self, module: str, url: str, path: Path, *more: str) -> None:
         self._process = subprocess.Popen(
@@ -37,14 +37,14 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.said() == "ready"
+        assert self.read_line() == "ready"
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def said(self) -> str:
+    def read_line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "a worker ended early"
@@ -59,18 +59,18 @@ class Worker:
 
 
 def rate(workers: list[Worker], runs: int) -> float:
-    """Runs a second of these workers together, `runs` in all."""
+    """Return the runs per second of these workers together, `runs` in all."""
     start = time.perf_counter()
     for worker in workers:
-        worker.tell(str(runs // len(workers)))
+        worker.write_line(str(runs // len(workers)))
     for worker in workers:
-        worker.said()
+        worker.read_line()
     return runs / (time.perf_counter() - start)
 
 
 def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
-    """Two workers beside one; they take turns."""
-    folders = [made(path, f"worker{number}") for number in range(2)]
+    """Measure two workers and one, in turns."""
+    folders = [new_folder(path, f"worker{number}") for number in range(2)]
     awaited(prepare(database.app, folders[0]))
     workers = [
         Worker("benchmarks.workers", database.app, folder, "--number", str(number * 100_000))
@@ -87,7 +87,7 @@ def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
         for worker in workers:
             worker.close()
     slowness = [1 / one for one in alone]
-    judge(
+    report_bar(
         "two workers / one, runs/s",
         ratio(together, alone)[0],
         1.3,
@@ -104,7 +104,7 @@ async def prepare(url: str, path: Path) -> None:
 
 
 async def work(url: str, path: Path, number: int) -> None:
-    """What a worker process does: a line in is so many refunds, a line out is that they are done."""
+    """Serve as a worker: each input line is a number of refunds, each output line reports that they are done."""
     deployment = deployed(url, path)
     numbers = count(number)
     free = asyncio.Semaphore(AT_ONCE)
@@ -125,5 +125,5 @@ if __name__ == "__main__":
     parser.add_argument("--url", required=True)
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--number", type=int, required=True)
-    given = parser.parse_args()
-    asyncio.run(work(given.url, given.dir, given.number))
+    options = parser.parse_args()
+    asyncio.run(work(options.url, options.dir, options.number))

@@ -50,9 +50,9 @@ def says(capsys: pytest.CaptureFixture[str], *promised: str, skipped: str = "") 
     """Each promised label is a line with a number behind it; nothing is left out but what is named."""
     lines = capsys.readouterr().out.splitlines()
     for label in promised:
-        told = [line.partition(label)[2] for line in lines if label in line and not line.startswith("SKIP")]
-        assert told, f"nothing is said of `{label}` in {lines}"
-        assert all(re.search(r"\d", one) for one in told), told
+        values = [line.partition(label)[2] for line in lines if label in line and not line.startswith("SKIP")]
+        assert values, f"nothing is said of `{label}` in {lines}"
+        assert all(re.search(r"\d", one) for one in values), values
     left_out = [line for line in lines if line.startswith("SKIP")]
     assert [line for line in left_out if not skipped or skipped not in line] == []
     assert bool(left_out) == bool(skipped)
@@ -131,7 +131,7 @@ def test_replay(tmp_path, capsys):
         "replay / live run, CPU, no gate",
         "replay, live run (approval), p50",
         "reads of the journal",
-        "anything else that a replay asks of the outside",
+        "other calls of a replay to external systems",
     )
 
 
@@ -169,16 +169,16 @@ def test_overload(tmp_path, capsys, monkeypatch):
 
 def test_kill(tmp_path, capsys):
     kill.experiment(tmp_path, keyed=False)
-    told = capsys.readouterr().out.splitlines()
-    assert [line[:4] for line in told] == ["PASS", "    ", "PASS", "    "], told
-    assert "after a person settled that it happened" in told[-1]
-    assert "completed; record DECIDED; payments 1" in told[-1]
+    values = capsys.readouterr().out.splitlines()
+    assert [line[:4] for line in values] == ["PASS", "    ", "PASS", "    "], values
+    assert "after a person settled that it happened" in values[-1]
+    assert "completed; record DECIDED; payments 1" in values[-1]
 
 
 def test_what_needs_the_peers_says_that_they_are_missing(capsys):
     peers.main()
     says(capsys, skipped="set BENCH_PEERS")
-    kill.theirs()
+    kill.peer_script()
     says(capsys, skipped="set BENCH_PEERS")
 
 

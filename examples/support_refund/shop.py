@@ -1,15 +1,15 @@
 """A small real shop: orders, customers, payments and refunds in one SQLite file, and the adapters that govern it.
 
-`adapters(workspace)` gives `adp_orders.lookup`, `adp_policy.eval` and `adp_payments.issue_refund` over `shop.db`. Money
-is in whole rupees. The payments come in the three modes that exist outside, and the difference is what may be done when
-a reply is lost:
+`adapters(workspace)` returns `adp_orders.lookup`, `adp_policy.eval` and `adp_payments.issue_refund` over `shop.db`. Money
+is in whole rupees. The payments have one of three modes, as payment services do. The mode decides what is possible after
+a lost reply:
 
-- `keyed`: a refund carries its idempotency key, the key is UNIQUE, and the same key gives the same answer again.
+- `keyed`: a refund carries its idempotency key, the key is UNIQUE, and the same key returns the same answer again.
 - `lookup`: nothing is deduplicated, but a key can be looked up, and a call after its `not_after` is refused.
-- `none`: neither. Only a person can tell what happened.
+- `none`: neither. Only a person can find out what happened.
 
 For tests, `SHOP_FAILPOINT` breaks the shop just after a refund is durable: `after_payment` kills the process (SIGKILL),
-`lose_reply` loses the answer. `SHOP_PAYMENTS` chooses the mode where the caller does not.
+`lose_reply` loses the reply. `SHOP_PAYMENTS` sets the mode if the caller passes none.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ORDERS = (
 
 
 class Shop:
-    """The shop's file. One connection writes, behind a lock; another reads and never waits for it."""
+    """The shop's database. One connection writes, behind a lock; another reads without waiting for it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class Shop:
                 self._writer.executemany("INSERT INTO payments VALUES (?, ?, ?)", paid)
 
     def add_order(self, order_id: str, customer_id: str, total_inr: int, status: str = "delivered") -> None:
-        """One more order, for tests and benchmarks; the customer is made where there is none."""
+        """Add an order, for tests and benchmarks; add its customer if it is new."""
         with self._lock, self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.execute("INSERT OR IGNORE INTO customers VALUES (?, ?)", (customer_id, customer_id))
@@ -100,10 +100,10 @@ class Shop:
             self._writer.execute("INSERT INTO payments VALUES (?, ?, ?)", paid)
 
     def refunds(self, order_id: str | None = None) -> list[dict[str, Any]]:
-        """Every refund that happened, in order: what tests and the demo look at."""
-        where, given = ("WHERE order_id = ?", (order_id,)) if order_id else ("", ())
+        """Return every refund in order, for tests and the demo."""
+        where, parameters = ("WHERE order_id = ?", (order_id,)) if order_id else ("", ())
         query = f"SELECT order_id, amount_inr, currency, transaction_id, key FROM refunds {where} ORDER BY number"
-        return [dict(row) for row in self._reader.execute(query, given)]
+        return [dict(row) for row in self._reader.execute(query, parameters)]
 
     def close(self) -> None:
         self._reader.close()
@@ -118,7 +118,7 @@ class Shop:
     def eligibility(
         self, order_id: str, amount_inr: int, connection: sqlite3.Connection | None = None
     ) -> dict[str, Any]:
-        """What the returns policy says: how much of the order may still be refunded, and whether this much may."""
+        """Apply the returns policy: how much of the order can still be refunded, and whether this amount can."""
         order = self.order(order_id)
         query = "SELECT coalesce(sum(amount_inr), 0) FROM refunds WHERE order_id = ?"
         refunded = (connection or self._reader).execute(query, (order_id,)).fetchone()[0]
@@ -127,7 +127,7 @@ class Shop:
         return {"eligible": eligible, "refundable_inr": refundable, "policy_version": POLICY_VERSION}
 
     def refund(self, order_id: str, amount_inr: int, currency: str, key: str, mode: str) -> dict[str, Any]:
-        """Pay back, durably. In `keyed` mode the same key pays once and answers the same again."""
+        """Pay a refund durably. In `keyed` mode a key pays once and returns the same answer again."""
         with self._lock, self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
             earlier = self._by_key(self._writer, key) if mode == "keyed" else None
@@ -149,7 +149,7 @@ class Shop:
         return {"transaction_id": transaction_id, "refund_amount_inr": amount_inr, "currency": currency}
 
     def refund_by_key(self, key: str) -> dict[str, Any] | None:
-        """What the refund with this key was; None if there is none."""
+        """Return the answer of the refund with this key, or None."""
         row = self._by_key(self._reader, key)
         return None if row is None else _answer(row)
 
@@ -180,9 +180,9 @@ def unix_us() -> int:
 def adapters(
     workspace: Path, payments_mode: str | None = None, now_us: Callable[[], int] = unix_us
 ) -> tuple[FunctionAdapter, ...]:
-    """The shop's three adapters over `shop.db` in `workspace`, or over `workspace` itself where it is a file.
+    """Return the shop's three adapters over `shop.db` in `workspace`, or over `workspace` itself if it is a file.
 
-    `now_us` is the shop's own clock, by which a late call is late.
+    `now_us` is the shop's own clock, by which it recognises a late call.
     """
     mode = payments_mode or os.environ.get("SHOP_PAYMENTS", "keyed")
     assert mode in PAYMENTS_MODES, f"`{mode}` is no payments mode; use one of {PAYMENTS_MODES}"
@@ -233,14 +233,16 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "required": sorted(properties), "properties": properties}
 
 
-def _read(name: str, produces: str, description: str, scopes: list[str], given: Any, answer: Any) -> dict[str, Any]:
+def _read(
+    name: str, produces: str, description: str, scopes: list[str], input_schema: Any, output_schema: Any
+) -> dict[str, Any]:
     return {
         "name": name,
         "kind": "read",
         "risk_level": "read",
         "approval_mode": "read_only",
-        "input_schema": given,
-        "output_schema": answer,
+        "input_schema": input_schema,
+        "output_schema": output_schema,
         "idempotency": {"strategy": "none"},
         "timeout_s": 5,
         "cost_cents": 0.1,
@@ -294,7 +296,7 @@ POLICY_ADAPTER = AdapterDefinition.model_validate(
 
 
 def payments_adapter(mode: str) -> AdapterDefinition:
-    """The definition of the payments in one of their modes. Asking again for one refund is one act, over all runs."""
+    """Return the definition of the payments in this mode. Requests for the same refund are one effect, over all runs."""
     return AdapterDefinition.model_validate(
         {
             "adapter_id": "adp_payments",

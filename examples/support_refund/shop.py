@@ -1,8 +1,8 @@
 """A small real shop: orders, customers, payments and refunds in one SQLite file, and the adapters that govern it.
 
-`adapters(workspace)` returns `adp_orders.lookup`, `adp_policy.eval` and `adp_payments.issue_refund` over `shop.db`. Money
-is in whole rupees. The payments have one of three modes, as payment services do. The mode decides what is possible after
-a lost reply:
+`adapters(workspace)` returns `adp_orders.lookup`, `adp_policy.eval` and `adp_payments.issue_refund` over `shop.db`.
+Money is in whole rupees. The payments have one of three modes, as payment services do. The mode decides what is
+possible after a lost reply:
 
 - `keyed`: a refund carries its idempotency key, the key is UNIQUE, and the same key returns the same answer again.
 - `lookup`: nothing is deduplicated, but a key can be looked up, and a call after its `not_after` is refused.
@@ -296,7 +296,7 @@ POLICY_ADAPTER = AdapterDefinition.model_validate(
 
 
 def payments_adapter(mode: str) -> AdapterDefinition:
-    """Return the definition of the payments in this mode. Requests for the same refund are one effect, over all runs."""
+    """Return the definition of the payments in this mode. Requests for one refund are one effect, over all runs."""
     return AdapterDefinition.model_validate(
         {
             "adapter_id": "adp_payments",

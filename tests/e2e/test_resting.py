@@ -76,7 +76,7 @@ def test_what_was_changed_in_the_store_meanwhile_is_found_and_nothing_moves(tmp_
     run(world.answer(view.run_id))
     store = world.stores.tenant(TENANT)
     assert isinstance(store, MemoryStore)
-    stream = store._kept.streams[view.run_id]
+    stream = store._stored.streams[view.run_id]
     place = next(at for at, entry in enumerate(stream) if entry.kind == "approval.asked")
     stream[place] = stream[place]._replace(body=(stream[place].body or b"").replace(b"4200", b"2400"))
     with pytest.raises(ChainBroken):
@@ -89,7 +89,7 @@ def test_a_removed_head_is_missed_although_the_loop_was_kept(tmp_path: Path, der
     world = run(open_world(tmp_path))
     view = run(world.invoke(request(4200, "req_beheaded")))
     run(world.answer(view.run_id))
-    world.stores.tenant(TENANT)._kept.signed[view.run_id].clear()
+    world.stores.tenant(TENANT)._stored.signed[view.run_id].clear()
     with pytest.raises(ChainBroken, match="no signed head"):
         run(world.deployment.advance(TENANT, view.run_id))
     assert world.refunds() == []

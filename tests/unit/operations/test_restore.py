@@ -43,12 +43,12 @@ def backed_up(world: TestWorld) -> Iterator[list[Any]]:
 
 
 def backup(world: TestWorld) -> Any:
-    kept = world.stores.tenant(TENANT)._kept
+    kept = world.stores.tenant(TENANT)._stored
     return deepcopy((kept.streams, kept.documents, kept.signed, kept.wake))
 
 
 def restore(world: TestWorld, taken: Any) -> None:
-    kept = world.stores.tenant(TENANT)._kept
+    kept = world.stores.tenant(TENANT)._stored
     kept.streams, kept.documents, kept.signed, kept.wake = deepcopy(taken)
     world.deployment.close()
 
@@ -250,7 +250,7 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         whole = backup(world)
         for cut in (slice(0, 4), slice(0, 1), slice(0, 0)):
             restore(world, whole)
-            kept = world.stores.tenant(TENANT)._kept
+            kept = world.stores.tenant(TENANT)._stored
             gone = {line.key for line in kept.streams["index"]} - {line.key for line in kept.streams["index"][cut]}
             kept.streams["index"] = kept.streams["index"][cut]
             for run_id in gone:
@@ -361,7 +361,7 @@ def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path:
         await world.invoke(request(901, "req_1"))
         await worker.tell([TENANT])
         assert witnessed_lengths(await witness.heads(TENANT)) == {"index": 4, "control": 2}
-        kept = world.stores.tenant(TENANT)._kept
+        kept = world.stores.tenant(TENANT)._stored
         kept.documents.pop(("leases", kept.streams["index"][2].key))
         del kept.streams[kept.streams["index"][2].key]
         kept.streams["index"] = kept.streams["index"][:2]

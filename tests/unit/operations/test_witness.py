@@ -75,7 +75,7 @@ def test_what_the_owner_of_the_store_takes_away_is_named(tmp_path: Path, cut: Cu
             await world.invoke(request(900 + number, f"req_{number}"))
         assert await told.tell([TENANT]) == 2
         await verified(world, witness)
-        kept = world.stores.tenant(TENANT)._kept
+        kept = world.stores.tenant(TENANT)._stored
         cut(kept.streams)
         for collection, key in [place for place in kept.documents if place[0] == "leases"]:
             if key not in kept.streams:
@@ -217,7 +217,7 @@ def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> 
         for tenant in ("a", "b"):
             await published(stores, tenant)
         await told.tell(["a", "b"])
-        stores.tenant("a")._kept.streams.clear()
+        stores.tenant("a")._stored.streams.clear()
         await published(stores, "b")
         with pytest.raises(ChainBroken, match="of `a`"):
             await told.tell(["a", "b"])
@@ -243,7 +243,7 @@ def test_tenants_that_were_told_of_long_ago_are_forgotten_and_their_cuts_are_fou
         assert await told.tell(tenants) == 0, "what was forgotten is asked of the witness, not told twice"
         await published(stores, "t0")
         assert await told.tell(tenants) == 1
-        stores.tenant("t1")._kept.streams.clear()
+        stores.tenant("t1")._stored.streams.clear()
         with pytest.raises(ChainBroken, match="of `t1`"):
             await told.tell(tenants)
 
@@ -260,7 +260,7 @@ def test_heads_that_were_put_out_of_order_hide_no_cut(tmp_path: Path) -> None:
             await published(stores, "a")
         await WitnessPublisher(stores, witness, keys, clock).tell(["a"])
         await witness.put(await early.heads("a"))
-        kept = stores.tenant("a")._kept.streams
+        kept = stores.tenant("a")._stored.streams
         kept[CONTROL] = kept[CONTROL][:1]
         await published(stores, "a")
         with pytest.raises(ChainBroken, match="witnessed at"):
@@ -295,7 +295,7 @@ def test_what_the_witness_gives_wrongly_of_one_tenant_keeps_no_other_from_being_
         with pytest.raises(type(fault)):
             await told.tell(["a", "b"])
         assert [one.seq for one in await witness.heads("b")] == [1]
-        stores.tenant("b")._kept.streams.clear()
+        stores.tenant("b")._stored.streams.clear()
         if isinstance(fault, Unavailable):
             with pytest.raises(ChainBroken, match="of `b`"):
                 await told.tell(["a", "b"])
@@ -310,7 +310,7 @@ def test_a_cut_is_named_also_while_the_witness_does_not_answer(tmp_path: Path) -
         await published(stores, "a")
         await told.tell(["a"])
         told.witness = OneBad(tmp_path / "witness.jsonl", Unavailable("witness", "it is away"))
-        stores.tenant("a")._kept.streams.clear()
+        stores.tenant("a")._stored.streams.clear()
         with pytest.raises(ChainBroken, match="of `a`"):
             await told.tell(["a"])
 

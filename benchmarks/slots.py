@@ -232,7 +232,7 @@ def postgres_bench(server: Any) -> Bench:
 
     async def plain(stores: PostgresStores, _place: Any, selection: SelectionAct) -> None:
         head, picks = plain_rows(selection)
-        async with stores.link().connections.transaction(TENANT) as connection:
+        async with stores.for_loop().connections.transaction(TENANT) as connection:
             marks = ", ".join(f"${at}" for at in range(1, len(head) + 1))
             await connection.execute(f"INSERT INTO contextos.plain_context_selection_acts VALUES ({marks})", *head)
             of = "text, text, text, bigint, text, text, text, text, text, text, text, text, text, text, text, bigint"

@@ -220,7 +220,7 @@ def test_connections_come_back_to_the_pool_without_a_tenant(tmp_path: Path, data
             for name in ("'; SET contextos.tenant = 'tenant_acme_prod'; --", runs["paid"]):
                 for ask in roads(world, name).values():
                     await said(ask, name)
-            link = world.stores.link()
+            link = world.stores.for_loop()
             idle = [*link.connections._idle, link.writer._connection]
             assert len(idle) >= 2
             for connection in idle:

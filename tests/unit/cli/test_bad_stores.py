@@ -90,10 +90,10 @@ def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, opti
     ("rows", "says"),
     [
         ("VALUES ('0999')", f"its schema `0999` is newer than `{POSTGRES_SCHEMA_VERSION}`"),
-        ("VALUES ('0000')", "its schema `0000` is none that contextos made"),
-        ("VALUES ('')", "its schema `` is none that contextos made"),
-        ("SELECT '' WHERE false", "its schema says 0 versions instead of one"),
-        ("VALUES ('0001'), ('0000')", "its schema says 2 versions instead of one"),
+        ("VALUES ('0000')", "its schema `0000` is not a version of contextos"),
+        ("VALUES ('')", "its schema `` is not a version of contextos"),
+        ("SELECT '' WHERE false", "its schema records 0 versions instead of one"),
+        ("VALUES ('0001'), ('0000')", "its schema records 2 versions instead of one"),
     ],
 )
 def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
@@ -140,7 +140,11 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
             "GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC",
             "permission denied for function pg_control_system",
         ),
-        (f"REVOKE contextos_app FROM {LOGIN}", f"GRANT contextos_app TO {LOGIN}", "its role may not use the schema"),
+        (
+            f"REVOKE contextos_app FROM {LOGIN}",
+            f"GRANT contextos_app TO {LOGIN}",
+            "its role is not allowed to use the schema",
+        ),
     ],
 )
 def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(
@@ -186,7 +190,7 @@ def test_a_server_without_tls_is_a_setting_where_tls_is_asked_for(said: Said) ->
         threading.Thread(target=refuse, daemon=True).start()
         code, error = said(f"postgresql://app@127.0.0.1:{server.getsockname()[1]}/x?sslmode=require", "runs")
     assert code == 2
-    one_sentence(error, "its server takes no TLS", "`sslmode`")
+    one_sentence(error, "its server does not accept TLS", "`sslmode`")
 
 
 @pytest.mark.requirement("J-START")

@@ -1,7 +1,7 @@
 """`PostgresArtifacts`: the ports `Artifacts` and `Curation` in the database of `PostgresStores`.
 
-A slot's candidates are one query. A selection is checked by the statement that inserts it: it locks the artifacts and
-assertions that it pins, so whoever archives one at the same time comes wholly before or wholly after.
+The candidates of a slot are one query. The statement that inserts a selection also checks it: it locks the artifacts
+and assertions that it pins, so a concurrent archiving happens entirely before or entirely after it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _EXTENSIONS: Final = "SELECT extension, satisfies FROM contextos.extensions WHER
 _INSTALLED: Final = "SELECT true FROM contextos.extensions WHERE tenant = $1 AND extension = $2"
 _OF_ARTIFACT: Final = "WHERE tenant = $1 AND org_id = $2 AND artifact_id = $3"
 _LIVE: Final = f"SELECT true FROM contextos.artifacts {_OF_ARTIFACT} AND deleted_at_us IS NULL"  # noqa: S608
-# Revisions and assertions of an artifact are numbered one after the other.
-_ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+# Serializes the numbering of an artifact's revisions and assertions.
+_LOCK_NUMBERING: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _ADD: Final = rows.insert("contextos.artifacts", rows.ARTIFACT_COLUMNS, "${}") + " ON CONFLICT DO NOTHING"
 _TOMBSTONE: Final = f"UPDATE contextos.artifacts SET deleted_at_us = $4 {_OF_ARTIFACT}"  # noqa: S608
 _NEWEST: Final = f"SELECT coalesce(max(revision), 0) FROM contextos.representations {_OF_ARTIFACT}"  # noqa: S608
@@ -68,7 +68,7 @@ _ARCHIVE_ALL: Final = (
     f" {_OF_ARTIFACT} AND eligibility <> 'archived'"
 )
 _ARCHIVE: Final = f"{_ARCHIVE_ALL} AND extension = $5"
-# A plan made without the values does not know how few there are behind them, and is some times slower.
+# A generic plan does not know how few rows match these values, and is several times slower.
 _FOR_THESE_VALUES: Final = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
 _FOUND: Final = f"""
   SELECT s.artifact_id, r.revision_id, s.assertion_id, s.extension, s.source_scope, a.owner_id, a.title
@@ -85,9 +85,9 @@ _FOUND: Final = f"""
     AND s.source_scope = seen.source_scope AND s.{{by}}
   ORDER BY s.artifact_id LIMIT $9
 """  # noqa: S608
-# The guide's query: what is visible, its assertions, its latest revision. Artifact and revision are looked up for one
-# assertion at a time, by a part with a LIMIT, which no plan joins whole: so no way to see an artifact is read further
-# than a slot may hold, however few rows the planner expects.
+# The candidate query: visible artifacts, their assertions, their latest revision. Artifact and revision are looked up
+# for one assertion at a time in a subquery with a LIMIT, which the planner cannot turn into a join of whole tables. So
+# each visibility is read only up to the slot's limit, however few rows the planner expects.
 _CANDIDATES: Final = f"""
 WITH accepted AS (SELECT * FROM unnest($4::text[]) AS each (extension)), visible_objects AS (
   SELECT found.* FROM accepted CROSS JOIN unnest($5::text[], $6::text[]) AS seen (visibility, source_scope)
@@ -109,8 +109,8 @@ _PICKS: Final = (
     "unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY"
     " AS p (artifact_id, revision_id, assertion_id, extension, source_scope, owner_id, position)"
 )
-# What is not coherent joins nothing, so fewer rows land than were picked, and the act is undone with a reason for each;
-# the trigger would refuse the first without one.
+# A pick that is not coherent joins no row. If fewer rows are inserted than were picked, the selection is rolled back
+# with a reason for each bad pick; the trigger alone would refuse the first one and give no reason.
 _INSERT: Final = f"""
 WITH head AS ({_HEAD} RETURNING *), landed AS (
   INSERT INTO contextos.run_context_selections
@@ -176,7 +176,9 @@ class PostgresArtifacts:
     async def extensions(self) -> Sequence[ExtensionManifest]:
         async with self._connections().transaction(self._tenant) as connection:
             found = await connection.fetch(_EXTENSIONS, self._tenant)
-        return [ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(those))) for name, those in found]
+        return [
+            ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(satisfies))) for name, satisfies in found
+        ]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
@@ -185,42 +187,42 @@ class PostgresArtifacts:
                 raise id_taken(artifact)
 
     async def revise(self, new: NewRevision) -> Revision:
-        place = (self._tenant, new.org_id, new.artifact_id)
+        key = (self._tenant, new.org_id, new.artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
-            await _one_at_a_time(connection, *place)
-            made = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *place) + 1)
+            await _lock_numbering(connection, *key)
+            made = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *key) + 1)
             await connection.execute(_REVISE, self._tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:]))
         return made
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        place = (self._tenant, new.org_id, new.artifact_id)
+        key = (self._tenant, new.org_id, new.artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
-            await _one_at_a_time(connection, *place)
+            await _lock_numbering(connection, *key)
             if not await connection.fetchval(_INSTALLED, self._tenant, new.extension):
                 raise not_installed(new.extension)
-            row = await connection.fetchrow(_ACTIVE, *place, new.extension)
+            row = await connection.fetchrow(_ACTIVE, *key, new.extension)
             if row is not None:
                 active = rows.assertion(row)
                 if not gives_way(active, new):
                     return Outranked(by=active)
-                await connection.execute(_ARCHIVE, *place, new.asserted_at_us, new.extension)
-            made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *place, new.extension) + 1)
+                await connection.execute(_ARCHIVE, *key, new.asserted_at_us, new.extension)
+            made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *key, new.extension) + 1)
             await connection.execute(_ASSERT, self._tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:]))
         return made
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
         async with self._connections().transaction(self._tenant) as connection:
-            await _one_at_a_time(connection, self._tenant, org_id, artifact_id)
+            await _lock_numbering(connection, self._tenant, org_id, artifact_id)
             done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
             if done != "UPDATE 1":
                 raise no_assertion(extension)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        place = (self._tenant, org_id, artifact_id)
+        key = (self._tenant, org_id, artifact_id)
         async with self._connections().transaction(self._tenant) as connection:
-            await _one_at_a_time(connection, *place)
+            await _lock_numbering(connection, *key)
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
-                await connection.execute(statement, *place, at_us)
+                await connection.execute(statement, *key, at_us)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         org_id, seen = queried_organisation(query), audience(query)
@@ -244,35 +246,35 @@ class PostgresArtifacts:
         org_id, count = act.origin.org_id, len(act.refs)
         columns = zip(*(rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs), strict=True)
         picks = [list(column) for column in columns] or [[] for _ in rows.REF_COLUMNS]
-        asked = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
+        parameters = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
         async with self._connections().transaction(self._tenant) as connection:
-            # Waits for a twin that is under way, and then finds what it wrote.
+            # Waits for a concurrent insert of the same selection, and then finds its row.
             head, landed = await connection.fetchrow(
-                _INSERT, *asked, self._tenant, *rows.of_act(act, selection_fingerprint(act))
+                _INSERT, *parameters, self._tenant, *rows.of_act(act, selection_fingerprint(act))
             )
             if not head:
                 refuse_repeated(act, await connection.fetchval(_RECORDED, self._tenant, org_id, act.selection_id))
                 return False
             if landed != count:
-                found = [(at, fault) for at, fault in await connection.fetch(_FAULTS, *asked) if fault is not None]
-                # Without a fault what was picked became coherent only now.
+                found = [(at, fault) for at, fault in await connection.fetch(_FAULTS, *parameters) if fault is not None]
+                # Without a fault, the refs have become coherent since the insert.
                 raise incoherent_selection(found) if found else Conflict(f"selections/{act.selection_id}")
         return True
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         async with self._connections().transaction(self._tenant) as connection:
             heads = await connection.fetch(_ACTS, self._tenant, org_id, run_id)
-            of = [head["selection_id"] for head in heads]
-            refs: dict[str, list[Any]] = {selection_id: [] for selection_id in of}
-            for selection_id, *ref in await connection.fetch(_REFS, self._tenant, org_id, of):
+            ids = [head["selection_id"] for head in heads]
+            refs: dict[str, list[Any]] = {selection_id: [] for selection_id in ids}
+            for selection_id, *ref in await connection.fetch(_REFS, self._tenant, org_id, ids):
                 refs[selection_id].append(ref)
         return [rows.selection_act(tuple(head), refs[head["selection_id"]]) for head in heads]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         keys = [[ref.triple[at] for ref in refs] for at in range(3)]
-        asked = (self._tenant, org_id, *keys, [ref.extension for ref in refs])
+        parameters = (self._tenant, org_id, *keys, [ref.extension for ref in refs])
         async with self._connections().transaction(self._tenant) as connection:
-            found = await connection.fetch(_PINNED, *asked)
+            found = await connection.fetch(_PINNED, *parameters)
         for ref, row in zip(refs, found, strict=True):
             if row["revision_id"] is None:
                 raise no_pin(ref)
@@ -282,8 +284,8 @@ class PostgresArtifacts:
         ]
 
 
-async def _one_at_a_time(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:
-    """Until the commit nobody else numbers a row of this artifact. Raises `NotFound` where it is not live."""
-    await connection.execute(_ONE_AT_A_TIME, f"artifact {tenant} {org_id} {artifact_id}")
+async def _lock_numbering(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:
+    """Lock the numbering of this artifact's rows until the commit. Raises `NotFound` if the artifact is not live."""
+    await connection.execute(_LOCK_NUMBERING, f"artifact {tenant} {org_id} {artifact_id}")
     if not await connection.fetchval(_LIVE, tenant, org_id, artifact_id):
         raise no_artifact(org_id, artifact_id)

@@ -1,7 +1,7 @@
-"""What the writer says to PostgreSQL: the batches of a group as calls of `contextos.commit_batches`, one for a tenant.
+"""Translate a group of batches into calls of the SQL function `contextos.commit_batches`, each for one tenant.
 
-All batches of a call hold or none does. What is written goes as arrays of rows (the composite types of the schema):
-asyncpg looks at each element of an array to see whether it is an array itself, and would look at each field of columns.
+A call writes all its batches or none. Values are passed as arrays of rows (composite types of the schema), not as one
+array for each column: asyncpg tests every element of an array for nesting, and rows are far fewer than fields.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextos.contracts.journal import ENTRY_FORMAT, INDEX, Batch, Draft, body_
 
 COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
-LOCK_SLOTS: Final = 4096
-"""Of so many names the place is kept: a run's and its lease's recur in each of its commits, a tenant's index in all."""
+LOCK_KEY_CACHE: Final = 4096
+"""Cache size in names: each commit of a run locks the same run and lease, and all commits of a tenant its index."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A batch that waits to be committed, the bytes in it, and who waits for it."""
+    """A queued batch, its size in bytes, and the future that its caller awaits."""
 
     tenant: str
     batch: Batch
@@ -31,8 +31,8 @@ class Job:
     future: asyncio.Future[None]
 
 
-def size_of(batch: Batch) -> int:
-    """The bytes of all bodies of a batch."""
+def batch_bytes(batch: Batch) -> int:
+    """Return the bytes of all bodies of a batch."""
     size = 0
     for entry in batch.entries:
         size += len(entry.body or b"")
@@ -43,29 +43,29 @@ def size_of(batch: Batch) -> int:
     return size
 
 
-def parted(group: Iterable[Job]) -> list[list[Job]]:
-    """What may share a call, in order: the jobs of one tenant, a run at most once."""
+def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
+    """Split a group into calls, in order. The jobs of a call share the tenant, and no two share the run."""
     calls: list[list[Job]] = []
-    growing: dict[str, tuple[list[Job], set[str]]] = {}
+    open_calls: dict[str, tuple[list[Job], set[str]]] = {}
     for job in group:
-        jobs, runs = growing.get(job.tenant, ([], set()))
+        jobs, runs = open_calls.get(job.tenant, ([], set()))
         if not jobs or job.batch.run in runs:
-            jobs, runs = growing[job.tenant] = ([], set())
+            jobs, runs = open_calls[job.tenant] = ([], set())
             calls.append(jobs)
         jobs.append(job)
         runs.add(job.batch.run)
     return calls
 
 
-def arguments(jobs: Sequence[Job], now_us: int | None, patience: str, locks: Sequence[int]) -> tuple[Any, ...]:
-    """The arguments of `contextos.commit_batches`, in its order."""
+def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks: Sequence[int]) -> tuple[Any, ...]:
+    """Return the arguments of `contextos.commit_batches`, in its order."""
     tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
         tenant,
         now_us,
-        patience,
+        lock_timeout,
         locks,
-        [(place == 0, *entry[1:]) for batch in batches for place, entry in enumerate(batch.entries)],
+        [(position == 0, *entry[1:]) for batch in batches for position, entry in enumerate(batch.entries)],
         [
             (one.collection, one.key, one.expect, one.body, one.not_after_us, one.not_before_us)
             for batch in batches
@@ -73,7 +73,7 @@ def arguments(jobs: Sequence[Job], now_us: int | None, patience: str, locks: Seq
         ],
         [(batch.run, batch.wake_at_us, batch.waiting) for batch in batches if _changes_run(batch)],
         [(batch.run, *batch.signature) for batch in batches if batch.signature is not None],
-        [_drafted(tenant, batch, stream, draft) for batch in batches for stream, draft in batch.shared],
+        [_draft_row(tenant, batch, stream, draft) for batch in batches for stream, draft in batch.shared],
     )
 
 
@@ -88,8 +88,8 @@ def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
     return stream == INDEX and draft.key == batch.run
 
 
-def _drafted(tenant: str, batch: Batch, stream: str, draft: Draft) -> tuple[Any, ...]:
-    """A draft for a shared stream, whose place in the chain the database finds."""
+def _draft_row(tenant: str, batch: Batch, stream: str, draft: Draft) -> tuple[Any, ...]:
+    """Return the row of a draft for a shared stream. The database finds its sequence and previous hash."""
     kind, key, at_us, by, body, salt = draft
     digest = body_digest(salt, body)
     header = open_header(tenant, stream, digest, draft)
@@ -97,21 +97,21 @@ def _drafted(tenant: str, batch: Batch, stream: str, draft: Draft) -> tuple[Any,
     return (stream, genesis(tenant, stream), *stored, _numbers_run(batch, stream, draft))
 
 
-def locked(group: Iterable[Job]) -> list[int]:
-    """What the transaction of a group locks, in order: alone (odd) what it writes, shared (even) what it looks at."""
-    alone, looked = set[int](), set[int]()
+def lock_keys(group: Iterable[Job]) -> list[int]:
+    """Return the sorted lock keys of a group's transaction: odd keys are exclusive (writes), even ones shared."""
+    exclusive, shared = set[int](), set[int]()
     for job in group:
         tenant, batch = job.tenant, job.batch
-        alone.add(_place(tenant, "run", batch.run))
+        exclusive.add(_lock_key(tenant, "run", batch.run))
         for stream, _ in batch.shared:
-            alone.add(_place(tenant, "run", stream))
+            exclusive.add(_lock_key(tenant, "run", stream))
         for write in batch.writes:
-            (looked if write.body is None else alone).add(_place(tenant, write.collection, write.key))
-    return sorted([place + 1 for place in alone] + list(looked - alone))
+            (shared if write.body is None else exclusive).add(_lock_key(tenant, write.collection, write.key))
+    return sorted([key + 1 for key in exclusive] + list(shared - exclusive))
 
 
-@lru_cache(maxsize=LOCK_SLOTS)
-def _place(tenant: str, collection: str, key: str) -> int:
-    """Twice the number under which PostgreSQL locks a name. Two names with one number only wait for each other."""
+@lru_cache(maxsize=LOCK_KEY_CACHE)
+def _lock_key(tenant: str, collection: str, key: str) -> int:
+    """Return an even advisory lock key for a name. Two names with the same key merely wait for each other."""
     digest = hashlib.blake2b(f"{tenant}\0{collection}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True) & ~1

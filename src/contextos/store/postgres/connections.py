@@ -1,7 +1,7 @@
-"""Connections to one PostgreSQL database: how they are set up, bounded and lent, and what their faults mean.
+"""Connections to one PostgreSQL database: their settings, a bounded pool, and the translation of their errors.
 
-A connection belongs to one event loop. What fails on it is never worth guessing about: it is closed and the next one
-is fresh, so a store works again as soon as its server does.
+A connection belongs to one event loop. After an error it is closed and replaced, because its state is unknown; so a
+store works again as soon as its server does.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ MAX_READERS: Final = 8
 MAX_WAITING: Final = 4096
 SESSION_SETTINGS: Final = {
     "application_name": "contextos",
-    # Whoever may make functions in another schema must not be able to slip one under a name or an operator of ours.
+    # A role that can create functions in another schema must not be able to shadow a function or operator we call.
     "search_path": "pg_catalog, pg_temp",
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
     "statement_timeout": "30s",
-    # So long anybody waits for what another session keeps locked; the writer sets its own.
+    # Longest wait for a lock of another session. The writer sets its own.
     "lock_timeout": "2s",
-    # A process that is stopped inside a transaction keeps its locks no longer than this.
+    # A process that stops inside a transaction keeps its locks for at most this time.
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
 }
 
 Connection = Any
-"""asyncpg brings no types."""
+"""An `asyncpg` connection; asyncpg has no type annotations."""
 
 FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
-"""All that asyncpg raises when something outside failed; a time-out is an `OSError`."""
+"""The errors that asyncpg raises for a failed server, connection or statement. A timeout is an `OSError`."""
 
 _DAMAGED: Final = frozenset({"XX001", "XX002"})
 _DATA: Final = frozenset({"22", "23", "54"})
@@ -49,16 +49,16 @@ SOON_MS: Final = 100
 
 
 async def connect_postgres(url: str) -> Connection:
-    """A connection whose commits are durable when they return. Raises what asyncpg raises."""
+    """Open a connection whose commits are durable when they return. Raises the errors of asyncpg."""
     return await asyncpg.connect(
         url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
     )
 
 
 def postgres_error(fault: BaseException) -> ContextOSError:
-    """What a fault of asyncpg means to a caller.
+    """Translate an error of asyncpg.
 
-    `Integrity` for damaged pages, `InvalidInput` for what PostgreSQL cannot hold, else `Unavailable`.
+    `Integrity` for damaged pages, `InvalidInput` for values that PostgreSQL cannot store, otherwise `Unavailable`.
     """
     state = getattr(fault, "sqlstate", None) or ""
     if state in _DAMAGED:
@@ -70,26 +70,26 @@ def postgres_error(fault: BaseException) -> ContextOSError:
     return Unavailable("store", first_line(fault))
 
 
-def is_callers_own(fault: BaseException) -> bool:
-    """Whether a fault comes of one caller's input or of its order with others, and not of server or connection."""
+def is_callers_fault(fault: BaseException) -> bool:
+    """Whether one caller's input or a conflict of transactions caused the error, not the server or connection."""
     state = getattr(fault, "sqlstate", None) or ""
     return state[:2] in _DATA | _AGAIN or state == _LOCKED or isinstance(fault, ValueError)
 
 
 def is_locked(fault: BaseException) -> bool:
-    """Whether another session kept something locked for too long."""
+    """Whether another session held a lock for too long."""
     return getattr(fault, "sqlstate", None) == _LOCKED
 
 
-def may_be_repeated(fault: BaseException) -> bool:
-    """Whether the server rolled back for the sake of somebody else (deadlock, serialization)."""
+def is_repeatable(fault: BaseException) -> bool:
+    """Whether the server rolled back in favour of another transaction (deadlock, serialization)."""
     return (getattr(fault, "sqlstate", None) or "")[:2] in _AGAIN
 
 
 class Connections:
-    """At most `limit` connections of one event loop, lent for one piece of work each.
+    """A pool of at most `limit` connections for one event loop.
 
-    Raises `Unavailable` after `wait_timeout_s` without a free one, if more than `MAX_WAITING` wait, and once closed.
+    Raises `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once closed.
     """
 
     def __init__(self, url: str, *, limit: int = MAX_READERS, wait_timeout_s: float = WAIT_TIMEOUT_S) -> None:
@@ -102,49 +102,49 @@ class Connections:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for one piece of work. A fault inside closes it and is raised as its typed error."""
-        await self._turn()
-        connection, whole = None, False
+        """Lend a connection. An error of asyncpg inside the block closes it and is raised as its `ContextOSError`."""
+        await self._acquire()
+        connection, healthy = None, False
         try:
             connection = await self._take()
             yield connection
-            whole = True
+            healthy = True
         except ContextOSError:
-            whole = True
+            healthy = True
             raise
         except FAULTS as fault:
             raise postgres_error(fault) from fault
         finally:
-            self._give_back(connection, whole=whole)
+            self._give_back(connection, healthy=healthy)
             self._free.release()
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Connection]:
-        """A transaction that sees and writes `tenant` alone; committed on the way out, undone by what is raised."""
+        """Open a transaction that sees and writes only `tenant`; commits at the end, rolls back on an exception."""
         async with self.connection() as connection, connection.transaction():
             await connection.execute("SELECT set_config('contextos.tenant', $1, true)", tenant)
             yield connection
 
     async def close(self) -> None:
-        """Say goodbye to the server; what is lent out is closed when it comes back."""
+        """Close the idle connections; a lent one is closed when it is returned."""
         self._closed = True
         while self._idle:
             with suppress(*FAULTS):
                 await self._idle.pop().close(timeout=CONNECT_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Let go of everything at once, also from outside of the event loop or after its end."""
+        """Close every connection at once. Works from outside the event loop and after its end."""
         self._closed = True
         for connection in [*self._idle, *self._lent]:
             terminate(connection)
         self._idle.clear()
 
-    async def _turn(self) -> None:
+    async def _acquire(self) -> None:
         if self._waiting >= MAX_WAITING:
             raise Unavailable("store", f"more than {MAX_WAITING} reads are waiting", retry_after_ms=SOON_MS)
         self._waiting += 1
         try:
-            # Most find one free at once, and no timer is set for them.
+            # Usually a connection is free, and then no timer is needed.
             async with asyncio.timeout(self._wait_timeout_s if self._free.locked() else None):
                 await self._free.acquire()
         except TimeoutError:
@@ -166,41 +166,41 @@ class Connections:
         self._lent.add(connection)
         return connection
 
-    def _give_back(self, connection: Connection | None, *, whole: bool) -> None:
+    def _give_back(self, connection: Connection | None, *, healthy: bool) -> None:
         if connection is None:
             return
         self._lent.discard(connection)
-        if whole and not self._closed and not connection.is_closed():
+        if healthy and not self._closed and not connection.is_closed():
             self._idle.append(connection)
         else:
             terminate(connection)
 
 
 def terminate(connection: Connection) -> None:
-    """Drop a connection without a word; the server undoes what was not committed."""
-    # Its loop may be closed already, and then so is the transport.
+    """Close a connection without a farewell; the server rolls back its open transaction."""
+    # If its loop is closed, so is the transport, and this raises.
     with suppress(RuntimeError, *FAULTS):
         connection.terminate()
 
 
 def is_text(*texts: str) -> bool:
-    """Whether PostgreSQL can hold these names; what it cannot hold is not there.
+    """Whether PostgreSQL can store these texts. A lookup of any other text finds nothing.
 
     >>> is_text("run_a", "ä"), is_text("run\\0")
     (True, False)
     """
     joined = "".join(texts)
-    return "\0" not in joined and (joined.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in joined))
+    return "\0" not in joined and (joined.isascii() or not any("\ud800" <= char <= "\udfff" for char in joined))
 
 
 def named_tenant(tenant_id: str) -> str:
-    """The tenant's name. Refuses the empty one and one that is no text. Raises `InvalidInput`."""
+    """Return `tenant_id`. Raises `InvalidInput` if it is empty or not a text that PostgreSQL can store."""
     if not tenant_id or not is_text(tenant_id):
         raise InvalidInput(Problem("/tenant_id", "empty", "what is stored belongs to a tenant; name one"))
     return tenant_id
 
 
 def first_line(fault: BaseException) -> str:
-    """The server's words on one line, without the details that quote rows."""
+    """Return the first line of the server's message, without the details that quote rows."""
     first = (str(fault).splitlines() or [""])[0].strip().rstrip(".")
     return first or type(fault).__name__

@@ -1,9 +1,9 @@
-"""Where a PostgreSQL database stands, and whether it is still where each tenant's store knows itself to be.
+"""The identity of a PostgreSQL database, and whether each tenant's store is still in the database that it records.
 
-A dump that was restored into another database, and a server that was brought back to an earlier time or promoted, are
-recognised by system identifier, database oid and timeline. Until an operator has begun a new epoch nothing is
-committed for a tenant whose store stood elsewhere. What keeps all three cannot be told: a dump that was restored into
-the same database, and the server's files put back as they were.
+The identity is the system identifier, the database oid and the timeline. It changes when a dump is restored into
+another database, and when a server is recovered to an earlier time or promoted. After such a change nothing is
+committed for a tenant until an operator begins a new epoch. Two restores keep all three and are not detected: a dump
+restored into the same database, and an unchanged copy of the server's files.
 """
 
 from __future__ import annotations
@@ -28,40 +28,41 @@ DATABASE_IDENTITY: Final = (
     " || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 )
 _READ: Final = "SELECT key, version, body FROM contextos.documents WHERE tenant = $1 AND collection = $2"
-_NOTE: Final = (
+_RECORD: Final = (
     "INSERT INTO contextos.documents (tenant, collection, key, version, body) VALUES ($1, $2, $3, $4, $5)"
     " ON CONFLICT (tenant, collection, key) DO UPDATE SET version = excluded.version, body = excluded.body"
     " WHERE documents.version = excluded.version - 1"
 )
 
 
-def store_name(place: str) -> str:
-    """The name of the store at a place: server and database, for a failover leaves it what it was.
+def store_name(identity: str) -> str:
+    """Return the store's name: server and database, without the timeline that a failover changes.
 
     >>> store_name("7409/16385/00000002")
     '7409/16385'
     """
-    return place.rpartition("/")[0]
+    return identity.rpartition("/")[0]
 
 
-async def is_same_database(connection: Connection, tenant: str, place: str) -> bool:
-    """Whether a tenant's store stands at `place`; what is there for the first time, or after a restore, is noted.
+async def is_same_database(connection: Connection, tenant: str, identity: str) -> bool:
+    """Whether a tenant's store belongs to the database `identity`; call inside the tenant's transaction.
 
-    False where it stood elsewhere and its epoch is still the one of then. Part of the tenant's transaction.
+    Records the identity when the store is new or has begun a new epoch. False if the store records another identity
+    and has begun no epoch since.
     """
     rows = await connection.fetch(_READ, tenant, EPOCHS.name)
     found = {key: (version, body) for key, version, body in rows}
     epoch = found[EPOCH_KEY][0] if EPOCH_KEY in found else 0
     version, body = found.get(DATABASE_PLACE_KEY, (0, None))
-    known = DATABASE_PLACES.decoded(DATABASE_PLACE_KEY, body) if body else None
-    here = DatabasePlace(place, epoch)
-    if known == here:
+    recorded = DATABASE_PLACES.decoded(DATABASE_PLACE_KEY, body) if body else None
+    current = DatabasePlace(identity, epoch)
+    if recorded == current:
         return True
-    if known and known.place != place and known.epoch >= epoch:
+    if recorded and recorded.place != identity and recorded.epoch >= epoch:
         return False
-    # Another process may have noted it first: where it is not this place, the next start of it will tell.
+    # If another process has recorded an identity meanwhile, this changes nothing, and the next start compares with it.
     await connection.execute(
-        _NOTE, tenant, *DATABASE_PLACES.place(DATABASE_PLACE_KEY), version + 1, DATABASE_PLACES.encode(here)
+        _RECORD, tenant, *DATABASE_PLACES.place(DATABASE_PLACE_KEY), version + 1, DATABASE_PLACES.encode(current)
     )
     return True
 
@@ -72,7 +73,7 @@ def begins_epoch(batch: Batch) -> bool:
 
 
 def restore_not_recorded() -> StoreRestored:
-    """The refusal of all but the beginning of a new epoch."""
+    """Return the error for any commit to a restored store that does not begin a new epoch."""
     return StoreRestored(
         "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
         " it, compare what came after the backup, then run `contextos restored --by WHO`"

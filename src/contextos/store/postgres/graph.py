@@ -1,7 +1,8 @@
 """`PostgresGraph`: the `Graph` port in the database of `PostgresStores`.
 
-A snapshot is a commit number, taken under a lock on the tenant's row, so numbers are in the order of the commits. Rows
-are never changed but for the commit that withdraws them. One query per hop, whatever the size of the frontier.
+A snapshot is a commit number, assigned under a lock on the tenant's row, so numbers follow the order of the commits.
+The only change to a stored edge is the commit that withdraws it. A walk runs one query per hop, for any size of the
+frontier.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from contextos.store.shared.graph_validation import (
     validate_nodes,
 )
 
-# Also locks the row until the commit; 0 is the head of a graph that is empty.
+# Also locks the row until the commit. The head of an empty graph is 0.
 _LOCK_HEAD: Final = (
     "INSERT INTO contextos.graph_commits AS mine (tenant, head) VALUES ($1, 0)"
     " ON CONFLICT (tenant) DO UPDATE SET head = mine.head RETURNING head"
@@ -58,15 +59,19 @@ _MAX_COMMIT: Final = 2**63 - 1
 
 
 class PostgresGraph:
-    """One tenant's append-only graph. Made by `PostgresStores.graph`; `changing` refuses what was restored unsaid."""
+    """One tenant's append-only graph. Made by `PostgresStores.graph`.
+
+    `checked_transaction` raises `StoreRestored` if the store was restored and no new epoch has begun.
+    """
 
     def __init__(
         self,
         tenant_id: str,
         connections: Callable[[], Connections],
-        changing: Callable[[str], AbstractAsyncContextManager[Connection]],
+        checked_transaction: Callable[[str], AbstractAsyncContextManager[Connection]],
     ) -> None:
-        self._tenant, self._connections, self._changing = named_tenant(tenant_id), connections, changing
+        self._tenant, self._connections = named_tenant(tenant_id), connections
+        self._checked_transaction = checked_transaction
 
     async def head(self) -> int:
         async with self._connections().connection() as connection:
@@ -74,16 +79,16 @@ class PostgresGraph:
         return head
 
     async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
-        """Append as one commit and return its number; the present head if all of it is there already."""
-        things, statements = validate_nodes(nodes), validate_edges(edges)
-        async with self._changing(self._tenant) as connection:
-            return await _put(connection, self._tenant, things, statements)
+        """Append as one commit and return its number, or the current head if nothing is new."""
+        valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
+        async with self._checked_transaction(self._tenant) as connection:
+            return await _put(connection, self._tenant, valid_nodes, valid_edges)
 
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, Any]]:
         walk = BreadthFirstWalk(filter(is_text, seeds), fan_out=fan_out, limit=limit)
-        # What a commit number shows never changes, so the hops need no transaction.
+        # A snapshot never changes, so the hops need no common transaction.
         async with self._connections().connection() as connection:
             for _ in range(hops):
                 if not (frontier := walk.frontier):
@@ -92,41 +97,41 @@ class PostgresGraph:
         return walk.edges()
 
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
-        """The things as they were at commit `at`, by ceid; those that were not there are left out."""
+        """Return the nodes as of commit `at`, ordered by ceid; nodes without a version at `at` are left out."""
         async with self._connections().transaction(self._tenant) as connection:
             rows = await connection.fetch(_NODES, self._tenant, [ceid for ceid in ceids if is_text(ceid)], at)
         return [{"ceid": ceid, "type": kind, "properties": orjson.loads(body)} for ceid, kind, body in rows]
 
 
 async def _put(connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> int:
-    """Under the lock on the tenant's head, so commit numbers are in the order of the commits."""
+    """Append one graph commit. Locks the tenant's head, so commit numbers follow the order of the commits."""
     head: int = await connection.fetchval(_LOCK_HEAD, tenant)
     rows = await connection.fetch(_NODES, tenant, [node.ceid for node in nodes], _MAX_COMMIT)
     newest = {row[0]: Node(*row) for row in rows}
-    things = [node for node in nodes if newest.get(node.ceid) != node]
-    made = await _changed(connection, tenant, edges)
-    if not things and not made.appended and not made.withdrawn:
+    new_nodes = [node for node in nodes if newest.get(node.ceid) != node]
+    change = await _planned_change(connection, tenant, edges)
+    if not new_nodes and not change.appended and not change.withdrawn:
         return head
     commit = head + 1
     await connection.execute(_SET_HEAD, tenant, commit)
-    if things:
-        columns = [[getattr(node, name) for node in things] for name in ("ceid", "type", "body")]
+    if new_nodes:
+        columns = [[getattr(node, name) for node in new_nodes] for name in ("ceid", "type", "body")]
         await connection.execute(_ADD_NODES, tenant, commit, *columns)
-    if made.withdrawn:
-        await connection.execute(_WITHDRAW, tenant, list(made.withdrawn), list(made.withdrawn.values()), commit)
-    if made.appended:
+    if change.withdrawn:
+        await connection.execute(_WITHDRAW, tenant, list(change.withdrawn), list(change.withdrawn.values()), commit)
+    if change.appended:
         names = ("src", "predicate", "dst", "evidence_ref", "body")
-        columns = [[getattr(edge, name) for edge in made.appended.values()] for name in names]
-        await connection.execute(_ADD_EDGES, tenant, list(made.appended), *columns, commit)
+        columns = [[getattr(edge, name) for edge in change.appended.values()] for name in names]
+        await connection.execute(_ADD_EDGES, tenant, list(change.appended), *columns, commit)
     return commit
 
 
 class _NotLookedUp(LookupError):
-    """An edge id that nobody has asked the database for yet."""
+    """An edge id that was not yet looked up in the database."""
 
 
-async def _changed(connection: Connection, tenant: str, edges: Sequence[Edge]) -> GraphChange:
-    """What `edges` do. Judged again with each id that turns out to matter; mostly all are known in advance."""
+async def _planned_change(connection: Connection, tenant: str, edges: Sequence[Edge]) -> GraphChange:
+    """Plan the change. Planning starts again after each id that it needs and lacks; usually all are looked up first."""
     known: dict[str, StoredEdge | None] = {}
 
     async def look_up(edge_ids: Iterable[str]) -> None:

@@ -1,16 +1,16 @@
-"""What in a database keeps tenants apart and the journal whole, read from its catalogue.
+"""Catalogue queries that find changed protections: what isolates tenants and keeps the journal append-only.
 
-Rights that a run needs are checked with the rest of the schema; here is what an owner or superuser may have changed
-since it was made, and what then would show one tenant's rows to another, hide from the sweep what is due, or let the
-application's role change what it only appends: row-level security, policies, owners, triggers, and rights too many.
+An owner or superuser can change these after the migration: row-level security, policies, owners, triggers and surplus
+rights. Such a change could show one tenant's rows to another, hide due runs, or let the application's role change rows
+that it can only append. The rights that a run needs are checked in `schema`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# A role is above the policies if it may become one that ignores them, or an owner, who can take them away.
-ABOVE: Final = (
+# A role bypasses the policies if it can become a role that ignores them, or an owner, who can remove them.
+BYPASSES_POLICIES: Final = (
     "SELECT EXISTS ("
     "  SELECT FROM pg_roles AS role"
     "  WHERE (role.rolsuper OR role.rolbypassrls) AND pg_has_role(session_user, role.oid, 'MEMBER')) OR EXISTS ("
@@ -18,8 +18,8 @@ ABOVE: Final = (
     "  WHERE space.nspname = 'contextos' AND (pg_has_role(session_user, relation.relowner, 'MEMBER')"
     "   OR pg_has_role(session_user, space.nspowner, 'MEMBER')))"
 )
-# Compared without spaces, parentheses and casts, which a version of PostgreSQL may write otherwise.
-MINE: Final = "tenant=NULLIFcurrent_setting'contextos.tenant',true,''"
+# Compared without spaces, parentheses and casts, which differ between versions of PostgreSQL.
+TENANT_CONDITION: Final = "tenant=NULLIFcurrent_setting'contextos.tenant',true,''"
 TABLES: Final = (
     "artifacts",
     "context_selection_acts",
@@ -35,7 +35,7 @@ TABLES: Final = (
     "runs",
     "semantic_assertions",
 )
-"""What holds tenants' rows and must be there. What is there beside it is looked at too."""
+"""The tables with tenants' rows, which must exist. Additional tables of the schema are checked too."""
 TRIGGERS: Final = {
     "keeps": (
         "artifacts",
@@ -53,9 +53,9 @@ TRIGGERS: Final = {
     "erases_only": ("journal",),
     "coherent_only": ("run_context_selections",),
 }
-"""What lets nobody change what is only appended, by its name, and on which tables it must be."""
+"""The triggers that keep rows append-only: name, and the tables that must have it."""
 _WANTED: Final = ", ".join(f"('{trigger}', '{table}')" for trigger, tables in TRIGGERS.items() for table in tables)
-UNGUARDED: Final = f"""
+CHANGED_PROTECTIONS: Final = f"""
 WITH held AS (
   SELECT oid AS id, relname::text AS name, relrowsecurity AND relforcerowsecurity AS forced, relowner AS owner
   FROM pg_class WHERE relnamespace = 'contextos'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'schema_version'

@@ -1,8 +1,8 @@
 """The schema of a PostgreSQL store: `migrate_schema` brings it up to date, `check_schema` checks it at every start.
 
-Alembic runs the scripts of `store/migrations`, all in one transaction, as a role that owns the schema. What runs later
-is another role, a member of `contextos_app`, to which row-level security applies; a role to which it does not is
-refused, because then one forgotten condition would show one tenant's rows to another.
+Alembic runs the scripts of `store/postgres/migrations` in one transaction, as the role that owns the schema. A store
+runs as another role, a member of `contextos_app`, to which row-level security applies. A role that bypasses it is
+refused: for such a role one forgotten condition would show one tenant's rows to another.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.store.postgres.connections import FAULTS, Connection, connect_postgres
 from contextos.store.postgres.database_identity import DATABASE_IDENTITY
-from contextos.store.postgres.isolation import ABOVE, MINE, UNGUARDED
-from contextos.store.postgres.refusals import cause, refuse_url, start_refusal, unusable
+from contextos.store.postgres.isolation import BYPASSES_POLICIES, CHANGED_PROTECTIONS, TENANT_CONDITION
+from contextos.store.postgres.refusals import refuse_url, start_refusal, unusable, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as SyncConnection
 
 POSTGRES_SCHEMA_VERSION: Final = "0002"
-"""The newest migration, and the only one that this code runs on."""
+"""The newest migration, and the only schema version that this code supports."""
 OLDEST_SERVER: Final = 15
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('contextos migrate', 0))"
 _VERSION: Final = "SELECT version_num FROM contextos.schema_version"
-# From the catalogue, which also a role without rights may read.
-_IS_THERE: Final = (
+# From the catalogue, which a role without rights can read, too.
+_HAS_SCHEMA: Final = (
     "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
 )
-# All that a run needs, asked at the start, so that none is missing in the middle of one.
+# Every right that a run needs, checked at the start, so that no run fails half-way.
 _LACKING: Final = (
     "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
     "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
@@ -62,52 +62,52 @@ _LACKING: Final = (
 )
 _SWEEP: Final = "ALTER POLICY sweep ON contextos.runs TO CURRENT_USER"
 _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
-_MAY_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
+_CAN_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
 
 async def check_schema(url: str) -> str:
-    """Check that a store can run on the database at `url` as the role that `url` names; return where it stands.
+    """Check that a store can run on the database at `url` as the role that `url` names; return the database's identity.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
-    a role that may not use the schema or may do more in it than append, a role that may pass row-level security, and a
-    schema in which that security, a policy, a trigger or an owner is not as it was made.
+    a role that cannot use the schema, has surplus rights or bypasses row-level security, and a schema in which that
+    security, a policy, a trigger or an owner has changed since the migration.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
-    connection = await _connected(url)
+    connection = await _open(url)
     try:
         await _check_server(connection, url)
-        if not await connection.fetchval(_IS_THERE):
+        if not await connection.fetchval(_HAS_SCHEMA):
             raise unusable(url, "it has no schema of contextos", "run `contextos migrate` as the role that will own it")
-        if not await connection.fetchval(_MAY_USE):
-            raise unusable(url, "its role may not use the schema", "run `GRANT contextos_app TO` that role")
-        version = _only([row[0] for row in await connection.fetch(_VERSION)], url)
+        if not await connection.fetchval(_CAN_USE):
+            raise unusable(url, "its role is not allowed to use the schema", "run `GRANT contextos_app TO` that role")
+        version = _single_version([row[0] for row in await connection.fetch(_VERSION)], url)
         if version != POSTGRES_SCHEMA_VERSION:
             raise unusable(
                 url, f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`", "run `contextos migrate`"
             )
         if await connection.fetchval(_READ_ONLY):
-            raise unusable(url, "it is a standby, or read only", "name the server that takes writes")
-        # Asked here, so that a server that does not say where it is shows at the start.
-        place: str = await connection.fetchval(DATABASE_IDENTITY)
+            raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
+        # Read here, so that a server that does not report its identity is refused at the start.
+        identity: str = await connection.fetchval(DATABASE_IDENTITY)
         lacking = await connection.fetchval(_LACKING)
         if lacking:
-            mend = "run `GRANT contextos_app TO` that role, or restore the schema"
-            raise unusable(url, f"its role lacks a right: {lacking}", mend)
-        if await connection.fetchval(ABOVE):
+            remedy = "run `GRANT contextos_app TO` that role, or restore the schema"
+            raise unusable(url, f"its role lacks a right: {lacking}", remedy)
+        if await connection.fetchval(BYPASSES_POLICIES):
             raise unusable(
                 url,
-                "its role may pass row-level security, so tenants could see each other",
-                "name a role that is a member of `contextos_app` and neither owner nor superuser",
+                "its role bypasses row-level security, so tenants could see each other",
+                "use a role that is a member of `contextos_app` and neither owner nor superuser",
             )
-        changed = await connection.fetchval(UNGUARDED, MINE)
+        changed = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION)
         if changed:
-            said = "what keeps its tenants apart and its journal whole is not as `contextos migrate` made it"
-            mend = "let its owner put that back, or restore the database"
-            # Who takes over what another role made, or restores it as another, changes every owner but this policy's.
-            mend += f"; after a change of owner the new one runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
-            raise unusable(url, f"{said}: {changed}", mend)
-        return place
+            why = "protections of its tenants and its journal are not as `contextos migrate` made them"
+            remedy = "have the owner of the schema restore them, or restore the database"
+            # A change of owner, also by a restore under another role, does not change the role in this policy.
+            remedy += f"; after a change of owner, the new owner runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
+            raise unusable(url, f"{why}: {changed}", remedy)
+        return identity
     except FAULTS as fault:
         raise start_refusal(url, fault) from fault
     finally:
@@ -115,10 +115,10 @@ async def check_schema(url: str) -> str:
 
 
 async def migrate_schema(url: str) -> tuple[str | None, str]:
-    """Bring the schema at `url` to the newest version, whole or not at all; return the versions (before, after).
+    """Migrate the schema at `url` to the newest version in one transaction; return the versions (before, after).
 
-    May be repeated, and run by several at once: one does it, the others wait and find it done. Refuses a schema that
-    is newer than this code. The role needs `CREATE` on the database, and `CREATEROLE` unless `contextos_app` is there.
+    Can be repeated. Of several processes one migrates and the others wait. Refuses a schema that is newer than this
+    code. The role needs `CREATE` on the database, and `CREATEROLE` unless the role `contextos_app` exists.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
@@ -126,7 +126,7 @@ async def migrate_schema(url: str) -> tuple[str | None, str]:
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    connection = await _connected(url)
+    connection = await _open(url)
 
     async def opened() -> Connection:
         return connection
@@ -141,7 +141,7 @@ async def migrate_schema(url: str) -> tuple[str | None, str]:
                 await transaction.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS contextos")
                 await transaction.run_sync(_upgrade)
     except SQLAlchemyError as fault:
-        raise start_refusal(url, cause(fault)) from fault
+        raise start_refusal(url, unwrapped(fault)) from fault
     except FAULTS as fault:
         raise start_refusal(url, fault) from fault
     finally:
@@ -151,29 +151,29 @@ async def migrate_schema(url: str) -> tuple[str | None, str]:
 
 
 async def _version(transaction: Any, url: str) -> str | None:
-    if not (await transaction.exec_driver_sql(_IS_THERE)).scalar_one():
+    if not (await transaction.exec_driver_sql(_HAS_SCHEMA)).scalar_one():
         return None
-    return _only([row[0] for row in await transaction.exec_driver_sql(_VERSION)], url)
+    return _single_version([row[0] for row in await transaction.exec_driver_sql(_VERSION)], url)
 
 
-def _only(versions: Sequence[str], url: str) -> str:
-    """The one version that the schema says it has. Refuses several, none, and one that was never made."""
+def _single_version(versions: Sequence[str], url: str) -> str:
+    """Return the one version in `versions`. Raises `InvalidSettings` for none, several, or an unknown one."""
     if len(versions) != 1:
-        said = f"its schema says {len(versions)} versions instead of one"
-        raise unusable(url, said, "restore the database, or name an empty one")
+        why = f"its schema records {len(versions)} versions instead of one"
+        raise unusable(url, why, "restore the database, or name an empty one")
     (version,) = versions
     if version > POSTGRES_SCHEMA_VERSION:
         raise unusable(
             url, f"its schema `{version}` is newer than `{POSTGRES_SCHEMA_VERSION}`", "run a newer contextos"
         )
-    if version not in made():
-        said = f"its schema `{version}` is none that contextos made"
-        raise unusable(url, said, "restore the database, or name an empty one")
+    if version not in migration_versions():
+        why = f"its schema `{version}` is not a version of contextos"
+        raise unusable(url, why, "restore the database, or name an empty one")
     return version
 
 
-def made() -> tuple[str, ...]:
-    """Every version that a migration makes, the oldest first."""
+def migration_versions() -> tuple[str, ...]:
+    """Return the version of every migration, oldest first."""
     return tuple(sorted(path.name[:4] for path in (MIGRATIONS / "versions").glob("[0-9][0-9][0-9][0-9]_*.py")))
 
 
@@ -187,7 +187,7 @@ def _upgrade(connection: SyncConnection) -> None:
     command.upgrade(config, POSTGRES_SCHEMA_VERSION)
 
 
-async def _connected(url: str) -> Connection:
+async def _open(url: str) -> Connection:
     refuse_url(url)
     try:
         return await connect_postgres(url)
@@ -200,4 +200,4 @@ async def _check_server(connection: Connection, url: str) -> None:
         raise unusable(url, f"its server is older than PostgreSQL {OLDEST_SERVER}", "upgrade the server")
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
-        raise unusable(url, f"its encoding is `{encoding}`", "make a database with `ENCODING 'UTF8'`")
+        raise unusable(url, f"its encoding is `{encoding}`", "create a database with `ENCODING 'UTF8'`")

@@ -1,10 +1,10 @@
 """`PostgresStores`: the `Stores` port on a PostgreSQL database whose schema `contextos migrate` has made.
 
 Each event loop has its own connections and its own writer with group commit; reads see every commit that has
-returned. Isolation of tenants does not rest on this module alone: every statement names its tenant, and row-level
-security in the database refuses what does not (shared/spec/standards.md, B5). `due` is the one exception: a function
-of the database's owner that names waiting runs and shows nothing else, because a sweep over all tenants as each of
-them would cost a transaction per tenant.
+returned. Tenants are isolated twice: every statement names its tenant, and row-level security in the database hides
+the rows of all others (docs/design/standards.md). `due` is the one exception, because a sweep as each tenant in turn
+would cost one transaction per tenant: it calls a function that runs as the owner of the schema and returns only the
+tenants and ids of due runs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Graph, Store
 
 POSTGRES_PAGE_ENTRIES: Final = 1000
-# Each is locked by its name, and the server has room for some thousand locks.
+# Each write takes a lock, and the server has room for some thousand locks.
 MAX_BATCH_WRITES: Final = 1000
-# Of so many tenants it is kept that they are here; any caller may name another.
-MAX_HERE: Final = 65_536
+# Cache size in tenants. It is bounded because any caller can name another tenant.
+MAX_CONFIRMED_TENANTS: Final = 65_536
 
 _READ: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
@@ -70,20 +70,20 @@ _ERASE: Final = "UPDATE contextos.journal SET body = NULL, salt = NULL WHERE ten
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """What one event loop has of the database: connections for reading, and a writer."""
+class LoopResources:
+    """The resources of one event loop: connections for reads, a writer, and checks of restored stores in progress."""
 
     connections: Connections
     writer: GroupWriter
-    looks: dict[str, asyncio.Future[bool]] = field(default_factory=dict)
+    checks: dict[str, asyncio.Future[bool]] = field(default_factory=dict)
 
 
 class PostgresStores:
-    """A deployment's storage in the database at `url`. Made by `open`; made directly, nothing is checked before use.
+    """A deployment's storage in the database at `url`. Use `open`: the constructor checks nothing.
 
-    `clock` is what deadlines of writes are judged by; None is the server's own, the one clock that all machines share.
-    At most `readers` connections and one for writing are open per event loop. `name` tells the store from every other
-    one, once it is opened. `here` are tenants whose store was found to stand where it did.
+    The deadlines of writes are compared with `clock`, or with the server's, which all machines share, if it is None.
+    Each event loop opens at most `readers` connections for reads and one for writes. `open` sets `name`, which differs
+    for every database. `confirmed_tenants` are the tenants whose store was found to be in this database.
     """
 
     name = ""
@@ -97,21 +97,21 @@ class PostgresStores:
         queue_limit: int = POSTGRES_QUEUE_LIMIT,
     ) -> None:
         self._url, self._clock, self._readers, self._queue_limit = url, clock, readers, queue_limit
-        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
-        self._gate = threading.Lock()
+        self._loops: dict[asyncio.AbstractEventLoop, LoopResources] = {}
+        self._lock = threading.Lock()
         self._closed = False
-        self._place: str | None = None
-        self.here: set[str] = set()
+        self._identity: str | None = None
+        self.confirmed_tenants: set[str] = set()
 
     @classmethod
     async def open(cls, url: str, **bounds: Any) -> PostgresStores:
-        """The storage at `url`, once its schema and the rights of our role are as they must be.
+        """Check the schema at `url` and the rights of its role, and return the storage.
 
         Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
         """
-        place = await check_schema(url)
+        identity = await check_schema(url)
         stores = cls(url, **bounds)
-        stores.name = store_name(place)
+        stores.name = store_name(identity)
         return stores
 
     def tenant(self, tenant_id: str) -> Store:
@@ -119,125 +119,127 @@ class PostgresStores:
 
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant, in the same database."""
-        return PostgresGraph(tenant_id, lambda: self.link().connections, self.changing)
+        return PostgresGraph(tenant_id, lambda: self.for_loop().connections, self.checked_transaction)
 
     def artifacts(self, tenant_id: str) -> PostgresArtifacts:
         """The artifacts of a tenant, in the same database."""
-        return PostgresArtifacts(tenant_id, lambda: self.link().connections)
+        return PostgresArtifacts(tenant_id, lambda: self.for_loop().connections)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
-        async with self.link().connections.connection() as connection:
-            rows = await connection.fetch(_DUE, _whole(before_us), _whole(max(limit, 0)), _whole(max(skip, 0)))
+        async with self.for_loop().connections.connection() as connection:
+            rows = await connection.fetch(_DUE, _clamped(before_us), _clamped(max(limit, 0)), _clamped(max(skip, 0)))
         for tenant, run in rows:
             yield tenant, run
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Forget the body and salt of one entry. Raises `NotFound`.
+        """Delete the body and salt of one entry. Raises `NotFound`.
 
-        The bytes leave the table's pages with the next `VACUUM`, and the server's log and backups as those are kept.
+        The next `VACUUM` removes the bytes from the table's pages. The server's log and backups keep them until they
+        are deleted themselves.
         """
         if tenant_id and is_text(tenant_id, stream) and 0 < seq <= MAX_SQL_INTEGER:
-            async with self.changing(tenant_id) as connection:
+            async with self.checked_transaction(tenant_id) as connection:
                 if await connection.execute(_ERASE, tenant_id, stream, seq) == "UPDATE 1":
                     return
         raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
 
-    def link(self) -> Link:
-        """The running event loop's own connections and writer. Raises `Unavailable` once closed."""
+    def for_loop(self) -> LoopResources:
+        """Return the resources of the running event loop. Raises `Unavailable` once closed."""
         loop = asyncio.get_running_loop()
-        link = self._links.get(loop)
-        if link is None:
-            with self._gate:
+        resources = self._loops.get(loop)
+        if resources is None:
+            with self._lock:
                 if self._closed:
                     raise Unavailable("store", "it is closed")
-                self._forget_ended()
+                self._abandon_closed_loops()
                 writer = GroupWriter(self._connect, self._clock, queue_limit=self._queue_limit)
-                link = self._links[loop] = Link(Connections(self._url, limit=self._readers), writer)
-        return link
+                resources = LoopResources(Connections(self._url, limit=self._readers), writer)
+                self._loops[loop] = resources
+        return resources
 
-    async def must_be_here(self, tenant: str, batch: Batch) -> None:
-        """Refuses what would act on a store that was restored unsaid; asked of tenants that are not yet in `here`.
+    async def refuse_if_restored(self, tenant: str, batch: Batch) -> None:
+        """Refuse to commit to a store that was restored, unless `batch` begins a new epoch.
 
-        Raises: `StoreRestored`.
+        Call it for tenants that are not in `confirmed_tenants`. Raises: `StoreRestored`.
         """
-        looks = self.link().looks
-        if tenant not in looks:
-            looks[tenant] = asyncio.ensure_future(self._look(tenant))
-            looks[tenant].add_done_callback(lambda _: looks.pop(tenant))
-        # All that wait for one look go on together, in their order.
-        if not await asyncio.shield(looks[tenant]) and not begins_epoch(batch):
+        checks = self.for_loop().checks
+        if tenant not in checks:
+            checks[tenant] = asyncio.ensure_future(self._check_identity(tenant))
+            checks[tenant].add_done_callback(lambda _: checks.pop(tenant))
+        # All callers that wait for one check continue in the order in which they came.
+        if not await asyncio.shield(checks[tenant]) and not begins_epoch(batch):
             raise restore_not_recorded()
 
     @asynccontextmanager
-    async def changing(self, tenant: str) -> AsyncIterator[Connection]:
-        """A transaction for what is changed past the writer, rarely enough to look each time where the store stands.
+    async def checked_transaction(self, tenant: str) -> AsyncIterator[Connection]:
+        """Open a transaction for rare changes that bypass the writer. Checks the identity of the database each time.
 
-        Raises: `StoreRestored` from a store that was restored unsaid.
+        Raises: `StoreRestored` if the store was restored and no new epoch has begun.
         """
-        async with self.link().connections.transaction(tenant) as connection:
+        async with self.for_loop().connections.transaction(tenant) as connection:
             if not await is_same_database(connection, tenant, await connection.fetchval(DATABASE_IDENTITY)):
                 raise restore_not_recorded()
             yield connection
 
-    async def note_epoch(self, tenant: str) -> None:
-        """Note at once where the new epoch began, or the next restore of it elsewhere would pass for this one."""
-        self.here.discard(tenant)
-        await self._look(tenant)
+    async def record_epoch(self, tenant: str) -> None:
+        """Record the database of a new epoch at once. Otherwise its next restore elsewhere would not be detected."""
+        self.confirmed_tenants.discard(tenant)
+        await self._check_identity(tenant)
 
-    async def _look(self, tenant: str) -> bool:
-        connections = self.link().connections
-        if self._place is None:
+    async def _check_identity(self, tenant: str) -> bool:
+        connections = self.for_loop().connections
+        if self._identity is None:
             async with connections.connection() as connection:
-                self._place = await connection.fetchval(DATABASE_IDENTITY)
-        place = self._place
+                self._identity = await connection.fetchval(DATABASE_IDENTITY)
+        identity = self._identity
         async with connections.transaction(tenant) as connection:
-            here = await is_same_database(connection, tenant, place)
-        if here and place == self._place:
-            if len(self.here) >= MAX_HERE:
-                self.here.clear()
-            self.here.add(tenant)
-        return here
+            confirmed = await is_same_database(connection, tenant, identity)
+        if confirmed and identity == self._identity:
+            if len(self.confirmed_tenants) >= MAX_CONFIRMED_TENANTS:
+                self.confirmed_tenants.clear()
+            self.confirmed_tenants.add(tenant)
+        return confirmed
 
     async def _connect(self) -> Connection:
-        """A connection for writing. Refuses to go on elsewhere than before: what was queued is read again first."""
-        connection, place = await connect_postgres(self._url), None
+        """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""
+        connection, identity = await connect_postgres(self._url), None
         try:
-            place = await connection.fetchval(DATABASE_IDENTITY)
+            identity = await connection.fetchval(DATABASE_IDENTITY)
         finally:
-            if place is None or self._place not in (None, place):
+            if identity is None or self._identity not in (None, identity):
                 terminate(connection)
-        if self._place not in (None, place):
-            self._place = place
-            self.here.clear()
-            raise Unavailable("store", "another server or database answers than before")
+        if self._identity not in (None, identity):
+            self._identity = identity
+            self.confirmed_tenants.clear()
+            raise Unavailable("store", "the server or database is not the same as before")
         return connection
 
     async def aclose(self) -> None:
-        """Finish what this event loop has queued, then let go of the database everywhere."""
-        with self._gate:
+        """Finish the queued batches of this event loop, then close all connections of all event loops."""
+        with self._lock:
             self._closed = True
-        link = self._links.get(asyncio.get_running_loop())
+        resources = self._loops.get(asyncio.get_running_loop())
         try:
-            if link is not None:
-                await link.writer.close()
-                await link.connections.close()
+            if resources is not None:
+                await resources.writer.close()
+                await resources.connections.close()
         finally:
-            # Also for a caller that gives up waiting: what is still under way then is let go of with the rest.
+            # Also if the caller is cancelled while it waits: commits still in progress are abandoned then.
             self.close()
 
     def close(self) -> None:
-        """Let go of the database at once. What is under way is answered with `Unavailable`: not known, read again."""
-        with self._gate:
+        """Close all connections at once. Commits in progress raise `Unavailable` (outcome unknown, read again)."""
+        with self._lock:
             self._closed = True
-            for link in self._links.values():
-                link.writer.abandon()
-                link.connections.abandon()
+            for resources in self._loops.values():
+                resources.writer.abandon()
+                resources.connections.abandon()
 
-    def _forget_ended(self) -> None:
-        for loop in [loop for loop in self._links if loop.is_closed()]:
-            link = self._links.pop(loop)
-            link.writer.abandon()
-            link.connections.abandon()
+    def _abandon_closed_loops(self) -> None:
+        for loop in [loop for loop in self._loops if loop.is_closed()]:
+            resources = self._loops.pop(loop)
+            resources.writer.abandon()
+            resources.connections.abandon()
 
 
 class PostgresStore:
@@ -250,17 +252,17 @@ class PostgresStore:
         refuse_misfit(self._tenant, batch)
         _refuse_unstorable(self._tenant, batch)
         _refuse_broken_chain(self._tenant, batch)
-        if self._tenant not in self._stores.here:
-            await self._stores.must_be_here(self._tenant, batch)
-        await self._stores.link().writer.commit(self._tenant, batch)
+        if self._tenant not in self._stores.confirmed_tenants:
+            await self._stores.refuse_if_restored(self._tenant, batch)
+        await self._stores.for_loop().writer.commit(self._tenant, batch)
         if begins_epoch(batch):
-            await self._stores.note_epoch(self._tenant)
+            await self._stores.record_epoch(self._tenant)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         found: list[Entry] = []
         while is_text(stream) and (limit is None or len(found) < limit):
             wanted = POSTGRES_PAGE_ENTRIES if limit is None else min(POSTGRES_PAGE_ENTRIES, limit - len(found))
-            page = await self._fetch(_READ, stream, _whole(after), wanted)
+            page = await self._fetch(_READ, stream, _clamped(after), wanted)
             found.extend(Entry(*row) for row in page)
             if len(page) < wanted:
                 break
@@ -275,37 +277,37 @@ class PostgresStore:
         if key is not None:
             rows = await self._fetch(_ONE, collection, key)
         else:
-            rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), _whole(max(limit, 0)))
+            rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), _clamped(max(limit, 0)))
         return [Document(*row) for row in rows]
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        known = [place for place in places if is_text(*place)]
-        rows = await self._fetch(_FIND, [collection for collection, _ in known], [key for _, key in known])
+        storable = [place for place in places if is_text(*place)]
+        rows = await self._fetch(_FIND, [collection for collection, _ in storable], [key for _, key in storable])
         return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """(seq, hash, kid, signature) of every signed head of a stream, in order."""
+        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
         if not is_text(stream):
             return []
         return [tuple(row) for row in await self._fetch(_SIGNATURES, stream)]
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         newest = after - 1 if after else MAX_SQL_INTEGER
-        return [tuple(row) for row in await self._fetch(_WAITING, _whole(newest), _whole(max(limit, 0)))]
+        return [tuple(row) for row in await self._fetch(_WAITING, _clamped(newest), _clamped(max(limit, 0)))]
 
     async def _fetch(self, statement: str, *arguments: Any) -> Sequence[Any]:
-        async with self._stores.link().connections.connection() as connection:
+        async with self._stores.for_loop().connections.connection() as connection:
             rows: Sequence[Any] = await connection.fetch(statement, self._tenant, *arguments)
         return rows
 
 
-def _whole(number: int) -> int:
-    """A number as near to `number` as PostgreSQL can hold."""
+def _clamped(number: int) -> int:
+    """Return the nearest number that PostgreSQL can store."""
     return max(-MAX_SQL_INTEGER, min(number, MAX_SQL_INTEGER))
 
 
 def _refuse_unstorable(tenant: str, batch: Batch) -> None:
-    """Refuses texts that PostgreSQL cannot hold and more writes than it can lock. Raises `InvalidInput`."""
+    """Raise `InvalidInput` for texts that PostgreSQL cannot store, and for more writes than it can lock."""
     texts = [tenant, batch.run, *(batch.signature or ())]
     for entry in batch.entries:
         texts += (entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
@@ -314,18 +316,18 @@ def _refuse_unstorable(tenant: str, batch: Batch) -> None:
     for _, draft in batch.shared:
         texts += (draft.kind, draft.key, draft.by)
     if not is_text(*texts):
-        raise InvalidInput(Problem("", "not_storable", "a name holds a null character or half a surrogate pair"))
+        raise InvalidInput(Problem("", "not_storable", "a name contains a null character or half a surrogate pair"))
     if len(batch.writes) > MAX_BATCH_WRITES:
         raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))
 
 
 def _refuse_broken_chain(tenant: str, batch: Batch) -> None:
-    """What no stored head could make right: entries that do not follow each other. Raises `Conflict`.
+    """Raise `Conflict` for entries that do not follow each other.
 
-    That the first of them follows what is stored is checked by the insert itself.
+    The insert itself checks that the first entry follows the stored head.
     """
-    for one, two in pairwise(batch.entries):
-        if one.seq + 1 != two.seq or one.hash != two.prev_hash:
+    for entry, following in pairwise(batch.entries):
+        if entry.seq + 1 != following.seq or entry.hash != following.prev_hash:
             raise Conflict(batch.run)
     if batch.entries:
         first = batch.entries[0]

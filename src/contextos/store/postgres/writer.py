@@ -1,13 +1,14 @@
-"""The one writer of an event loop: it commits whatever is queued as one transaction, in one round trip.
+"""The one writer of an event loop: it commits all queued batches as one transaction, in one round trip (group commit).
 
-A caller alone does not wait: the group is what stands in the queue when the writer comes back. While the server syncs
-one group the next one gathers, so throughput grows with the number of callers.
+A group contains the batches that are in the queue when the writer becomes free, so a single caller never waits for
+others. While the server syncs one group, the next group gathers: throughput grows with the number of callers.
 
-`contextos.commit_batches` is called once for each tenant in the group, with all its batches: all of them hold or none,
-and where one does not, each is called alone in a second transaction, so that a caller's failure is its own. All calls
-of a round trip are one implicit transaction, so no lock is held while a client thinks. The tenant is set anew by each
-call and ends with the transaction. The first call locks, in one order for all writers, every run and document that the
-group touches. What another session keeps locked for longer than `PATIENCE` holds up its own caller alone, aside.
+`contextos.commit_batches` is called once for each tenant of the group, with all its batches. A call writes all its
+batches or none. If it writes none, each batch is called separately in a second transaction, so that one caller's
+failure does not affect the others. All calls of a round trip are one implicit transaction, so no lock is held while the
+client computes. Each call sets the tenant, for this transaction only. The first call locks every run and document of
+the group, in the same order for all writers. A batch whose lock another session holds for longer than
+`GROUP_LOCK_TIMEOUT` waits on a connection of its own, and delays no other batch.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Batch
 from contextos.errors import Conflict, ContextOSError, InvalidInput, Problem, Unavailable
-from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, locked, parted, size_of
+from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, batch_bytes, lock_keys, split_into_calls
 from contextos.store.postgres.connections import (
     CONNECT_TIMEOUT_S,
     FAULTS,
     SOON_MS,
     Connection,
-    is_callers_own,
+    is_callers_fault,
     is_locked,
-    may_be_repeated,
+    is_repeatable,
     postgres_error,
     terminate,
 )
@@ -39,32 +40,32 @@ if TYPE_CHECKING:
 
 POSTGRES_QUEUE_LIMIT: Final = 4096
 MAX_BATCH_BYTES: Final = 256 << 20
-# Alone, each is a savepoint, and more than 64 in a transaction make every snapshot of the server slower.
+# Called separately, each batch is a savepoint; more than 64 in a transaction slow down every snapshot of the server.
 POSTGRES_GROUP_LIMIT: Final = 64
 GROUP_BYTES: Final = 16 << 20
 GROUP_WRITES: Final = 1000
-"""Each is locked by its name, and a server as it is installed has room for 6,400 locks of all sessions together."""
+"""Each write takes a lock, and a server in its default configuration has room for 6,400 locks of all sessions."""
 ATTEMPTS: Final = 5
-PATIENCE: Final = "200ms"
-"""So long a group waits for a lock: another writer's commit takes less, even where the disk is slow."""
-ASIDE_LIMIT: Final = 4
-"""So many connections wait for locks at once, beside the writer's own."""
-ASIDE_PATIENCE: Final = "100ms"
-ASIDE_ATTEMPTS: Final = 10
-ASIDE_PAUSE_S: Final = 0.1
-"""Who waits aside lets go of what it has locked itself again and again: others want the same index."""
+GROUP_LOCK_TIMEOUT: Final = "200ms"
+"""Longest time that a group waits for a lock. A commit of another writer is faster, even on a slow disk."""
+LOCK_WAIT_CONNECTIONS: Final = 4
+"""Most connections that wait for locks at once, in addition to the writer's own."""
+LOCK_WAIT_TIMEOUT: Final = "100ms"
+LOCK_WAIT_ATTEMPTS: Final = 10
+LOCK_WAIT_PAUSE_S: Final = 0.1
+"""Pause between two attempts. It releases the locks held so far, because other commits need the same index."""
 
 CommitOutcome = str | None
-# What one caller's batch may raise on its way to the server: a bug that this caller shall see and nobody else.
+# Errors of a malformed batch before it reaches the server: a bug, which only its own caller sees.
 _BUGS: Final = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, MemoryError)
 
 
 class GroupWriter:
-    """Commits batches, those of one run in order of arrival; `commit` returns when its batch is durable.
+    """Commits batches, those of one run in order of arrival. The future of a batch is done when the batch is durable.
 
-    `clock` judges deadlines; None leaves that to the server's. At most `queue_limit` batches wait. Raises
-    `Unavailable` past that, after `close`, and to every batch of a group whose transaction was lost; the next group
-    starts on a fresh connection.
+    Deadlines are compared with `clock`, or with the server's clock if it is None. At most `queue_limit` batches wait.
+    `commit` raises `Unavailable` when the queue is full, after `close`, and for every batch of a group whose
+    transaction was lost. The next group starts on a new connection.
     """
 
     def __init__(
@@ -78,18 +79,18 @@ class GroupWriter:
         self._queue: deque[Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
-        self._aside: dict[asyncio.Task[None], Connection | None] = {}
-        self._turns = asyncio.Semaphore(ASIDE_LIMIT)
+        self._lock_waits: dict[asyncio.Task[None], Connection | None] = {}
+        self._lock_wait_slots = asyncio.Semaphore(LOCK_WAIT_CONNECTIONS)
         self._closed = self._abandoned = False
 
     def commit(self, tenant: str, batch: Batch) -> asyncio.Future[None]:
-        """Commit one batch. What is awaited raises `Conflict`, `InvalidInput`, `Unavailable` or `Integrity`."""
+        """Queue one batch. Its future raises `Conflict`, `InvalidInput`, `Unavailable` or `Integrity`."""
         if self._closed:
             raise Unavailable("store", "it is closed")
-        if len(self._queue) + len(self._aside) >= self._queue_limit:
+        if len(self._queue) + len(self._lock_waits) >= self._queue_limit:
             detail = f"more than {self._queue_limit} commits are waiting"
             raise Unavailable("store", detail, retry_after_ms=SOON_MS)
-        size = size_of(batch)
+        size = batch_bytes(batch)
         if size > MAX_BATCH_BYTES:
             raise InvalidInput(Problem("", "too_large", f"a batch has at most {MAX_BATCH_BYTES} bytes", "split it"))
         future = asyncio.get_running_loop().create_future()
@@ -99,21 +100,21 @@ class GroupWriter:
         return future
 
     async def close(self) -> None:
-        """Finish what is queued, then let go of the connection."""
+        """Finish the queued batches, then close the connection."""
         self._closed = True
         if self._task is not None:
             await asyncio.wait([self._task])
-        if self._aside:
-            await asyncio.wait(list(self._aside))
+        if self._lock_waits:
+            await asyncio.wait(list(self._lock_waits))
         if self._connection is not None:
             with suppress(*FAULTS):
                 await self._connection.close(timeout=CONNECT_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Let go at once; what is queued or under way is answered with `Unavailable`."""
+        """Close the connections at once. Batches that are queued or in progress raise `Unavailable`."""
         self._closed = self._abandoned = True
         self._drop()
-        for connection in self._aside.values():
+        for connection in self._lock_waits.values():
             if connection is not None:
                 terminate(connection)
 
@@ -123,10 +124,10 @@ class GroupWriter:
         try:
             while self._queue:
                 group = self._gather()
-                await self._settle(parted(group))
+                await self._settle(split_into_calls(group))
             done = True
         finally:
-            # Also the way out if the loop ends or of a bug: nobody is left waiting, and no lock is left behind.
+            # Also runs if the event loop ends or after a bug: no caller keeps waiting and no lock stays held.
             if not done:
                 self._drop()
             self._task = None
@@ -145,87 +146,87 @@ class GroupWriter:
         return group
 
     async def _settle(self, calls: Sequence[Sequence[Job]], *, attempts: int = ATTEMPTS) -> None:
-        """Commit calls and tell each job what came of it. What cannot stand together, or makes a fault, goes alone."""
+        """Commit calls and resolve their jobs. A call that writes nothing, or fails, is repeated one job at a time."""
         try:
             outcomes = await self._call(await self._open(), calls)
         except (*FAULTS, ContextOSError, *_BUGS) as fault:
             self._drop()
             await self._settle_fault([job for jobs in calls for job in jobs], fault, attempts)
             return
-        alone: list[Job] = []
+        separately: list[Job] = []
         for jobs, outcome in zip(calls, outcomes, strict=True):
             if outcome is not None and len(jobs) > 1:
-                alone += jobs
+                separately += jobs
                 continue
             for job in jobs:
-                _tell(job, outcome)
-        if alone:
-            await self._settle([[job] for job in alone])
+                _resolve_job(job, outcome)
+        if separately:
+            await self._settle([[job] for job in separately])
 
     async def _settle_fault(self, jobs: Sequence[Job], fault: BaseException, attempts: int) -> None:
-        """What follows a transaction of `jobs` that did not happen. A fault that one of them caused is its own."""
-        if self._abandoned or not (is_callers_own(fault) or isinstance(fault, _BUGS)):
+        """Fail or repeat `jobs` after their transaction was lost. An error that one job caused fails only that job."""
+        if self._abandoned or not (is_callers_fault(fault) or isinstance(fault, _BUGS)):
             for job in jobs:
-                _fail(job, _told(fault))
+                _fail(job, _caller_error(fault))
         elif len(jobs) > 1:
             for job in jobs:
                 await self._settle([[job]])
         elif is_locked(fault):
-            self._set_aside(jobs[0])
-        elif attempts > 1 and may_be_repeated(fault):
+            self._commit_separately(jobs[0])
+        elif attempts > 1 and is_repeatable(fault):
             await self._settle([jobs], attempts=attempts - 1)
         else:
-            _fail(jobs[0], _told(fault))
+            _fail(jobs[0], _caller_error(fault))
 
     async def _call(
-        self, connection: Connection, calls: Sequence[Sequence[Job]], *, patience: str = PATIENCE
+        self, connection: Connection, calls: Sequence[Sequence[Job]], *, lock_timeout: str = GROUP_LOCK_TIMEOUT
     ) -> list[CommitOutcome]:
-        """One transaction in one round trip, a savepoint for each call."""
+        """Run one transaction in one round trip, with a savepoint for each call."""
         now_us = self._clock.now_us() if self._clock is not None else None
-        locks = locked(job for jobs in calls for job in jobs)
-        given = [arguments(jobs, now_us, patience, locks if jobs is calls[0] else []) for jobs in calls]
-        if len(given) == 1:
-            return [await connection.fetchval(COMMIT, *given[0])]
-        return [row[0] for row in await connection.fetchmany(COMMIT, given)]
+        locks = lock_keys(job for jobs in calls for job in jobs)
+        calls_arguments = [arguments(jobs, now_us, lock_timeout, locks if jobs is calls[0] else []) for jobs in calls]
+        if len(calls_arguments) == 1:
+            return [await connection.fetchval(COMMIT, *calls_arguments[0])]
+        return [row[0] for row in await connection.fetchmany(COMMIT, calls_arguments)]
 
-    def _set_aside(self, job: Job) -> None:
-        """Let this job wait for its lock on a connection of its own, so that the next group goes on."""
-        task = asyncio.ensure_future(self._wait_aside(job))
-        self._aside[task] = None
-        task.add_done_callback(lambda task: self._aside.pop(task, None))
+    def _commit_separately(self, job: Job) -> None:
+        """Let this job wait for its lock on a connection of its own, so that the next group can proceed."""
+        task = asyncio.ensure_future(self._wait_for_lock(job))
+        self._lock_waits[task] = None
+        task.add_done_callback(lambda task: self._lock_waits.pop(task, None))
 
-    async def _wait_aside(self, job: Job) -> None:
+    async def _wait_for_lock(self, job: Job) -> None:
         task, connection = asyncio.current_task(), None
         assert task is not None
         try:
-            async with self._turns:
-                connection = self._aside[task] = await self._connected()
-                (outcome,) = await self._call_aside(connection, job)
-                _tell(job, outcome)
+            async with self._lock_wait_slots:
+                connection = self._lock_waits[task] = await self._new_connection()
+                (outcome,) = await self._call_repeatedly(connection, job)
+                _resolve_job(job, outcome)
         except (*FAULTS, ContextOSError) as fault:
-            _fail(job, _told(fault))
+            _fail(job, _caller_error(fault))
         finally:
             if connection is not None:
                 terminate(connection)
             _fail(job, Unavailable("store", "its writer has stopped"))
 
-    async def _call_aside(self, connection: Connection, job: Job) -> list[CommitOutcome]:
-        for _ in range(ASIDE_ATTEMPTS - 1):
+    async def _call_repeatedly(self, connection: Connection, job: Job) -> list[CommitOutcome]:
+        for _ in range(LOCK_WAIT_ATTEMPTS - 1):
             try:
-                return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
+                return await self._call(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
             except FAULTS as fault:
                 if self._abandoned or not is_locked(fault):
                     raise
-            await asyncio.sleep(ASIDE_PAUSE_S)
-        return await self._call(connection, [[job]], patience=ASIDE_PATIENCE)
+            await asyncio.sleep(LOCK_WAIT_PAUSE_S)
+        return await self._call(connection, [[job]], lock_timeout=LOCK_WAIT_TIMEOUT)
 
     async def _open(self) -> Connection:
         if self._abandoned or self._connection is None or self._connection.is_closed():
-            self._connection = await self._connected()
+            self._connection = await self._new_connection()
         return self._connection
 
-    async def _connected(self) -> Connection:
-        """A fresh connection. Refuses one that is there only after everything was let go of."""
+    async def _new_connection(self) -> Connection:
+        """Open a connection. Raises `Unavailable` if the writer was abandoned meanwhile."""
         connection = await self._connect() if not self._abandoned else None
         if not self._abandoned:
             return connection
@@ -239,12 +240,12 @@ class GroupWriter:
             terminate(connection)
 
 
-def _told(fault: BaseException) -> BaseException:
-    """What a caller hears of a fault."""
+def _caller_error(fault: BaseException) -> BaseException:
+    """Return the error that the caller gets."""
     return postgres_error(fault) if isinstance(fault, FAULTS) else fault
 
 
-def _tell(job: Job, outcome: CommitOutcome) -> None:
+def _resolve_job(job: Job, outcome: CommitOutcome) -> None:
     if job.future.done():
         return
     if outcome is None:

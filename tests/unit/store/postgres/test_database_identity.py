@@ -81,13 +81,13 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
 def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_at_again(
     database: Database, moves: Move, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "MAX_HERE", 4)
+    monkeypatch.setattr(stores, "MAX_CONFIRMED_TENANTS", 4)
 
     async def go() -> None:
         stores = PostgresStores(database.app)
         for number in range(9):
             await stores.tenant(f"t{number}").commit(line("before"))
-            assert len(stores.here) <= 4
+            assert len(stores.confirmed_tenants) <= 4
         await stores.tenant("t0").commit(line("again"))
         await stores.aclose()
         moves("elsewhere")

@@ -101,14 +101,14 @@ def test_an_older_schema_and_none_are_refused_with_what_to_run(
 
 
 def test_a_role_that_may_pass_row_level_security_is_refused(database: Database) -> None:
-    assert "may pass row-level security" in str(refusal(database.owner))
+    assert "bypasses row-level security" in str(refusal(database.owner))
     database.execute(f"ALTER ROLE {LOGIN} BYPASSRLS")
     try:
-        assert "may pass row-level security" in str(refusal(database.app))
+        assert "bypasses row-level security" in str(refusal(database.app))
     finally:
         database.execute(f"ALTER ROLE {LOGIN} NOBYPASSRLS")
     database.execute(f"ALTER TABLE contextos.journal OWNER TO {LOGIN}")
-    assert "may pass row-level security" in str(refusal(database.app))
+    assert "bypasses row-level security" in str(refusal(database.app))
 
 
 def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Database) -> None:
@@ -163,8 +163,11 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     database.execute(done)
     refused = refusal(database.app)
     assert isinstance(refused, InvalidSettings)
-    said, mend = " and its journal whole is not as `contextos migrate` made it: ", "; let its owner put that back"
-    assert named in str(refused).partition(said)[2].partition(mend)[0].split(", ")
+    why, remedy = (
+        " and its journal are not as `contextos migrate` made them: ",
+        "; have the owner of the schema restore them",
+    )
+    assert named in str(refused).partition(why)[2].partition(remedy)[0].split(", ")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_no_table_is_without_what_keeps_its_tenants_apart(database: Database, ta
     database.execute(f"ALTER TABLE {place} RENAME TO before")
     database.execute(f"CREATE VIEW {place} AS SELECT * FROM contextos.before")
     database.execute(f"GRANT ALL ON {place} TO contextos_app")
-    assert f", table `{table}`; let its owner put that back" in str(refusal(database.app))
+    assert f", table `{table}`; have the owner of the schema restore them" in str(refusal(database.app))
 
 
 def test_a_table_that_somebody_puts_beside_ours_is_looked_at_too(database: Database) -> None:
@@ -237,14 +240,14 @@ def test_a_function_that_takes_other_arguments_is_none_of_those_that_a_run_needs
 
 def test_who_owns_the_schema_is_above_row_level_security(database: Database) -> None:
     database.execute(f"ALTER SCHEMA contextos OWNER TO {LOGIN}")
-    assert "may pass row-level security" in str(refusal(database.app))
+    assert "bypasses row-level security" in str(refusal(database.app))
 
 
 def test_a_database_that_takes_no_writes_is_refused(database: Database) -> None:
     database.execute(f"ALTER DATABASE {database.name} SET default_transaction_read_only = on")
     refused = refusal(database.app)
     assert isinstance(refused, InvalidSettings)
-    assert "read only" in str(refused)
+    assert "read-only" in str(refused)
 
 
 @pytest.mark.parametrize("option", ["no_such_option=1", "command_timeout=1"])
@@ -275,7 +278,7 @@ def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres
     try:
         assert awaited(migrate_schema(owner)) == (None, POSTGRES_SCHEMA_VERSION)
         assert awaited(sweep()) == [("one", "run_a"), ("two", "run_a")]
-        assert "may pass row-level security" in str(refusal(owner))
+        assert "bypasses row-level security" in str(refusal(owner))
         rows = postgres.execute("SELECT count(*) FROM contextos.runs", "contextos_test_owned")
         assert rows[0][0] == 2
     finally:
@@ -308,7 +311,9 @@ def test_missing_rights_are_one_sentence(database: Database, empty: Database) ->
     with pytest.raises(InvalidSettings, match="its role lacks a right"):
         awaited(migrate_schema(empty.app))
     database.execute("REVOKE USAGE ON SCHEMA contextos FROM contextos_app")
-    assert "its role may not use the schema; run `GRANT contextos_app TO` that role" in str(refusal(database.app))
+    assert "its role is not allowed to use the schema; run `GRANT contextos_app TO` that role" in str(
+        refusal(database.app)
+    )
     database.execute(f"REVOKE CONNECT ON DATABASE {database.name} FROM PUBLIC")
     assert isinstance(refusal(database.app), InvalidSettings)
 

@@ -15,7 +15,7 @@ import pytest
 
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
 from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
-from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, locked
+from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, lock_keys
 from contextos.store.postgres.connections import connect_postgres
 from contextos.store.postgres.stores import POSTGRES_PAGE_ENTRIES, PostgresStores
 from tests.postgres import Database, Server
@@ -185,7 +185,7 @@ def test_a_commit_finds_its_rows_by_index_also_when_the_tables_were_small(databa
             writes = (Write("keys", "k", number, b"v"), Write("keys", "absent", 0, None))
             one = Job("acme", Batch("run_a", made, writes, ((INDEX, draft()),), 5, ("kid", "aa")), 0, asyncio.Future())
             async with connection.transaction():
-                assert await connection.fetchval(COMMIT, *arguments([one], None, "1s", locked([one]))) is None
+                assert await connection.fetchval(COMMIT, *arguments([one], None, "1s", lock_keys([one]))) is None
                 scanned = "SELECT relname FROM pg_stat_xact_user_tables WHERE schemaname = 'contextos' AND seq_scan > 0"
                 assert [row[0] for row in await connection.fetch(scanned)] == []
             await database.fetch("ANALYZE")
@@ -436,7 +436,7 @@ def test_event_loops_on_many_threads_share_one_store(database: Database) -> None
             await store.commit(batch)
             stream = list(await store.read(run))
             assert stream[-1] == batch.entries[-1], "what was committed is read at once"
-        link = stores.link()
+        link = stores.for_loop()
         await link.writer.close()
         await link.connections.close()
 
@@ -485,7 +485,7 @@ def test_what_is_queued_when_a_store_closes_is_finished_first(postgres: Server) 
 
     async def go() -> list[object]:
         stores = PostgresStores(database.app)
-        assert await stores._look("acme")
+        assert await stores._check_identity("acme")
         batches = [Batch(run, entries_after("acme", run, [], 2)) for run in ("run_a", "run_b", "run_c")]
         commits = [asyncio.ensure_future(stores.tenant("acme").commit(batch)) for batch in batches]
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.store.postgres import connections, writer
 from contextos.store.postgres import stores as postgres_stores
-from contextos.store.postgres.commit_calls import Job, locked
+from contextos.store.postgres.commit_calls import Job, lock_keys
 from contextos.store.postgres.connections import FAULTS, Connections, connect_postgres, postgres_error
 from contextos.store.postgres.stores import MAX_BATCH_WRITES, PostgresStores
 from contextos.store.postgres.writer import GroupWriter
@@ -191,14 +191,14 @@ def test_any_failing_operation_takes_down_its_whole_group_and_only_that(
             nth += 1
             stores = PostgresStores(database.app)
             # Where it is was looked up before anything is counted.
-            assert await stores._look("acme")
+            assert await stores._check_identity("acme")
             # The first commit of the store is alone in its group, and one call.
             plan = [Counting(await connect_postgres(database.app), nth + 1, fault)]
 
             async def opened(plan: list[Any] = plan) -> Any:
                 return plan.pop() if plan else await connect_postgres(database.app)
 
-            stores.link().writer._connect = opened
+            stores.for_loop().writer._connect = opened
             names = [f"run_{nth}_{number}" for number in range(3)]
             batches = [batch(names[0], f"key_{nth}"), batch(names[1]), batch(names[2], f"key_{nth}")]
             outcomes = await gathered(stores, batches)
@@ -260,7 +260,7 @@ def test_a_group_that_the_server_rolled_back_for_anothers_sake_is_done_again(dat
             real = await connect_postgres(database.app)
             return Counting(real, 1, asyncpg.DeadlockDetectedError("deadlock detected")) if left[0] >= 0 else real
 
-        stores.link().writer._connect = opened
+        stores.for_loop().writer._connect = opened
         outcomes = await gathered(stores, [])
         try:
             await stores.tenant("acme").commit(Batch(f"run_{times}", wake_at_us=1))
@@ -292,10 +292,10 @@ def test_what_one_tenant_committed_stands_when_the_next_transaction_of_the_group
         async def opened() -> Any:
             return connections.pop() if connections else await connect_postgres(database.app)
 
-        stores.link().writer._connect = opened
+        stores.for_loop().writer._connect = opened
         acme, other = stores.tenant("acme"), stores.tenant("other")
         for tenant in ("acme", "other"):
-            assert await stores._look(tenant)
+            assert await stores._check_identity(tenant)
         there = Batch("run_a", entries_after("other", "run_a", [], 3))
         first = asyncio.ensure_future(acme.commit(Batch("run_first", wake_at_us=1)))
         await asyncio.sleep(0)
@@ -430,7 +430,7 @@ def test_who_writes_a_document_waits_for_who_looks_at_it_and_who_looks_does_not(
         stores = PostgresStores(database.app)
         store = stores.tenant("acme")
         looks = Batch("run_a", writes=(Write("keys", "k", 0, None),))
-        (looked,) = (place for place in locked([Job("acme", looks, 0, asyncio.Future())]) if place % 2 == 0)
+        (looked,) = (place for place in lock_keys([Job("acme", looks, 0, asyncio.Future())]) if place % 2 == 0)
         held = await connect_postgres(database.app)
         await held.execute("BEGIN")
         await held.execute("SELECT pg_advisory_xact_lock_shared($1)", looked >> 1)
@@ -465,7 +465,7 @@ def test_who_waits_for_a_lock_when_the_store_is_let_go_is_told(database: Databas
         await store.commit(batch("run_a"))
         held = await connect_postgres(database.app)
         await held.execute("BEGIN")
-        (place,) = locked([Job("acme", Batch("run_a"), 0, asyncio.Future())])
+        (place,) = lock_keys([Job("acme", Batch("run_a"), 0, asyncio.Future())])
         await held.execute("SELECT pg_advisory_xact_lock($1)", place >> 1)
         waits = asyncio.ensure_future(store.commit(Batch("run_a", wake_at_us=1)))
         await store.commit(batch("run_b"))
@@ -530,7 +530,7 @@ def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_conn
 ) -> None:
     async def history() -> None:
         stores = PostgresStores(database.app)
-        writer, door = stores.link().writer, Door(database)
+        writer, door = stores.for_loop().writer, Door(database)
         await stores.tenant("acme").scan("keys")
         writer._connect = door
         if aside:
@@ -557,8 +557,8 @@ def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_conn
 def test_who_gives_up_closing_while_the_writer_connects_leaves_no_connection(database: Database) -> None:
     async def history() -> None:
         stores, door = PostgresStores(database.app), Door(database)
-        stores.link().writer._connect = door
-        waits = asyncio.ensure_future(stores.link().writer.commit("acme", batch("run_a")))
+        stores.for_loop().writer._connect = door
+        waits = asyncio.ensure_future(stores.for_loop().writer.commit("acme", batch("run_a")))
         await door.knocked.wait()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(stores.aclose(), 0.01)
@@ -586,7 +586,7 @@ def test_a_connection_that_does_not_say_where_it_is_is_not_left_open(
         monkeypatch.setattr(postgres_stores, "connect_postgres", kept)
         monkeypatch.setattr(postgres_stores, "DATABASE_IDENTITY", "SELECT nowhere")
         with pytest.raises(Unavailable):
-            await stores.link().writer.commit("acme", batch("run_a"))
+            await stores.for_loop().writer.commit("acme", batch("run_a"))
         assert [one.is_closed() for one in made] == [True]
         await stores.aclose()
 
@@ -596,8 +596,8 @@ def test_a_connection_that_does_not_say_where_it_is_is_not_left_open(
 def test_closing_while_the_writer_connects_finishes_what_is_queued(database: Database) -> None:
     async def history() -> None:
         stores, door = PostgresStores(database.app), Door(database)
-        stores.link().writer._connect = door
-        waits = asyncio.ensure_future(stores.link().writer.commit("acme", batch("run_a")))
+        stores.for_loop().writer._connect = door
+        waits = asyncio.ensure_future(stores.for_loop().writer.commit("acme", batch("run_a")))
         await door.knocked.wait()
         closing = asyncio.ensure_future(stores.aclose())
         await asyncio.sleep(0)

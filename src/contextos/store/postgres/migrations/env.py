@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations on the connection that `contextos migrate` has opened, in its transaction."""
+"""Alembic's entry point: runs the migrations in the open transaction of `contextos migrate`."""
 
 from alembic import context
 

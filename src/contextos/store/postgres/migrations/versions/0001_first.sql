@@ -1,6 +1,6 @@
--- Schema 0001. The tenant leads every key, so no key of one tenant can collide with another's, and every table stands
--- under row-level security that also binds its owner. Names sort by code point ("C"), as they do in SQLite and Python.
--- One statement ends where a line ends in `;` and an empty line follows.
+-- Schema 0001. Every key begins with the tenant, so keys of two tenants never collide. Every table has row-level security
+-- that applies to its owner, too. Names sort by code point ("C"), as they do in SQLite and Python.
+-- A statement ends at a `;` that is followed by an empty line.
 DO $$
 BEGIN
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'contextos_app') THEN
@@ -54,10 +54,12 @@ CREATE TABLE contextos.runs (
   PRIMARY KEY (tenant, run)
 );
 
--- `due` is the only read across tenants, so this one index is led by time; it is not unique and tells nobody anything.
+-- `due` is the only read across tenants, so only this index begins with the time. It is not unique, so no insert can fail
+-- on another tenant's row and reveal that it exists.
 CREATE INDEX runs_due ON contextos.runs (wake_at_us, tenant, run) WHERE wake_at_us <> 0;
 
--- `number` is the sequence of a run's first line in the stream `index`, or 0. Only the runs that wait for a person are here.
+-- `number` is the sequence of a run's first line in the stream `index`, or 0. The index holds only runs that wait for a
+-- person.
 CREATE INDEX runs_waiting ON contextos.runs (tenant, number) WHERE waiting;
 
 CREATE TABLE contextos.graph_commits (
@@ -91,12 +93,12 @@ CREATE TABLE contextos.edges (
   CHECK ((valid_to IS NULL) = (withdrawn_ref IS NULL))
 );
 
--- In order of edge id, so that the first edges of a hub are read and the rest of it is not.
+-- In order of edge id, so that a query can read the first edges of a hub and skip the rest.
 CREATE INDEX edges_out ON contextos.edges (tenant, src, edge_id);
 
 CREATE INDEX edges_in ON contextos.edges (tenant, dst, edge_id);
 
--- After a commit the setting is '' and not NULL, so '' is no tenant.
+-- After a commit the setting is '' and not NULL, so '' must not count as a tenant.
 DO $$
 DECLARE
   name text;
@@ -109,7 +111,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- For the function `due` alone, which runs as the owner: no other role is named here.
+-- Only for the function `due`, which runs as the owner. The policy applies to no other role.
 CREATE POLICY sweep ON contextos.runs FOR SELECT TO CURRENT_USER USING (wake_at_us <> 0);
 
 CREATE FUNCTION contextos.append_only() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -131,7 +133,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The one change: body and salt are forgotten together, and nothing else moves.
+-- The only allowed update erases body and salt together.
 CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.journal FOR EACH ROW
 WHEN (NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
   OR (NEW.tenant, NEW.run, NEW.seq, NEW.v, NEW.kind, NEW.key, NEW.at_us, NEW.by, NEW.body_digest, NEW.prev_hash, NEW.hash)
@@ -139,7 +141,7 @@ WHEN (NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
   (OLD.tenant, OLD.run, OLD.seq, OLD.v, OLD.kind, OLD.key, OLD.at_us, OLD.by, OLD.body_digest, OLD.prev_hash, OLD.hash))
 EXECUTE FUNCTION contextos.append_only();
 
--- The one change: an edge that is valid is withdrawn at a later commit, once, and by what evidence.
+-- The only allowed update withdraws a valid edge once, at a later commit, with evidence.
 CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.edges FOR EACH ROW
 WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   OR (NEW.tenant, NEW.edge_id, NEW.src, NEW.predicate, NEW.dst, NEW.evidence_ref, NEW.body, NEW.valid_from)
@@ -147,7 +149,7 @@ WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
   (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
 EXECUTE FUNCTION contextos.append_only();
 
--- What a batch is made of, as rows: the first entry of a batch follows what is stored, the others follow each other.
+-- The parts of a batch, as rows. The first entry of a batch follows the stored head, the others follow each other.
 CREATE TYPE contextos.entry AS (
   is_first boolean, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
   hash text, body bytea, salt bytea, v integer
@@ -157,29 +159,29 @@ CREATE TYPE contextos.write AS (
   collection text, key text, expect bigint, body bytea, not_after_us bigint, not_before_us bigint
 );
 
--- What a batch changes of its run; NULL leaves a value as it is.
+-- The changes of a batch to its run. NULL keeps a value.
 CREATE TYPE contextos.run_change AS (run text, wake_at_us bigint, waiting boolean);
 
 CREATE TYPE contextos.index_line AS (run text, number bigint);
 
 CREATE TYPE contextos.signature AS (run text, kid text, sig text);
 
--- An entry whose place in its stream is found by the insert: a header is what is hashed but for `prev_hash` and `seq`, in
--- three parts, one after the other.
+-- An entry whose sequence and `prev_hash` are found by the insert. The header parts are the hashed text before, between and
+-- after these two values.
 CREATE TYPE contextos.draft AS (
   run text, genesis text, kind text, key text, at_us bigint, by_whom text, body_digest text, header_1 text, header_2 text,
   header_3 text, body bytea, salt bytea, v integer, numbers_run boolean
 );
 
--- Batches of one tenant, all of them or none: the inner block is a savepoint. Returns what stood in the way
--- (`collection/key`, or a run when its sequence or hash moved; '' when there is no entry to sign), and NULL when all of it
--- happened. A run stands in one call at most once.
--- The locks are those of the whole transaction, in one order for all writers, so that no two can wait for each other;
--- they stand outside of the savepoint, which would let go of them. They also order those who look for what is absent,
--- which no row can. Each is twice its place, and one more where it is taken alone and not shared. Who waits longer than
--- `p_patience` for any lock fails.
--- Each statement has one plan, by index: to plan it anew takes longer than a commit of a few entries, and what is planned
--- while a table is small would scan it when it is large.
+-- Writes batches of one tenant, all or none: the inner block is a savepoint. Returns NULL if they were written, otherwise
+-- the conflict: `collection/key`, or a run whose sequence or hash has changed, or '' if there is no entry to sign. A call
+-- contains a run at most once.
+-- The locks are those of the whole transaction. All writers take them in the same order, so there is no deadlock. They are
+-- taken outside the savepoint, because its rollback would release them. They also serialize checks for absent rows, which
+-- row locks cannot. An element of `p_locks` is twice the lock key, plus one if the lock is exclusive and not shared. A wait
+-- for any lock that is longer than `p_patience` fails.
+-- Every statement uses one generic plan with index scans. Planning takes longer than a commit of a few entries, and a plan
+-- made while a table is small would still scan it when it is large.
 CREATE FUNCTION contextos.commit_batches(
   p_tenant text, p_now_us bigint, p_patience text, p_locks bigint[], p_entries contextos.entry[],
   p_writes contextos.write[], p_runs contextos.run_change[], p_signatures contextos.signature[], p_drafts contextos.draft[]
@@ -205,7 +207,7 @@ BEGIN
   BEGIN
     IF cardinality(p_entries) > 0 THEN
       what := p_entries[1].run;
-      -- A scalar comparison and no EXISTS: that one may be planned as a scan of the whole journal.
+      -- A scalar comparison, because EXISTS can be planned as a scan of the whole journal.
       INSERT INTO contextos.journal
         (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
       SELECT p_tenant, e.run, e.seq, e.kind, e.key, e.at_us, e.by, e.body_digest, e.prev_hash, e.hash, e.body, e.salt, e.v
@@ -286,7 +288,7 @@ BEGIN
   END;
 END $$;
 
--- Reads are functions, so that a tenant is set for one transaction in one round trip.
+-- Reads are functions, so that setting the tenant and reading take one round trip.
 CREATE FUNCTION contextos.read_stream(p_tenant text, p_run text, p_after bigint, p_limit bigint)
 RETURNS TABLE (
   tenant text, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
@@ -308,7 +310,7 @@ BEGIN
     WHERE d.tenant = p_tenant AND d.collection = p_collection AND d.key = p_key;
 END $$;
 
--- Keys from `p_from` on that are greater than `p_after` and less than `p_until` (NULL: without end).
+-- Returns the documents with keys from `p_from` that are greater than `p_after` and less than `p_until` (NULL: no bound).
 CREATE FUNCTION contextos.scan_documents(
   p_tenant text, p_collection text, p_from text, p_after text, p_until text, p_limit bigint
 ) RETURNS TABLE (collection text, key text, version bigint, body bytea) LANGUAGE plpgsql AS $$
@@ -342,15 +344,15 @@ BEGIN
     WHERE h.tenant = p_tenant AND h.stream = p_stream ORDER BY h.seq, h.kid;
 END $$;
 
--- The number of the newest commit; 0 for a graph that is empty.
+-- Returns the number of the newest commit, or 0 for an empty graph.
 CREATE FUNCTION contextos.graph_head(p_tenant text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true);
   RETURN coalesce((SELECT head FROM contextos.graph_commits WHERE tenant = p_tenant), 0);
 END $$;
 
--- The first `p_limit` edges at each node of the frontier as of commit `p_at`, in order of id. Each end's index holds its
--- edges in that order, so a hub costs as much as its bound and not as much as it has.
+-- Returns the first `p_limit` edges of each frontier node as of commit `p_at`, in order of id. Both indexes are in that
+-- order, so reading a hub costs as much as the limit, not as much as the hub has edges.
 CREATE FUNCTION contextos.graph_hop(p_tenant text, p_at bigint, p_limit bigint, p_frontier text[])
 RETURNS TABLE (node text, edge_id text, src text, dst text, body bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -370,7 +372,7 @@ BEGIN
     ORDER BY frontier.node, found.edge_id;
 END $$;
 
--- The only read across tenants: names of runs and nothing of what is in them, and only of those that wait for a time.
+-- The only read across tenants. Returns tenant and id of runs with a wake time, and nothing of their content.
 CREATE FUNCTION contextos.due(p_before_us bigint, p_limit bigint, p_skip bigint) RETURNS TABLE (tenant text, run text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.wake_at_us <> 0 AND r.wake_at_us <= p_before_us

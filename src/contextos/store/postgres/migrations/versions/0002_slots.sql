@@ -1,6 +1,6 @@
--- Schema 0002: artifacts for context slots, and what was picked of them. One statement ends where a line ends in `;` and
--- an empty line follows.
--- Artifacts for context slots. The id of an artifact is its organisation's own. What it is lies in its assertions.
+-- Schema 0002: artifacts for context slots, and the selections of them. A statement ends at a `;` that is followed by an
+-- empty line.
+-- An artifact id is unique within its organisation. The assertions of an artifact state what it is.
 CREATE TABLE contextos.extensions (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
   extension text COLLATE "C" NOT NULL,
@@ -64,14 +64,14 @@ CREATE TABLE contextos.semantic_assertions (
 CREATE UNIQUE INDEX assertions_active ON contextos.semantic_assertions (tenant, org_id, artifact_id, extension)
 WHERE eligibility <> 'archived';
 
--- Visibility, scope and owner are copies of the artifact's, so that whatever a slot takes is read in order from one place.
+-- Visibility, scope and owner are copied from the artifact, so that one index serves a slot's query in order.
 CREATE INDEX assertions_seen ON contextos.semantic_assertions
   (tenant, org_id, extension, visibility, source_scope, artifact_id) WHERE eligibility = 'eligible';
 
 CREATE INDEX assertions_owned ON contextos.semantic_assertions
   (tenant, org_id, extension, own_user, source_scope, artifact_id) WHERE eligibility = 'eligible';
 
--- Acts of selection: a header each, also where nothing was picked, and a row for each ref.
+-- Selections: one header row each, even if nothing was picked, and one row for each ref.
 CREATE TABLE contextos.context_selection_acts (
   ordinal bigint GENERATED ALWAYS AS IDENTITY CHECK (ordinal > 0),
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
@@ -139,7 +139,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The one change of an artifact: it is deleted, once.
+-- The only allowed update of an artifact marks it as deleted, once.
 CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.artifacts FOR EACH ROW
 WHEN (OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
   OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.type, NEW.title, NEW.owner_level, NEW.owner_id, NEW.visibility,
@@ -149,7 +149,7 @@ WHEN (OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
    OLD.created_by, OLD.created_at_us))
 EXECUTE FUNCTION contextos.append_only();
 
--- The one change of an assertion: it is archived, once; a draft never becomes eligible.
+-- The only allowed update of an assertion archives it, once. A draft never becomes eligible.
 CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.semantic_assertions FOR EACH ROW
 WHEN (OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
   OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.extension, NEW.assertion_id, NEW.asserted_by, NEW.principal_id,
@@ -159,7 +159,7 @@ WHEN (OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
    OLD.confidence, OLD.asserted_at_us, OLD.visibility, OLD.source_scope, OLD.own_user))
 EXECUTE FUNCTION contextos.append_only();
 
--- Whoever writes: what is not coherent now does not land. It waits for an end that is under way, as the writer does.
+-- Refuses a ref that is not coherent at this moment, for every writer. Waits for a concurrent archiving, as the writer does.
 CREATE FUNCTION contextos.coherent_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM FROM contextos.artifacts AS a, contextos.representations AS r, contextos.semantic_assertions AS s

@@ -1,4 +1,4 @@
-"""The tenant's index of runs, read in pages from its end: a command that lists runs stops when it has enough."""
+"""Reads the tenant's index of runs from its end, page by page, so that a listing reads only as much as it shows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Store
 
 PAGE: Final = 500
-"""Lines of the index that are read at once."""
+"""Lines of the index in a page."""
 
 
 async def newest_runs(store: Store, after: int) -> AsyncIterator[tuple[Entry, bool]]:
-    """The line of each run before number `after` (0: of all), and whether a line after it, and before that, ends it."""
+    """Yield (first line, has ended) of each run before number `after` (0: no bound), newest first.
+
+    Only lines before `after` are read, also to find the end of a run.
+    """
     closed: set[str] = set()
     async for line in newest_first(store, after):
         if line.kind != "run.indexed":
@@ -26,9 +29,9 @@ async def newest_runs(store: Store, after: int) -> AsyncIterator[tuple[Entry, bo
 
 
 async def waiting_runs(store: Store, after: int) -> AsyncIterator[Entry]:
-    """The line of each run before number `after` (0: of all) that may wait for a person, newest first.
+    """Yield the line of each run before number `after` (0: no bound) that is marked as waiting, newest first.
 
-    The caller folds each run to see whether it still waits. The cost is that of these runs, not of the index.
+    The caller folds each run to learn whether it still waits. The cost depends on these runs, not on the index.
     """
     from contextos.contracts.journal import INDEX
 
@@ -40,11 +43,11 @@ async def waiting_runs(store: Store, after: int) -> AsyncIterator[Entry]:
 
 
 async def newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
-    """The lines of the tenant's index before number `after` (0: all of them), read in pages from its end."""
+    """Yield the lines of the tenant's index before number `after` (0: no bound), newest first, read page by page."""
     from contextos.contracts.journal import INDEX
 
-    there = await _length(store)
-    end = min(after - 1, there) if after else there
+    length = await _length(store)
+    end = min(after - 1, length) if after else length
     while end > 0:
         begin = max(0, end - PAGE)
         for line in reversed(await store.read(INDEX, after=begin, limit=end - begin)):
@@ -53,16 +56,16 @@ async def newest_first(store: Store, after: int) -> AsyncIterator[Entry]:
 
 
 async def _length(store: Store) -> int:
-    """How many lines the tenant's index has: doubled until past its end, then halved."""
+    """Return the number of lines of the tenant's index, found by doubling and bisection."""
     from contextos.contracts.journal import INDEX
 
-    there, past = 0, 1
+    present, past = 0, 1
     while await store.read(INDEX, after=past - 1, limit=1):
-        there, past = past, past * 2
-    while past - there > 1:
-        middle = (there + past) // 2
+        present, past = past, past * 2
+    while past - present > 1:
+        middle = (present + past) // 2
         if await store.read(INDEX, after=middle - 1, limit=1):
-            there = middle
+            present = middle
         else:
             past = middle
-    return there
+    return present

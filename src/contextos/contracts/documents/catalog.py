@@ -1,4 +1,4 @@
-"""Documents of the catalog: what is published, under which digest, and which policies are in force."""
+"""Documents about the catalog: published artifacts, their digests, and the policies in force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICY_LIST_KEY: Final = "policies"
 
 @dataclass(frozen=True, slots=True)
 class PublishedPin:
-    """The digest that a ref maps to for ever, the kind of the artifact, and who published it."""
+    """The digest to which a ref is bound permanently, the kind of the artifact, and the principal that published it."""
 
     digest: str
     kind: str
@@ -52,7 +52,7 @@ def _policies(one: PolicyList) -> bytes:
 def _object(raw: bytes) -> dict[str, Any]:
     value = loads(raw, max_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(value, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return value
 
 
@@ -60,7 +60,7 @@ PINS: Final = Collection("pins", _pin, strict_decoder(PublishedPin))
 """By ref."""
 
 ARTIFACTS: Final[Collection[dict[str, Any]]] = Collection("artifacts", canonical, _object)
-"""By content digest: a DSSE envelope or an adapter definition, held against the digest by the one who reads it."""
+"""By content digest: a DSSE envelope or an adapter definition. The reader compares its hash with the digest."""
 
 POLICY_LISTS: Final = Collection("active", _policies, strict_decoder(PolicyList))
 """The one document `POLICY_LIST_KEY`."""

@@ -1,7 +1,7 @@
-"""A collection of stored documents: how one is named, written, read and checked.
+"""Collections of stored documents: names, keys, encoding and decoding.
 
-A document is keyed by one id, its collection's docstring says which; keys of several parts have a function of their
-own beside the collection. A body that does not fit its model is an `Integrity` error that names collection and key.
+The docstring of a collection names its key. Keys of several parts are made by a function in the same module.
+A body that does not fit its model is an `Integrity` error that names collection and key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Documents about the store itself: its epoch, which a restore changes, and the database it was last seen in."""
+"""Documents about the store itself: its epoch, which changes with a restore, and the identity of its database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextos.contracts.documents.collection import Collection, strict_decoder
 from contextos.contracts.journal import Write
 
 EPOCH_KEY: Final = "store"
-"""The key of the one document of `EPOCHS`. While it is absent no restore was ever recorded."""
+"""The key of the one document of `EPOCHS`. If it is absent, no restore was ever recorded."""
 
 DATABASE_PLACE_KEY: Final = "place"
 """The key of the one document of `DATABASE_PLACES`."""
@@ -19,7 +19,7 @@ DATABASE_PLACE_KEY: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The epoch that the last restore began: its id, when (Unix microseconds), and who recorded it."""
+    """The epoch since the last restore: its id, its begin (Unix microseconds), and the person who recorded it."""
 
     id: str
     at_us: int
@@ -28,7 +28,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlace:
-    """The PostgreSQL database that a tenant's store was last seen in, and the version of its epoch at that time."""
+    """The identity of a tenant's PostgreSQL database when it was last checked, and the epoch's version at that time."""
 
     place: str
     epoch: int

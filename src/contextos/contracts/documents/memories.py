@@ -1,4 +1,4 @@
-"""Documents of memory: what was proposed, what was promoted, and what a reviewer rejected."""
+"""Documents about memory: proposals, promoted memories and rejections by a reviewer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 def subject_prefix(entity_ceid: str) -> str:
-    """What the key of every promoted memory about this entity begins with: a CEID has no bar."""
+    """The prefix of the keys of all promoted memories about this entity. A CEID contains no `|`."""
     return f"{entity_ceid}|"
 
 

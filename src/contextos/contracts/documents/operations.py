@@ -16,9 +16,9 @@ _WITH_OUTPUT: Final = ("completed", "unusable")
 
 @dataclass(frozen=True, slots=True)
 class OperationDocument:
-    """What became of an operation: claimed by one call, released (nothing happened), completed, or of unusable output.
+    """The state of an operation: claimed by one call, released (no effect), completed, or with unusable output.
 
-    `output` and `mutations` are stored once the effect happened: in `completed` and `unusable`.
+    `output` and `mutations` are stored after the effect: in the states `completed` and `unusable`.
     """
 
     run_id: str
@@ -31,7 +31,7 @@ class OperationDocument:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDocument:
-    """The state of one question to an approver; the question itself is in the journal, where it can be erased."""
+    """The state of one approval request. Its content is in the journal, where it can be erased."""
 
     approval_id: str
     gate_id: str
@@ -45,7 +45,7 @@ class ApprovalDocument:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Who denied an operation, in which run. A denial is final."""
+    """The denial of an operation: the run and the approver. A denial is final."""
 
     run_id: str
     approver: str
@@ -53,7 +53,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class CircuitDocument:
-    """A circuit breaker as operators see it, written at each change of state. `process` is where it is so."""
+    """The state of a circuit breaker in the process `process`, for operators; written at each change of state."""
 
     adapter_id: str
     capability: str
@@ -70,7 +70,7 @@ def operation_key(capability_id: str, idempotency_key: str) -> str:
 
 
 def denial_key(capability_id: str, definition_digest: str, idempotency_key: str | None) -> str:
-    """The key of a denial: it holds for one definition of the capability; a changed definition is a new question."""
+    """The key of a denial. It contains the digest of the capability's definition, so a changed one is asked anew."""
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
 
 

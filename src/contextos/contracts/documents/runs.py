@@ -1,6 +1,6 @@
-"""Documents about runs: who drives one, which request made it, whether it is to stop, and whether it failed for good.
+"""Documents about runs: leases, heartbeats, request claims, cancellation requests and dead letters.
 
-All are keyed by the run id, but for `requests`.
+The key is the run id, except in `requests`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from contextos.contracts.documents.collection import Collection, strict_decoder
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who drives a run, until when (Unix microseconds, 0: nobody). The document's version is the fencing token.
+    """The lease of the driver `owner` on a run. The version of the document is the fencing token.
 
-    The driver of a `long_running` run also states when it wrote the lease (`at_us`) and until when it can be silent
-    before it is taken for dead (`silent_until_us`). Leases of older versions have the latter without the former.
+    It expires at `until_us` (0: the run has no driver). The driver of a `long_running` run also writes the time of the
+    lease (`at_us`), and the time at which it counts as dead without a heartbeat (`silent_until_us`). Leases of older
+    versions have only `silent_until_us`. All times are Unix microseconds.
     """
 
     owner: str
@@ -29,7 +30,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life of the driver `owner`, given at `at_us`; it counts until `until_us` (both Unix microseconds)."""
+    """A heartbeat of the driver `owner` at `at_us`; it expires at `until_us` (both Unix microseconds)."""
 
     owner: str
     at_us: int
@@ -38,7 +39,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class RequestClaim:
-    """The run that a request id made, and the fingerprint of the request's body."""
+    """The run that was created for a request id, and the fingerprint of the request's body."""
 
     run_id: str
     fingerprint: str
@@ -46,7 +47,7 @@ class RequestClaim:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Who asked a run to stop, and why."""
+    """A request to cancel a run: the principal `by` and the reason."""
 
     by: str
     reason: str
@@ -54,9 +55,9 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDocument:
-    """Why a run failed for good, when (Unix microseconds) and how often by now.
+    """A dead letter: error code and detail, time of the last failure (Unix microseconds) and number of failures so far.
 
-    It counts while `rests` is true and the run's journal has the `entries` that it had then, and no more.
+    It is in force while `rests` is true and the run's journal has exactly `entries` entries.
     """
 
     code: str

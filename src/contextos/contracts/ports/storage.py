@@ -24,39 +24,39 @@ from contextos.contracts.journal import Batch, Document, Entry, SignedHead
 class Store(Protocol):
     """One tenant's journal and documents. No store object exists without a tenant.
 
-    `commit` is atomic and durable when it returns, or raises `Conflict` (nothing happened: a sequence moved
-    or a document was not as expected) or `Unavailable` (it is not known whether it happened: read again).
+    `commit` is atomic, and durable when it returns. It raises `Conflict` if a sequence or version is not the expected
+    one (nothing was written), and `Unavailable` if the outcome is unknown (read again).
     """
 
     async def commit(self, batch: Batch) -> None: ...
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """Entries of a stream in order, with `seq` greater than `after`; empty for a stream that is not there."""
+        """Return the entries of a stream with `seq` greater than `after`, in order; empty for an unknown stream."""
         ...
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:
-        """Documents of a collection: the one with `key`, or those that begin with `prefix`, by key, after `after`."""
+        """Return the document with `key`, or those whose key begins with `prefix` and is after `after`, by key."""
         ...
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        """Of a few documents, named by collection and key, those that are there; one way to the store and back.
+        """Return the existing documents among `places`, pairs of collection and key, in one round trip.
 
-        Each is as it was when it was read; all of them together are no moment of the store.
+        The documents are read one by one: together they are not a snapshot of the store.
         """
         ...
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """(seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
+        """Return (seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
         ...
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
-        """(number, run) of the runs that their last driver left waiting for a person, newest first.
+        """Return (number, run) of the runs whose last commit marked them as waiting for a person, newest first.
 
         The number of a run is the sequence of its first line in the stream `index`; a run without one is not listed.
-        At most `limit` runs with a number below `after` (0: all of them). The cost is that of the runs returned.
-        This is an index and no proof: fold the run to see whether it still waits. No waiting run is missing.
+        Returns at most `limit` runs with a number below `after` (0: no bound), at a cost proportional to their number.
+        The mark is only an index: fold a run to learn whether it still waits. Every waiting run has the mark.
         """
         ...
 
@@ -65,15 +65,15 @@ class Graph(Protocol):
     """One tenant's append-only graph. Snapshots are commit numbers; pinning one costs nothing."""
 
     async def head(self) -> int:
-        """The newest commit number; 0 while the graph is empty."""
+        """Return the newest commit number, or 0 for an empty graph."""
         ...
 
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
     ) -> Sequence[Mapping[str, JsonValue]]:
-        """Edges valid at commit `at` within `hops` of `seeds`: breadth first, then by id.
+        """Return the edges valid at commit `at` within `hops` of `seeds`, breadth first, then by id.
 
-        At most `fan_out` per node and `limit` in all.
+        At most `fan_out` new edges per node and hop, and `limit` in all.
         """
         ...
 
@@ -83,72 +83,73 @@ class Graph(Protocol):
 
 
 class Artifacts(Protocol):
-    """One tenant's artifacts as a slot sees them, and the audit of what was picked. `insert_selection` alone writes."""
+    """One tenant's artifacts as a slot reads them, and the recorded selections. Only `insert_selection` writes."""
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        """Visible, live and eligible, one for each artifact and eligible assertion, at its latest revision.
+        """Return a candidate for each visible live artifact and eligible assertion of it, at its latest revision.
 
-        In the total order: scope from narrow to broad, then artifact id, assertion id, revision id.
+        Ordered by scope from narrow to broad, then by artifact id, assertion id and revision id.
         """
         ...
 
     async def insert_selection(self, act: SelectionAct) -> bool:
-        """Record an act whole or not at all; False if it is recorded already.
+        """Record a selection atomically; return False if it is recorded already.
 
-        Raises `IncoherentSelection`: a ref is not (any more) a live artifact of this organisation with this revision
-        and this eligible assertion; `RepeatedAct`: its id was used for another pick.
+        Raises `IncoherentSelection` if a ref is not (or no longer) a live artifact of this organisation with this
+        revision and this eligible assertion; `RepeatedAct` if its id was used for another selection.
         """
         ...
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
-        """Every act of a run, in the order in which they were recorded."""
+        """Return the selections of a run, in the order in which they were recorded."""
         ...
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        """What old pins stand for, whatever became of it since. Raises `NotFound` for a pin that never was."""
+        """Return the content of pins, also of deleted artifacts. Raises `NotFound` for a pin that never existed."""
         ...
 
 
 class Curation(Protocol):
-    """One tenant's artifacts as those who look after them see them. Nothing is rewritten; ends are final.
+    """One tenant's artifacts as their curators change them. Nothing is rewritten; archiving and deleting are final.
 
-    Every method raises `NotFound` for an artifact that is not there or is tombstoned.
+    Every method raises `NotFound` for an artifact that does not exist or is tombstoned.
     """
 
     async def register(self, manifest: ExtensionManifest) -> None:
-        """Install an extension, or what it satisfies from now on."""
+        """Install an extension, or replace the list of what it satisfies."""
         ...
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
-        """The installed ones, by name."""
+        """Return the installed extensions, ordered by name."""
         ...
 
     async def add(self, artifact: Artifact) -> None:
-        """Raises `InvalidInput`: the id is taken in this organisation, or nobody could see it."""
+        """Add an artifact. Raises `InvalidInput` if its id is taken in this organisation or no user could see it."""
         ...
 
     async def revise(self, new: NewRevision) -> Revision:
-        """Append content as the next revision."""
+        """Append content as the next revision of an artifact."""
         ...
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        """Assert an extension of an artifact. An active assertion of no higher rank is archived for it.
+        """Assert an extension of an artifact. Archives the active assertion, unless that has higher precedence.
 
-        A matcher gives way to whatever is active. Raises `InvalidInput`: the extension is not installed.
+        An assertion of a matcher never replaces an active one. Returns `Outranked` if the active assertion stays.
+        Raises `InvalidInput` if the extension is not installed.
         """
         ...
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
-        """End the active assertion of an extension. Raises `NotFound` where there is none."""
+        """Archive the active assertion of an extension. Raises `NotFound` if there is none."""
         ...
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        """Hide an artifact from every later resolution, and end its assertions; what is pinned stays readable."""
+        """Delete an artifact from every later resolution and archive its assertions. Its pins stay readable."""
         ...
 
 
 class ArtifactStore(Artifacts, Curation, Protocol):
-    """One tenant's artifacts, both as slots read them and as their curators change them."""
+    """One tenant's artifacts, both as slots read them and as curators change them."""
 
 
 class Stores(Protocol):
@@ -156,7 +157,7 @@ class Stores(Protocol):
 
     @property
     def name(self) -> str:
-        """The identity of the database that workers share; empty for storage that only one machine can open."""
+        """The identity of the database that workers share; empty for storage that only one machine can use."""
         ...
 
     def tenant(self, tenant_id: str) -> Store: ...
@@ -166,14 +167,14 @@ class Stores(Protocol):
     def artifacts(self, tenant_id: str) -> ArtifactStore: ...
 
     def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
-        """(tenant, run) of every run whose `wake_at_us` is not 0 and not after `before_us`, earliest first.
+        """Yield (tenant, run) of the runs whose `wake_at_us` is not 0 and not after `before_us`, earliest first.
 
-        At most `limit`, after the first `skip`.
+        Skips the first `skip` and yields at most `limit`.
         """
         ...
 
     async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Forget the body and salt of one entry; the chain still verifies. Raises `NotFound`."""
+        """Delete the body and salt of one entry; the hash chain stays valid. Raises `NotFound`."""
         ...
 
     def close(self) -> None:

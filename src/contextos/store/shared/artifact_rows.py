@@ -1,4 +1,4 @@
-"""The columns of the tables of artifacts, alike in both databases, and how rows become values and back."""
+"""The columns of the artifact tables, the same in both databases, and the conversion of rows to models and back."""
 
 from __future__ import annotations
 
@@ -75,57 +75,57 @@ REF_COLUMNS: Final = (
     "source_scope",
     "owner_id",
 )
-"""As a row of an act has them, and as a ref does."""
+"""The columns of a ref. They are also the names of the fields of `ArtifactRef`."""
 
 SCOPE: Final = (
     "CASE WHEN {0}.visibility LIKE 'project:%' THEN 'project' WHEN {0}.visibility LIKE 'team:%' THEN 'team'"
     " WHEN {0}.visibility = 'org' THEN 'organization' WHEN {0}.visibility = 'workspace' THEN 'workspace'"
     " ELSE {0}.owner_level END"
 )
-"""Where an artifact comes from: its visibility says so, and where that does not, its owner does."""
+"""SQL for the scope of an artifact: that of its visibility or, where this has none, that of its owner."""
 OWN_USER: Final = "CASE WHEN {0}.owner_level = 'user' THEN {0}.owner_id ELSE '' END"
-"""The user that owns an artifact; empty for what no user owns."""
+"""SQL for the user that owns an artifact, or the empty text if no user does."""
 COPIED_COLUMNS: Final = (
     f"a.visibility = s.visibility AND {SCOPE.format('a')} = s.source_scope AND {OWN_USER.format('a')} = s.own_user"
 )
-"""That an assertion's copies are what the artifact says: the copies are an index and never the truth."""
+"""SQL condition that an assertion's copied columns agree with the artifact. The copies only serve as an index."""
 _WEIGHTS: Final = " ".join(f"WHEN '{scope}' THEN {weight}" for weight, scope in enumerate(SCOPES))
 WEIGHT: Final = f"CASE {{0}} {_WEIGHTS} END"
-"""From narrow to broad."""
+"""SQL for the sort order of a scope, from narrow to broad."""
 FAULT: Final = (
     "CASE WHEN a.artifact_id IS NULL THEN 'not_live' WHEN r.revision_id IS NULL THEN 'no_such_revision'"
     " WHEN s.assertion_id IS NULL THEN 'no_such_assertion' WHEN s.eligibility <> 'eligible' THEN 'not_eligible'"
     f" WHEN a.owner_id <> p.owner_id OR p.source_scope <> {SCOPE.format('a')} THEN 'other_scope' END"
 )
-"""What is wrong with one pick, in the order of `artifacts.WHY`; NULL for a pick that is coherent."""
+"""SQL for the fault of one pick, a key of `FAULT_EXPLANATIONS`; NULL for a coherent pick."""
 
 
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
-    """An INSERT of one whole row; `mark` is a place as the database writes it, `{}` its number, from `first` on."""
-    places = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608
+    """Return an INSERT of one row. `mark` is a placeholder of the database; `{}` in it is the number, from `first`."""
+    placeholders = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608
 
 
 def insert_assertion(schema: str, mark: str) -> str:
-    """An INSERT of one assertion, with its copies of what the artifact says of visibility, scope and owner."""
+    """Return an INSERT of one assertion, which copies visibility, scope and owner from the artifact."""
     columns = [*ASSERTION_COLUMNS, "visibility", "source_scope", "own_user"]
-    places = [mark.format(number) for number, _ in enumerate(ASSERTION_COLUMNS, 1)]
-    tenant, org_id, artifact_id, *_ = places
+    placeholders = [mark.format(number) for number, _ in enumerate(ASSERTION_COLUMNS, 1)]
+    tenant, org_id, artifact_id, *_ = placeholders
     copies = f"a.visibility, {SCOPE.format('a')}, {OWN_USER.format('a')}"
     return (
-        f"INSERT INTO {schema}semantic_assertions ({', '.join(columns)}) SELECT {', '.join(places)}, {copies}"  # noqa: S608
+        f"INSERT INTO {schema}semantic_assertions ({', '.join(columns)}) SELECT {', '.join(placeholders)}, {copies}"  # noqa: S608
         f" FROM {schema}artifacts AS a WHERE a.tenant = {tenant} AND a.org_id = {org_id}"
         f" AND a.artifact_id = {artifact_id}"
     )
 
 
 def fields(value: Model, names: Sequence[str]) -> list[Any]:
-    """These fields of a model, in this order."""
+    """Return these fields of a model, in this order."""
     return [getattr(value, name) for name in names]
 
 
 def of_artifact(artifact: Artifact) -> list[Any]:
-    """The row of an artifact, without its tenant."""
+    """Return the row of an artifact, without its tenant."""
     return [
         artifact.org_id,
         artifact.artifact_id,
@@ -140,7 +140,7 @@ def of_artifact(artifact: Artifact) -> list[Any]:
 
 
 def of_act(act: SelectionAct, fingerprint: str) -> list[Any]:
-    """The header of an act, without its tenant."""
+    """Return the header row of a selection, without its tenant."""
     origin = act.origin
     return [
         origin.org_id,
@@ -160,12 +160,12 @@ def of_act(act: SelectionAct, fingerprint: str) -> list[Any]:
 
 
 def candidate(row: ArtifactRow) -> Candidate:
-    """A row of the resolver's query."""
+    """Convert a row of the candidate query."""
     return Candidate(ref=ref(row[:-1]), title=row[-1])
 
 
 def ref(row: ArtifactRow) -> ArtifactRef:
-    """A pinned triple."""
+    """Convert a row with `REF_COLUMNS`."""
     artifact_id, revision_id, assertion_id, extension, source_scope, owner_id = row
     return ArtifactRef(
         artifactId=artifact_id,
@@ -178,20 +178,22 @@ def ref(row: ArtifactRow) -> ArtifactRef:
 
 
 def revision(row: ArtifactRow) -> Revision:
-    """A row of `representations`, without its tenant."""
+    """Convert a row of `representations`, without its tenant."""
     return Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
 
 
 def assertion(row: ArtifactRow) -> Assertion:
-    """A row of `semantic_assertions`, without its tenant."""
+    """Convert a row of `semantic_assertions`, without its tenant."""
     return Assertion(**dict(zip(ASSERTION_COLUMNS[1:], row, strict=True)))
 
 
 def selection_act(head: ArtifactRow, refs: Sequence[ArtifactRow]) -> SelectionAct:
-    """A header and its rows. Raises `Integrity` where somebody added rows to an act, or took some away."""
-    told = dict(zip(SELECTION_COLUMNS[1:], head, strict=True))
-    if told["picked"] != len(refs):
-        raise Integrity(f"`{told['selection_id']}` holds {len(refs)} refs and says {told['picked']}; tell an operator")
-    origin = SelectionOrigin(**{name: told[name] for name in SelectionOrigin.model_fields})
-    kept = {name: told[name] for name in SelectionAct.model_fields if name in told}
-    return SelectionAct(**kept, origin=origin, refs=tuple(ref(row) for row in refs))
+    """Convert a header row and its refs. Raises `Integrity` if refs were added or removed since."""
+    values = dict(zip(SELECTION_COLUMNS[1:], head, strict=True))
+    if values["picked"] != len(refs):
+        raise Integrity(
+            f"`{values['selection_id']}` has {len(refs)} refs instead of {values['picked']}; inform an operator"
+        )
+    origin = SelectionOrigin(**{name: values[name] for name in SelectionOrigin.model_fields})
+    fields_of_act = {name: values[name] for name in SelectionAct.model_fields if name in values}
+    return SelectionAct(**fields_of_act, origin=origin, refs=tuple(ref(row) for row in refs))

@@ -1,4 +1,4 @@
-"""What every store refuses before it looks at its own state: a batch that contradicts itself."""
+"""Checks of a batch that every store makes before it reads its own state."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextos.errors import InvalidInput, Problem
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 64 << 20
 MAX_NAME_BYTES: Final = 800
-"""Three names make a key, and an index of PostgreSQL holds 2,704 bytes of one."""
+"""A key consists of three names, and an index entry of PostgreSQL has at most 2,704 bytes."""
 MAX_SQL_INTEGER: Final = 2**63 - 1
 TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
 
 
 def refuse_misfit(tenant: str, batch: Batch) -> None:
-    """Refuses a batch for another tenant or run, with unknown shared streams, or out of bounds.
+    """Refuse a batch for another tenant or run, with unknown shared streams, or out of bounds.
 
-    What depends on the state of the store (sequence, hashes, versions) is a `Conflict` and not judged here.
+    Sequence, hashes and versions depend on the state of the store; a store checks them and raises `Conflict`.
 
     Raises: `InvalidInput`, with every problem.
     """
@@ -28,7 +28,7 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
     if batch.shared:
         problems += _shared_problems(batch)
     signer = batch.signature[0] if batch.signature is not None else ""
-    # No character takes more than four bytes in UTF-8: most names need not be encoded to be judged.
+    # A character takes at most four bytes in UTF-8, so most names are short enough without encoding them.
     if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
         names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
         problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
@@ -41,12 +41,12 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
 
 def is_too_long(*names: str) -> bool:
-    """Whether one of the names is longer than every store can find again."""
+    """Whether one of the names is longer than `MAX_NAME_BYTES` in UTF-8."""
     return any(len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES for name in names)
 
 
 def nothing_signed(stream: str) -> InvalidInput:
-    """The refusal of a signed head for a stream that has no entry."""
+    """Return the error for a signed head of a stream that has no entry."""
     return InvalidInput(Problem("/signature", "nothing_signed", f"`{stream}` has no entry to sign the head of"))
 
 

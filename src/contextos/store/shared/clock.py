@@ -1,4 +1,4 @@
-"""The machine's own clock, which judges the deadlines of writes unless a store is given another."""
+"""The system clock: the default with which a store compares the deadlines of writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What may be put into a graph, judged alike by every implementation: statements with evidence, and withdrawals.
+"""Validation of what is put into a graph, the same for every implementation: nodes, edges and withdrawals.
 
-A statement that is there already is not put again, so an import may be repeated. An edge is withdrawn by a
-statement that `retracts` it, or by `{"retracts", "evidence_ref"}` alone.
+A statement that the graph already contains is not appended again, so an import can be repeated. An edge is withdrawn
+by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHOICES: Final = {"integrity": get_args(IntegrityLevel), "classification": get_
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A thing, as it is from one commit on."""
+    """A version of a node. `body` is canonical JSON of its properties."""
 
     ceid: str
     type: str
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A statement with its evidence; without `src` only a withdrawal. `body` is canonical JSON of all but the id."""
+    """A statement with its evidence, or a withdrawal if `src` is empty. `body` is canonical JSON without the id."""
 
     edge_id: str | None
     src: str
@@ -52,7 +52,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class StoredEdge:
-    """What a store knows of an edge id: the statement, and whether it is withdrawn."""
+    """The stored statement of an edge id, and whether it is withdrawn."""
 
     body: bytes
     withdrawn: bool
@@ -60,15 +60,15 @@ class StoredEdge:
 
 @dataclass(slots=True)
 class GraphChange:
-    """What one put does: statements to append by id, and edges to withdraw with the evidence for it."""
+    """The effect of one put: statements to append, by id, and the evidence refs of edges to withdraw, by id."""
 
     appended: dict[str, Edge] = field(default_factory=dict)
     withdrawn: dict[str, str] = field(default_factory=dict)
 
 
 def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Refuses unknown or missing fields and a thing that is named twice. Raises: `InvalidInput`."""
-    _bounded("/nodes", nodes)
+    """Parse nodes. Raises `InvalidInput` for unknown or missing fields and for a ceid that occurs twice."""
+    _check_count("/nodes", nodes)
     problems: list[Problem] = []
     for at, node in enumerate(nodes):
         problems += _field_problems(f"/nodes/{at}", node, _NODE, frozenset())
@@ -76,9 +76,9 @@ def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
         problems += _length_problems(f"/nodes/{at}", node, ("ceid",))
         if not isinstance(node.get("properties", {}), Mapping):
             problems.append(Problem(f"/nodes/{at}/properties", "not_an_object", "properties are an object"))
-    _refuse(problems)
+    _raise_problems(problems)
     if len({node["ceid"] for node in nodes}) < len(nodes):
-        raise InvalidInput(Problem("/nodes", "duplicate", "a thing is named twice", "put it once per commit"))
+        raise InvalidInput(Problem("/nodes", "duplicate", "a ceid occurs twice", "put a node once per commit"))
     return [
         Node(node["ceid"], node["type"], _body(f"/nodes/{at}/properties", node["properties"]))
         for at, node in enumerate(nodes)
@@ -86,47 +86,46 @@ def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
 
 
 def validate_edges(edges: Sequence[Mapping[str, Any]]) -> list[Edge]:
-    """Refuses an edge without evidence, unknown or missing fields, values out of their list. Raises: `InvalidInput`."""
-    _bounded("/edges", edges)
+    """Parse edges. Raises `InvalidInput` for missing evidence, unknown or missing fields, and unknown values."""
+    _check_count("/edges", edges)
     problems: list[Problem] = []
     for at, edge in enumerate(edges):
         problems += _edge_problems(f"/edges/{at}", edge)
-    _refuse(problems)
+    _raise_problems(problems)
     return [_edge(f"/edges/{at}", edge) for at, edge in enumerate(edges)]
 
 
 def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None]) -> GraphChange:
-    """What `edges` do to a graph in which `lookup` finds edges.
+    """Plan the effect of `edges` on a graph. `lookup` returns the stored edge of an id.
 
-    Refuses to withdraw what is not there, was withdrawn before, or comes in the same put; and an id that is taken.
-
-    Raises: `InvalidInput`.
+    Raises: `InvalidInput` for an id that is taken, and for the withdrawal of an edge that does not exist, is withdrawn
+    already, or comes in the same put.
     """
-    made = GraphChange()
+    change = GraphChange()
     for at, edge in enumerate(edges):
         if edge.src:
-            edge_id = _place(f"/edges/{at}/edge_id", edge, made, lookup)
+            edge_id = _new_edge_id(f"/edges/{at}/edge_id", edge, change, lookup)
             if edge_id is None:
                 continue
-            made.appended[edge_id] = edge
+            change.appended[edge_id] = edge
         if edge.retracts is not None:
-            there = lookup(edge.retracts)
-            if there is None or there.withdrawn or edge.retracts in made.withdrawn:
+            stored = lookup(edge.retracts)
+            if stored is None or stored.withdrawn or edge.retracts in change.withdrawn:
                 detail = f"`{edge.retracts}` is not valid, so it cannot be withdrawn"
                 raise InvalidInput(Problem(f"/edges/{at}/retracts", "not_valid", detail, "name an edge that is"))
-            made.withdrawn[edge.retracts] = edge.evidence_ref
-    return made
+            change.withdrawn[edge.retracts] = edge.evidence_ref
+    return change
 
 
-def _place(where: str, edge: Edge, made: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
-    """The id under which to append; None if the statement is there already."""
+def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
+    """Return the id under which to append, or None if the graph already contains the statement."""
     for ordinal in count():
         edge_id = edge.edge_id if edge.edge_id is not None else derived_edge_id(edge.body, ordinal)
-        mine = made.appended.get(edge_id)
-        there = StoredEdge(mine.body, withdrawn=False) if mine is not None else lookup(edge_id)
-        if there is None:
+        planned = change.appended.get(edge_id)
+        stored = StoredEdge(planned.body, withdrawn=False) if planned is not None else lookup(edge_id)
+        if stored is None:
             return edge_id
-        if there.body == edge.body and not there.withdrawn and edge_id not in made.withdrawn:
+        if stored.body == edge.body and not stored.withdrawn and edge_id not in change.withdrawn:
             return None
         if edge.edge_id is not None:
             detail = f"`{edge_id}` is taken by another statement or was withdrawn"
@@ -135,7 +134,7 @@ def _place(where: str, edge: Edge, made: GraphChange, lookup: Callable[[str], St
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:
-    """The statement's own id; the ordinal counts those of equal content that were withdrawn before."""
+    """Return the content-derived id of a statement. `ordinal` counts withdrawn statements with the same content."""
     return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
 
 
@@ -179,7 +178,7 @@ def _text_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) ->
 
 
 def _length_problems(where: str, item: Mapping[str, Any], names: Sequence[str]) -> list[Problem]:
-    """What an index is made of is no longer than it can hold."""
+    """Return a problem for each indexed field that is longer than an index entry can be."""
     return [
         Problem(f"{where}/{name}", "too_long", TOO_LONG)
         for name in names
@@ -197,11 +196,11 @@ def _body(where: str, value: Any) -> bytes:
     return body
 
 
-def _bounded(where: str, items: Sequence[Mapping[str, Any]]) -> None:
+def _check_count(where: str, items: Sequence[Mapping[str, Any]]) -> None:
     if len(items) > MAX_PUT:
         raise InvalidInput(Problem(where, "too_many", f"one put has at most {MAX_PUT}", "put them in several commits"))
 
 
-def _refuse(problems: Sequence[Problem]) -> None:
+def _raise_problems(problems: Sequence[Problem]) -> None:
     if problems:
         raise InvalidInput(*problems)

@@ -1,17 +1,17 @@
-"""Where a range of keys ends, for stores that sort by code point."""
+"""The upper bound of a range of keys, for stores that sort by code point."""
 
 from __future__ import annotations
 
 
 def after_prefix(prefix: str) -> str | None:
-    """The first key after all those that start with `prefix`; None where there is none.
+    """Return the first key after all keys that start with `prefix`, or None if there is no such key.
 
     >>> after_prefix("run_a"), after_prefix("")
     ('run_b', None)
     """
-    kept = prefix.rstrip("\U0010ffff")
-    if not kept:
+    stem = prefix.rstrip("\U0010ffff")
+    if not stem:
         return None
-    following = ord(kept[-1]) + 1
-    # Lone surrogates are not text, so the code point after U+D7FF is U+E000.
-    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)
+    following = ord(stem[-1]) + 1
+    # Lone surrogates are not valid text, so U+E000 follows U+D7FF.
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)

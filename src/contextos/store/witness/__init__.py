@@ -1,1 +1,1 @@
-"""The `Witness` port: signed heads kept where the owner of the store cannot rewrite them."""
+"""The `Witness` port: signed heads stored where the owner of the database cannot change them."""

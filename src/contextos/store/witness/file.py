@@ -1,7 +1,7 @@
-"""`FileWitness`: the `Witness` port over a file that only grows.
+"""`FileWitness`: the `Witness` port on an append-only file.
 
-The file belongs on a disk, or under a user, that the owner of the store cannot write: then what they delete from the
-store is still known here. It is one JSON object a line, so that a log shipper can carry it further away.
+Put the file on a disk, or under a user, to which the owner of the store cannot write. Then it still contains the heads
+of what was deleted from the store. It has one JSON object per line, so that a log shipper can forward it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import WitnessedHead
 from contextos.errors import Integrity, InvalidInput, Unavailable
 
-_BEGINS = b'{"at_us":'
+_LINE_START = b'{"at_us":'
 _TEXT = rb'"([^"\\\x00-\x1f\x80-\xff]*)"'
 _NUMBER = rb"(0|[1-9][0-9]{0,15})"
-_PLAIN = re.compile(
+_CANONICAL_LINE = re.compile(
     rb'\{"at_us":'
     + _NUMBER
     + rb',"hash":'
@@ -39,11 +39,11 @@ _PLAIN = re.compile(
     + _TEXT
     + rb"\}"
 )
-_KINDS = {"tenant": str, "stream": str, "seq": int, "hash": str, "kid": str, "signature": str, "at_us": int}
+_FIELD_TYPES = {"tenant": str, "stream": str, "seq": int, "hash": str, "kid": str, "signature": str, "at_us": int}
 
 
 class FileWitness:
-    """Appends heads to `path`, which is made if it is not there. May be used from any thread and process."""
+    """Appends heads to the file `path`, which is created if it does not exist. Any thread and process can use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,25 +53,25 @@ class FileWitness:
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
         raw = await asyncio.to_thread(self._read)
-        known = [self._line(number, line) for number, line in enumerate(raw.split(b"\n"), start=1) if line]
-        return [one for one in known if one is not None and one.tenant == tenant_id]
+        read = [self._line(number, line) for number, line in enumerate(raw.split(b"\n"), start=1) if line]
+        return [one for one in read if one is not None and one.tenant == tenant_id]
 
     def _append(self, lines: bytes) -> None:
         try:
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                # What a full disk or a kill cut off in the middle ends here, so that no head is glued to it.
+                # End a line that a full disk or a kill has cut off, so that the next head starts a new line.
                 end = os.lseek(file, 0, os.SEEK_END)
-                torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"
-                lines = b"\n" + lines if torn else lines
+                cut_off = end > 0 and os.pread(file, 1, end - 1) != b"\n"
+                lines = b"\n" + lines if cut_off else lines
                 if os.write(file, lines) != len(lines):
                     raise Unavailable("witness", f"`{self.path}` is full")
                 os.fsync(file)
             finally:
                 os.close(file)
         except ValueError as error:
-            raise Unavailable("witness", f"`{self.path}` is no path") from error
+            raise Unavailable("witness", f"`{self.path}` is not a path") from error
         except OSError as error:
             raise Unavailable("witness", f"`{self.path}` cannot be written: {error.strerror or error}") from error
 
@@ -83,37 +83,37 @@ class FileWitness:
         except FileNotFoundError:
             return b""
         except ValueError as error:
-            raise Unavailable("witness", f"`{self.path}` is no path") from error
+            raise Unavailable("witness", f"`{self.path}` is not a path") from error
         except OSError as error:
             raise Unavailable("witness", f"`{self.path}` cannot be read: {error.strerror or error}") from error
 
     def _line(self, number: int, line: bytes) -> WitnessedHead | None:
-        """The head of a line; None for the beginning of one that was cut off while it was written.
+        """Return the head in a line, or None for a line that was cut off while it was written.
 
-        What we wrote has one form and is read by it, some ten times faster than as JSON.
+        Lines that this class wrote match one regular expression, which is about ten times faster than parsing JSON.
         """
-        if plain := _PLAIN.fullmatch(line):
-            at_us, digest, kid, seq, signature, stream, tenant = (part.decode() for part in plain.groups())
+        if matched := _CANONICAL_LINE.fullmatch(line):
+            at_us, digest, kid, seq, signature, stream, tenant = (part.decode() for part in matched.groups())
             return WitnessedHead(tenant, stream, int(seq), digest, kid, signature, int(at_us))
-        if _is_torn(line):
+        if _is_cut_off(line):
             return None
         return read_head(line, f"line {number} of `{self.path}`")
 
 
 def read_head(raw: bytes, where: str) -> WitnessedHead:
-    """The head that somebody gives as one. Raises `Integrity`: it is none."""
+    """Parse a head. `where` names its source in the error. Raises `Integrity` if it is not a head."""
     try:
-        said: Any = loads(raw)
+        parsed: Any = loads(raw)
     except InvalidInput:
-        said = None
-    fits = isinstance(said, dict) and said.keys() == _KINDS.keys()
-    if not fits or any(type(said[name]) is not kind for name, kind in _KINDS.items()):
-        raise Integrity(f"{where} is no witnessed head; keep it, and look who wrote it")
-    return WitnessedHead(**said)
+        parsed = None
+    fits = isinstance(parsed, dict) and parsed.keys() == _FIELD_TYPES.keys()
+    if not fits or any(type(parsed[name]) is not type_ for name, type_ in _FIELD_TYPES.items()):
+        raise Integrity(f"{where} is not a witnessed head; keep it and find out who wrote it")
+    return WitnessedHead(**parsed)
 
 
-def _is_torn(line: bytes) -> bool:
-    if not (line.startswith(_BEGINS) or _BEGINS.startswith(line)):
+def _is_cut_off(line: bytes) -> bool:
+    if not (line.startswith(_LINE_START) or _LINE_START.startswith(line)):
         return False
     try:
         loads(line)

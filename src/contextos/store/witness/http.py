@@ -1,15 +1,15 @@
-"""`HttpWitness`: the `Witness` port over any server that stores an object once and gives it back.
+"""`HttpWitness`: the `Witness` port on any HTTP server that stores objects once and returns them.
 
-The protocol is the smallest that an object store with write-once retention, or a small server, can serve:
+The protocol is minimal, so that an object store with write-once retention, or a small server, can implement it:
 
-- the n-th head of a stream is the object `URL/<tenant>/<stream>/<n>`, counted from 1 without gaps, its body one JSON
-  object as in the file of `FileWitness`. The tenant is quoted as a path segment behind `t.`;
-- `PUT` with `If-None-Match: *` makes it: 200, 201 or 204, or 412 where it is there already;
-- `GET` gives exactly its bytes back: 200, or 404 where it is not there.
+- the n-th head of a stream is the object `URL/<tenant>/<stream>/<n>`, counted from 1 without gaps. Its body is one
+  JSON object, as in a line of `FileWitness`. The tenant is a quoted path segment with the prefix `t.`;
+- `PUT` with `If-None-Match: *` creates it: 200, 201 or 204, or 412 if it exists;
+- `GET` returns exactly its bytes: 200, or 404 if it does not exist.
 
-Nothing is listed, changed or deleted. Heads of a stream only grow, so the last object is the furthest, and it is found
-by doubling: some forty requests for a million heads. A sink that lets an object be overwritten is refused at the first
-write; whatever else it answers than this is an error, and never a proof.
+Nothing is listed, changed or deleted. The sequences of a stream's heads only grow, so the last object is the latest
+head. It is found by doubling: about forty requests for a million heads. A server that lets an object be overwritten is
+refused at the first write. Every other answer is an error and never counts as proof.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ MAX_OBJECT_BYTES: Final = 4096
 MAX_OBJECTS: Final = 1 << 40
 MAX_RACES: Final = 64
 MAX_ENDS: Final = 65_536
-"""Of so many streams it is kept where they end; any caller may name another tenant."""
+"""Cache size in streams. It is bounded because any caller can name another tenant."""
 MAX_AT_ONCE: Final = 8
 
-_MADE: Final = (200, 201, 204)
-_THERE: Final = 412
+_CREATED: Final = (200, 201, 204)
+_EXISTS: Final = 412
 _ABSENT: Final = 404
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Reading the trusted certificates takes longer than asking a sink."""
+    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class HttpWitness:
-    """Puts heads under `url`. May be used from any event loop; a stream's end that was found is where the next look
-    begins. Credentials stand in the URL (`https://name:password@…`) and are never shown.
+    """Puts heads under `url`. Any event loop can use it. The next search in a stream starts at its cached end.
+
+    Credentials are part of the URL (`https://name:password@…`) and are never shown.
 
     Raises:
-        InvalidSettings: nothing can be asked under `url`.
+        InvalidSettings: `url` is not a valid URL.
     """
 
     def __init__(
@@ -64,36 +65,36 @@ class HttpWitness:
         parts = urlsplit(self._url)
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._ends: dict[tuple[str, str], int] = {}
-        self._proven = False
+        self._write_once = False
         try:
-            httpx.Request("GET", self._place("any", INDEX, 1))
+            httpx.Request("GET", self._object_url("any", INDEX, 1))
         except (httpx.InvalidURL, UnicodeError) as error:
-            # Not quoted: it may be the URL, with its password.
-            detail, mend = "the URL in `/witness` cannot be asked", "mend its host and path, or name a file"
-            raise InvalidSettings(Problem("/witness", "bad_setting", detail, mend)) from error
+            # The error is not quoted: it can contain the URL with its password.
+            detail, remedy = "the URL in `/witness` is not valid", "correct its host and path, or name a file"
+            raise InvalidSettings(Problem("/witness", "bad_setting", detail, remedy)) from error
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
         by_tenant: dict[str, list[WitnessedHead]] = {}
         for head in heads:
             by_tenant.setdefault(head.tenant, []).append(head)
-        gate = asyncio.Semaphore(MAX_AT_ONCE)
+        slots = asyncio.Semaphore(MAX_AT_ONCE)
         async with self._client() as client:
             outcomes = await asyncio.gather(
-                *(self._append_all(client, gate, some) for some in by_tenant.values()), return_exceptions=True
+                *(self._append_all(client, slots, heads) for heads in by_tenant.values()), return_exceptions=True
             )
             for outcome in outcomes:
                 if outcome is not None:
                     raise outcome
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
-        """The first and the furthest head of each stream, since each restore."""
+        """Return the first and the last head of each stream, for each period between two restores."""
         found: list[WitnessedHead] = []
         async with self._client() as client, asyncio.timeout(self._whole_timeout_s):
             number, names = 0, (INDEX, CONTROL)
             while True:
                 of_index = await self._ends_of(client, tenant_id, names[0])
                 found += of_index + await self._ends_of(client, tenant_id, names[1])
-                # A restore is put for the index first, so where the index has none there was none.
+                # A restore is written for the index first: if the index has no such stream, there was no such restore.
                 if number and not of_index:
                     return found
                 number += 1
@@ -121,35 +122,35 @@ class HttpWitness:
         return [one for one in (first, last) if one is not None]
 
     async def _last(self, client: httpx.AsyncClient, tenant_id: str, stream: str) -> tuple[int, WitnessedHead | None]:
-        """The last object of a stream: doubling until one is not there, then halving between. 0 while there is none."""
+        """Find the last object of a stream by doubling and bisection; return its number and head, or (0, None)."""
         if len(self._ends) >= MAX_ENDS:
             self._ends.clear()
         known = self._ends.get((tenant_id, stream), 0)
         at, last = known or 1, await self._get(client, tenant_id, stream, known or 1)
         if last is None:
             if known:
-                raise Integrity(f"object {known} of `{stream}` in `{self._shown}` was there and is gone")
+                raise Integrity(f"object {known} of `{stream}` in `{self._shown}` existed and is gone")
             return 0, None
-        step, growing = 1, True
+        step, doubling = 1, True
         while step:
             if at + step > MAX_OBJECTS:
-                raise Integrity(f"`{self._shown}` answers for more objects than anybody put")
+                raise Integrity(f"`{self._shown}` returns more objects than can exist")
             found = await self._get(client, tenant_id, stream, at + step)
             if found is not None:
                 if found.seq <= last.seq:
                     raise Integrity(f"object {at + step} of `{stream}` in `{self._shown}` is older than one before it")
                 at, last = at + step, found
             else:
-                growing = False
-            step = step * 2 if growing else step // 2
+                doubling = False
+            step = step * 2 if doubling else step // 2
         self._ends[tenant_id, stream] = at
         return at, last
 
     async def _append_all(
-        self, client: httpx.AsyncClient, gate: asyncio.Semaphore, heads: Sequence[WitnessedHead]
+        self, client: httpx.AsyncClient, slots: asyncio.Semaphore, heads: Sequence[WitnessedHead]
     ) -> None:
-        """One tenant's heads, in their order: a restore is put for the index first."""
-        async with gate:
+        """Append one tenant's heads in their order: a restore is written for the index first."""
+        async with slots:
             for head in heads:
                 async with asyncio.timeout(self._whole_timeout_s):
                     await self._append(client, head)
@@ -162,36 +163,36 @@ class HttpWitness:
                     raise Integrity(f"`{self._shown}` holds another head of `{head.stream}` at entry {head.seq}")
                 return
             number += 1
-            if await self._made(client, head, number):
+            if await self._create(client, head, number):
                 self._ends[head.tenant, head.stream] = number
                 return
             last = await self._get(client, head.tenant, head.stream, number)
             if last is None:
-                raise self._unavailable(f"it says that object {number} is there, and does not give it")
-        raise self._unavailable("too many others put heads at the same time")
+                raise self._unavailable(f"it reports that object {number} exists, but does not return it")
+        raise self._unavailable("too many other processes put heads at the same time")
 
-    async def _made(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> bool:
-        """Make an object and read it back; False where another is there already."""
+    async def _create(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> bool:
+        """Create an object and read it back; return False if another one exists."""
         status = await self._put(client, head, number)
-        if status == _THERE:
+        if status == _EXISTS:
             return False
-        if status not in _MADE:
+        if status not in _CREATED:
             raise self._unavailable(f"it answers {status} to a head")
         if await self._get(client, head.tenant, head.stream, number) != head:
-            raise Integrity(f"`{self._shown}` gives something else back than was put; it is no witness")
-        if not self._proven and await self._put(client, head, number) != _THERE:
-            raise Integrity(f"`{self._shown}` lets an object be overwritten; it is no witness")
-        self._proven = True
+            raise Integrity(f"`{self._shown}` does not return what was put; it cannot be a witness")
+        if not self._write_once and await self._put(client, head, number) != _EXISTS:
+            raise Integrity(f"`{self._shown}` lets an object be overwritten; it cannot be a witness")
+        self._write_once = True
         return True
 
     async def _put(self, client: httpx.AsyncClient, head: WitnessedHead, number: int) -> int:
-        url, body = self._place(head.tenant, head.stream, number), canonical(head._asdict())
+        url, body = self._object_url(head.tenant, head.stream, number), canonical(head._asdict())
         headers = {"If-None-Match": "*", "Content-Type": "application/json"}
         async with client.stream("PUT", url, content=body, headers=headers) as response:
             return response.status_code
 
     async def _get(self, client: httpx.AsyncClient, tenant_id: str, stream: str, number: int) -> WitnessedHead | None:
-        async with client.stream("GET", self._place(tenant_id, stream, number)) as response:
+        async with client.stream("GET", self._object_url(tenant_id, stream, number)) as response:
             if response.status_code == _ABSENT:
                 return None
             if response.status_code != 200:
@@ -200,15 +201,15 @@ class HttpWitness:
             async for part in response.aiter_raw():
                 raw += part
                 if len(raw) > MAX_OBJECT_BYTES:
-                    raise Integrity(f"`{self._shown}` gives an object of more than {MAX_OBJECT_BYTES} bytes")
+                    raise Integrity(f"`{self._shown}` returns an object of more than {MAX_OBJECT_BYTES} bytes")
         where = f"object {number} of `{stream}` in `{self._shown}`"
         head = read_head(raw, where)
-        # Heads only grow, so the n-th of a stream cannot be of an entry before the n-th.
+        # Sequences only grow, so the n-th head has a sequence of at least n - 1.
         if (head.tenant, head.stream) != (tenant_id, stream) or head.seq < number - 1:
-            raise Integrity(f"{where} is a head of something else; keep it, and look who wrote it")
+            raise Integrity(f"{where} is a head of another stream or position; keep it and find out who wrote it")
         return head
 
-    def _place(self, tenant_id: str, stream: str, number: int) -> str:
+    def _object_url(self, tenant_id: str, stream: str, number: int) -> str:
         return f"{self._url}/t.{quote(tenant_id, safe='')}/{quote(stream, safe='@')}/{number}"
 
     def _unavailable(self, detail: str) -> Unavailable:

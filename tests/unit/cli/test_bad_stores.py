@@ -56,10 +56,10 @@ def said(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return run
 
 
-def one_sentence(error: dict[str, Any], says: str, mend: str) -> None:
+def one_sentence(error: dict[str, Any], says: str, remedy: str) -> None:
     (problem,) = error["problems"]
     assert says in problem["detail"]
-    assert mend in problem["remedy"]
+    assert remedy in problem["remedy"]
     assert "\n" not in error["detail"]
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, opti
     for line in (("runs",), ("migrate", "--url", with_options(made.owner, options))):
         code, error = said(with_options(made.app, options), *line)
         assert (code, error["code"]) == (2, "invalid_settings")
-        one_sentence(error, says, "mend")
+        one_sentence(error, says, "correct")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from contextos.adapters.function.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Adapter, Witness
+from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.control.artifacts import MODELS
 from contextos.engine.admission_controller import AdmissionController
@@ -145,8 +146,10 @@ class App:
         self.owner.close()
 
 
-async def open_app(settings: Settings) -> App:
+async def open_app(settings: Settings, *, planner: Planner | None = None) -> App:
     """Open a deployment and publish the packs of its workspace. On an error nothing stays open.
+
+    `planner` plans the runs that begin in this deployment; None fills task templates.
 
     Raises:
         InvalidSettings: a setting, a key file or an adapter is invalid; names the remedy.
@@ -155,7 +158,7 @@ async def open_app(settings: Settings) -> App:
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    app = await open_unpublished(settings)
+    app = await open_unpublished(settings, planner=planner)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
         await publish_all(app)
@@ -163,7 +166,7 @@ async def open_app(settings: Settings) -> App:
     return app
 
 
-async def open_unpublished(settings: Settings) -> App:
+async def open_unpublished(settings: Settings, *, planner: Planner | None = None) -> App:
     """Open a deployment without publishing its packs, to inspect or repair a store.
 
     Raises:
@@ -199,6 +202,7 @@ async def open_unpublished(settings: Settings) -> App:
         alive=owner.alive,
         admission=AdmissionController(settings.pressure, clock),
         concurrency=AsyncioConcurrency(),
+        planner=planner,
     )
     deployment = Deployment(
         ports=ports,

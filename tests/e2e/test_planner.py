@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.replay import replay
+from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.ports.planning import PlanRequest
 from contextos.errors import InvalidSettings, Unavailable
 from contextos.operations.deployment import Deployment
@@ -297,3 +298,11 @@ def test_a_planner_cannot_choose_a_laxer_gate_or_spec_than_the_template(tmp_path
             await world.aclose()
 
     run(refused())
+
+
+def test_a_planner_without_a_time_limit_is_refused(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    ports = replace(world.deployment.ports, planner=RefundPlanner(), concurrency=Sequential())
+    with pytest.raises(InvalidSettings, match="a planner has a time limit"):
+        Deployment(ports=ports, config=world.deployment.config)
+    world.close()

@@ -115,10 +115,10 @@ class ArtifactRepository:
         return None if digest is None else await self.artifact(ref, digest)
 
     async def artifact(self, ref: str, digest: str) -> StoredArtifact:
-        """Return the artifact with this digest.
+        """Return the artifact `ref`, and check that its content has this digest.
 
         Raises:
-            Integrity: it is missing, cannot be read, or is a different artifact.
+            Integrity: the artifact is missing, cannot be read, or does not match `ref` and `digest`.
             SignatureInvalid: its signature is missing or not valid.
         """
         if digest not in self._stored:

@@ -20,10 +20,11 @@ from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Advance
+from contextos.contracts.ports.concurrency import Sequential
 from contextos.control.artifacts import MODELS
 from contextos.control.catalog import Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
-from contextos.errors import Conflict, ConflictingRequest, InvalidInput, NotFound, Problem, Unavailable
+from contextos.errors import Conflict, ConflictingRequest, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.operations.driver import MAX_CONFLICTS, RunDriver
@@ -62,6 +63,10 @@ class Deployment:
 
     def __post_init__(self) -> None:
         planner_name(self.ports.planner)
+        if self.ports.planner and isinstance(self.ports.concurrency, Sequential):
+            remedy = "pass `concurrency=AsyncioConcurrency()`, or open the deployment with `open_app(planner=…)`"
+            detail = "a planner has a time limit, and `Sequential` cannot enforce one"
+            raise InvalidSettings(Problem("/planner", "no_time_limit", detail, remedy))
         self._driver = RunDriver(self)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:

@@ -21,11 +21,11 @@ ERASED_TEXT = "(erased)"
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run of a list. `number` is the number of its line in the tenant's index, by which pages are asked for.
+    """One run of a list. `number` is the number of its line in the tenant's index; it is also the page cursor.
 
-    `status` is the status of its decision record, if there is one. `waits_for` is `approval`, `settlement`, `slot` or
-    `engine`. `began_at_us` is Unix time in microseconds. The request id and the intent of an erased request are
-    `(erased)`.
+    `status` comes from the run's decision record, or is None if there is none. `waits_for` is `approval`, `settlement`,
+    `slot` or `engine`. `began_at_us` is Unix time in microseconds. If the request was erased, `request_id` and `intent`
+    are `(erased)`.
     """
 
     number: int

@@ -87,7 +87,7 @@ class KeyRing:
         return tuple(self._trusted.get(purpose, ()))
 
     def public_key(self, purpose: str, kid: str) -> bytes | None:
-        """Return the 32 raw bytes of a public key, or None if it is not trusted for `purpose`."""
+        """Return the 32 raw bytes of the public key `kid`, or None if the ring has no such key for `purpose`."""
         key = self._trusted.get(purpose, {}).get(kid)
         return key.public_bytes_raw() if key else None
 

@@ -63,7 +63,10 @@ def load_function_adapters(
 
 
 def source_digest(path: str, *, root: Path) -> str:
-    """Return the digest of an entry's source as it is now, to pin it. Raises `InvalidSettings`."""
+    """Return the digest of the current source code of an adapter entry, for `digest` in the settings.
+
+    Raises:
+        InvalidSettings: the source cannot be read."""
     return digest_of(_source(path, _file(path, path.partition(":")[0], root)))
 
 

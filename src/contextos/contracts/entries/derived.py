@@ -33,7 +33,7 @@ class VerifiedPlan(Model):
 
 
 class RefusedCall(Model):
-    """`tool.refused`: the result of a call that was not sent."""
+    """`tool.refused`: why the gateway refused a call before it was sent."""
 
     envelope: ToolResultEnvelope
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, model_validator
 
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals
@@ -10,6 +12,8 @@ from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Text
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class DescribedDeployment(Model):
@@ -90,6 +94,13 @@ class PinnedPolicy(Model):
     digest: Name
 
 
+def _exactly_one(body: BodyT, *names: str) -> BodyT:
+    """Refuse a body that has none of these members, or several."""
+    if sum(getattr(body, name) is not None for name in names) != 1:
+        raise ValueError(f"exactly one of {', '.join(names)} is needed")
+    return body
+
+
 class PinnedRun(Model):
     """`run.pinned`: everything the run uses, by exact reference and content address, or why it cannot be pinned."""
 
@@ -103,6 +114,10 @@ class PinnedRun(Model):
     policies: Seq[PinnedPolicy] = ()
     publishers: Seq[Name] = ()
     failure: PinsFailure | None = None
+
+    @model_validator(mode="after")
+    def _is_pinned_or_not(self) -> PinnedRun:
+        return _exactly_one(self, "pack_ref", "failure")
 
 
 class AnsweredSlot(Model):
@@ -118,6 +133,10 @@ class SelectedForSlot(Model):
     pinned: Seq[PinnedContent] = ()
     refused: Text | None = None
     code: Name | None = None
+
+    @model_validator(mode="after")
+    def _is_selected_or_not(self) -> SelectedForSlot:
+        return _exactly_one(self, "act", "refused")
 
 
 class SeenEpoch(Model):
@@ -145,6 +164,10 @@ class AnsweredPlanner(Model):
 
     proposal: OpenObject | None = None
     refused: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_proposed_or_not(self) -> AnsweredPlanner:
+        return _exactly_one(self, "proposal", "refused")
 
 
 class ReturnedCall(Model):

@@ -221,7 +221,7 @@ class IntentCatalog(Model):
 
 
 class DecisionCatalog(Model):
-    """Decision specs that are published separately from a pack."""
+    """Decision specs that are published on their own, not inside a pack."""
 
     catalog_id: Name
     version: str = Field(pattern=Semver)

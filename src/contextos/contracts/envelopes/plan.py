@@ -63,7 +63,7 @@ Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), Lis
 
 
 class DecisionCheckpoint(Model):
-    """A check after `after_step`: the required evidence of `decision_id` must resolve before a riskier step runs."""
+    """A check after the step `after_step`: all evidence that the decision `decision_id` requires must be available."""
 
     decision_id: Name
     after_step: Name

@@ -40,10 +40,12 @@ def planner_name(planner: Planner | None) -> str:
 async def ask_planner(
     planner: Planner | None, recorded: str, request: PlanRequest, concurrency: Concurrency, timeout_ms: int
 ) -> dict[str, Any]:
-    """The answer as it is recorded: `proposal`, or `refused` with why it cannot be recorded.
+    """Ask the planner and return the answer to record.
+
+    It has `proposal`, the plan as the planner sent it, or `refused`, the reason why the plan is not kept.
 
     Raises:
-        Unavailable: the planner that the run recorded is not configured here, failed or did not answer in time.
+        Unavailable: the planner named `recorded` is not configured here, failed or did not answer in time.
     """
     if planner is None or planner.name != recorded:
         here = planner.name if planner else PLANNER

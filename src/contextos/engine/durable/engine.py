@@ -141,7 +141,9 @@ class DurableEngine:
         return all(one.is_timer for one in (await self._queue.live()).values())
 
     def submit(self, tenant_id: str, run_id: str) -> None:
-        """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
+        """Schedule the run to be driven soon, and clear its earlier failures.
+
+        A run that is being driven now is driven once more afterwards."""
         run = (tenant_id, run_id)
         self._failures.forget(run)
         if run in self._driving:

@@ -135,7 +135,9 @@ class RunJournal:
         return self._log[-1].body
 
     async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
-        """Record several answers as they arrive; on a tape, find each by its kind and key."""
+        """Obtain several answers at once and record each when it arrives.
+
+        When recorded entries are replayed, each answer is found by its kind and key, in any order."""
         assert all(KINDS[request.kind].recorded for request in group), "only answers are recorded"
         missing = {(request.kind, request.key): request for request in group}
         assert len(missing) == len(group), "each answer of a group has a kind and key of its own"

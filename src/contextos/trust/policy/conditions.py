@@ -60,7 +60,9 @@ class FactPath:
 
 @dataclass(frozen=True, slots=True)
 class ConditionAnalysis:
-    """The facts that a condition reads, sorted by path, and the problems for which it is refused."""
+    """The facts that a condition reads, sorted by path, and the problems found in it.
+
+    A condition with a problem is refused."""
 
     facts: tuple[FactPath, ...]
     problems: tuple[Problem, ...]

@@ -53,7 +53,7 @@ SCALARS: Final = frozenset({"boolean", "number", "string"})
 
 
 def operands_of(raw: Any) -> Any:
-    """Return the operands of an operation as a list. JsonLogic allows a single operand without its list."""
+    """Return the operands of an operation as a list. JsonLogic lets a single operand be written without a list."""
     return raw if isinstance(raw, list | tuple) else [raw]
 
 

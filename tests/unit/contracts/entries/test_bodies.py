@@ -45,3 +45,11 @@ def test_a_kind_belongs_to_its_stream(stream: str, kind: str) -> None:
 def test_what_is_no_json_is_a_fault() -> None:
     assert "no JSON" in (body_fault(INDEX, next(iter(INDEX_BODIES)), b"{") or "")
     assert "no JSON" in (body_fault(CONTROL, next(iter(CONTROL_BODIES)), b"") or "")
+
+
+@pytest.mark.parametrize("kind", ["planner.answered", "slot.selected", "run.pinned"])
+def test_an_answer_that_says_neither_yes_nor_no_is_a_fault(kind: str) -> None:
+    pinned = {"snapshot": "kg_1", "semantics": 3, "runtime_version": "1", "profile": "embedded", "estimator": "e@1"}
+    answer = pinned if kind == "run.pinned" else {}
+    raw = orjson.dumps({"request_digest": "sha256:0", "answer": answer})
+    assert "exactly one of" in (body_fault("run_0000000000000001", kind, raw) or "")

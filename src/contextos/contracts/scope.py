@@ -57,14 +57,14 @@ class SessionWindow:
 class RunScope:
     """Everything about a run that does not change after its admission.
 
-    `asked` is the request in its wire form. `facts` are the values below each root name that policy knows from compile
-    on. `scopes` is the intersection of the scopes of user, agent and request. `pins` maps each pinned reference to its
-    content address. `unsafe` names the development stand-ins in force. `session` is the time limit of a `long_running`
-    run; other modes have none.
+    `request_fields` is the request in its wire form. `facts` are the values below each root name that policy knows from
+    compile on. `scopes` is the intersection of the scopes of user, agent and request. `pins` maps each pinned reference
+    to its content address. `unsafe` names the development stand-ins in force. `session` is the time limit of a
+    `long_running` run; other modes have none.
     """
 
     request: InvokeRequest
-    asked: Mapping[str, Any]
+    request_fields: Mapping[str, Any]
     run: RunContext
     principals: Principals
     chain: tuple[Principal, ...]

@@ -68,7 +68,7 @@ def identity_query(request: InvokeRequest) -> dict[str, str]:
 
 
 async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
-    """Both identities from the directory, and the claim that this run mints for itself."""
+    """Return both identities as the directory knows them, and the claim that is minted for this run."""
     known = await environment.ports.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
     if known is None:
         return {"principals": None}
@@ -89,7 +89,7 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
 
 
 async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
-    """Everything that the run will use, by exact reference and content address."""
+    """Return everything that the run will use, by exact reference and content address."""
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
     answer: dict[str, Any] = await environment.artifacts.catalog.pin(request.context_pack_refs, definitions)
     snapshot = await environment.sources.knowledge.snapshot()
@@ -126,7 +126,7 @@ def build_scope(
     scopes = scopes_in_force(request, principals)
     shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
     user, agent = principals.user.to_json(), principals.agent.to_json()
-    asked = environment.journal.log()[0].body["request"]
+    request_fields = environment.journal.log()[0].body["request"]
     about = {
         "run_id": run.run_id,
         "safety_mode": run.safety_mode,
@@ -135,7 +135,7 @@ def build_scope(
     }
     return RunScope(
         request=request,
-        asked=asked,
+        request_fields=request_fields,
         run=run,
         principals=principals,
         chain=principal_chain(request, principals),
@@ -151,7 +151,7 @@ def build_scope(
         surfaced=frozenset(),
         specs=loaded.specs,
         gates=loaded.gates,
-        facts=policy_facts(request, asked, user, agent, about),
+        facts=policy_facts(request, request_fields, user, agent, about),
         unsafe=tuple(principals.unsafe),
         semantics=pinned["semantics"],
         session=_session(request, loaded, environment),

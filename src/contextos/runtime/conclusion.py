@@ -94,7 +94,7 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
     """The sources that bindings can read after the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {
-        "request": admitted.scope.asked,
+        "request": admitted.scope.request_fields,
         "evidence": executor.evidence_view(attempt.execution.evidence),
         "step": outputs,
     }

@@ -146,7 +146,9 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
-    seeds = bound_ceids(retrieval.seeds, {"request": admitted.scope.asked, "pack": pack.to_json() if from_pack else {}})
+    seeds = bound_ceids(
+        retrieval.seeds, {"request": admitted.scope.request_fields, "pack": pack.to_json() if from_pack else {}}
+    )
     # Requirements name seeds by their number: with one missing, none of the others may take its place.
     named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
     query = RetrievalQuery(
@@ -233,7 +235,11 @@ async def _attempt(
     plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
         return await _scored(request, admitted, None, unplanned, (plan,), revision, environment)
-    sources = {"request": scope.asked, "pack": admitted.pack_json(plan), "evidence": executor.evidence_view(facts)}
+    sources = {
+        "request": scope.request_fields,
+        "pack": admitted.pack_json(plan),
+        "evidence": executor.evidence_view(facts),
+    }
     journal.derive("plan.proposed", str(revision), plan.to_json())
     verified = _verify(scope, policy, plan, sources, frozenset(facts), environment)  # 10
     journal.derive(

@@ -1,7 +1,7 @@
-"""Step 5 of a run: the slots that its task template declares, each pinned before it is used. No other slot is resolved.
+"""Step 5 of a run: fill the slots that its task template declares. No other slot is resolved.
 
-What is pinned comes to the compiler as plain evidence: one item for each ref, tagged by the scope that it is of, from
-narrow to broad, and data whatever it says.
+The contents of a slot are pinned before they are used. The compiler receives them as evidence: one item for each
+artifact, tagged with its scope, from narrow to broad. Their text is data and never an instruction.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_ad
 async def fill_slots(
     request: InvokeRequest, admitted: AdmittedRun, revision: int, environment: RunEnvironment
 ) -> AdmittedRun:
-    """The contents of the slots of this revision's template; or why one is empty, and then none counts."""
+    """Fill every slot of this revision's template. If one stays empty, all do, and `not_chosen` holds the failure."""
     chosen: list[EvidenceItem] = []
     held: list[_Held] = []
     size_bytes = 0
@@ -65,7 +65,7 @@ async def fill_slots(
 
 
 _Held = tuple[AgentContextSlot, str | None, SelectionAct]
-"""The contents of a slot, and the project they are of."""
+"""A filled slot, its project and the selection that filled it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,17 @@ async def _select(
     scope, slot, steps = admitted.scope, step.slot, environment.sources.slots
     if (denied := _denied(step, admitted, key, environment)) is not None:
         return denied
-    asked = _question(step, scope, key)
-    if asked is None or steps is None:
+    question = _question(step, scope, key)
+    if question is None or steps is None:
         why = "there are no artifacts here, the user has no organisation, or the project is none"
         return _unfilled(slot.slot_id, why)
-    if slot.selection_mode == "interactive" and not await _answered(request, scope, asked, key, environment):
+    if slot.selection_mode == "interactive" and not await _answered(request, scope, question, key, environment):
         return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
     known = await _known_now(request, key, environment)
-    now = refresh_question(request, asked, known)
+    now = refresh_question(request, question, known)
     if isinstance(now, Failure):
         return now
-    assert known is not None, "who is not known is refused"
+    assert known is not None, "an unknown user is refused above"
 
     async def look() -> dict[str, Any]:
         try:
@@ -109,12 +109,12 @@ async def _select(
                 else steps.take(slot, now.actor, now.project_id, now.origin)
             )
         except RepeatedAct as error:
-            # A drive that was lost took something else, by what the user was a member of then.
+            # An earlier drive that was lost selected something else, under the memberships of that time.
             return {"refused": str(error)}
         if made is None or isinstance(made, PickRefused):
             return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
         act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
-        held = [*(before if now.actor != asked.actor else ()), *(() if fresh else [(slot, now.project_id, act)])]
+        held = [*(before if now.actor != question.actor else ()), *(() if fresh else [(slot, now.project_id, act)])]
         gone = [name for of, project, one in held for name in await steps.withdrawn(of, now.actor, project, one)]
         if gone:
             return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
@@ -133,7 +133,7 @@ async def _select(
 
 
 async def _known_now(request: InvokeRequest, key: str, environment: RunEnvironment) -> Principals | None:
-    """Both identities as they are now: a run can have waited long since it was admitted."""
+    """Look both identities up again: the run can have waited long since it was admitted."""
 
     async def look() -> dict[str, Any]:
         known = await environment.ports.directory.resolve(
@@ -146,30 +146,32 @@ async def _known_now(request: InvokeRequest, key: str, environment: RunEnvironme
 
 
 def _as_member(scope: RunScope, known: Principals) -> RunScope:
-    """The scope with the memberships by which the slot was filled; nothing else of the user is taken over."""
+    """Return the scope with the user's current memberships; the rest of the user stays as admitted."""
     user = scope.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
     principals = scope.principals.model_copy(update={"user": user})
     return replace(scope, principals=principals, facts={**scope.facts, "user": user.to_json()})
 
 
-def refresh_question(request: InvokeRequest, asked: SlotQuestion, known: Principals | None) -> SlotQuestion | Failure:
-    """The question for its user as the directory knows them now. Refuses one who is unknown, changed or elsewhere."""
+def refresh_question(
+    request: InvokeRequest, question: SlotQuestion, known: Principals | None
+) -> SlotQuestion | Failure:
+    """Return the question for the user as the directory knows them now, or why this user can no longer answer it."""
     if known is None:
         detail = "the directory does not know this user and agent in this tenant any more"
         return Failure(code="identity_refused", detail=detail)
     if differences := identity_differences(request, known):
         return differences[0]
     actor = actor_of(known)
-    if actor.organization_id != asked.origin.org_id:
-        detail = f"the user is not in `{asked.origin.org_id}` any more, for which the slot is filled"
+    if actor.organization_id != question.origin.org_id:
+        detail = f"the user is not in `{question.origin.org_id}` any more, for which the slot is filled"
         return Failure(code="identity_refused", detail=detail)
-    return asked.model_copy(update={"actor": actor})
+    return question.model_copy(update={"actor": actor})
 
 
 def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
     """The question to the user, or None where the scope cannot fill a slot."""
     actor = actor_of(scope.principals)
-    project = resolve_binding(step.project, {"request": scope.asked}) if step.project is not None else None
+    project = resolve_binding(step.project, {"request": scope.request_fields}) if step.project is not None else None
     if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
         return None
     origin = SelectionOrigin(
@@ -183,10 +185,10 @@ def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
 
 
 async def _answered(
-    request: InvokeRequest, scope: RunScope, asked: SlotQuestion, key: str, environment: RunEnvironment
+    request: InvokeRequest, scope: RunScope, question: SlotQuestion, key: str, environment: RunEnvironment
 ) -> bool:
-    """Wait until the user has picked; False where the run is cancelled first. The pick is read from the audit."""
-    environment.journal.derive("slot.asked", key, asked.to_json())
+    """Wait until the user has answered; return False if the run is cancelled first."""
+    environment.journal.derive("slot.asked", key, question.to_json())
     _, wire = current_record(environment, request, scope, RunOutcome(None, ()))
     environment.journal.derive("record.revised", f"slot/{key}", wire)
     await environment.journal.commit(wake_at_us=0)
@@ -197,7 +199,7 @@ async def _answered(
 
 
 def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:
-    """Policy's own answer on this selection: a read of the capability `slots.<slot id>`."""
+    """Let policy decide about this selection, as a read of the capability `slots.<slot id>`; None if it is allowed."""
     scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
     facts: Mapping[str, Any] = {
         "capability_id": name,
@@ -214,14 +216,14 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnv
         decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
     )
     environment.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
-    # What a rule asks for beside its consent, a person or evidence, nobody asks for here, so it does not consent.
+    # A slot step has no approval and no evidence check, so a rule that demands one denies the selection.
     if decision.allowed and not (decision.gates or decision.requires or decision.arg_constraints):
         return None
     return Failure(code="policy_denied", detail=f"policy does not let this run fill slot `{step.slot.slot_id}`")
 
 
 def actor_of(known: Principals) -> SlotActor:
-    """The run's user, as the directory knows them."""
+    """Return the run's user as the actor of a slot selection."""
     user = known.user
     return SlotActor(
         principal_id=user.user_id,
@@ -262,5 +264,5 @@ def _unfilled(slot_id: str, why: str) -> Failure:
 
 def _too_much(slot_id: str, size_bytes: int) -> Failure:
     detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes"
-    mend = f"{detail}, and a compile takes at most {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
-    return Failure(code="budget_exhausted", detail=mend)
+    remedy = f"{detail}, and a compile takes at most {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
+    return Failure(code="budget_exhausted", detail=remedy)

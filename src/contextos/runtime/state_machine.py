@@ -1,8 +1,8 @@
-"""The run table: one dict, `state -> event -> state`. What is not in it is refused and changes nothing.
+"""The run table: one dict, `state -> event -> state`. An event that it does not list is refused and changes nothing.
 
-An event is the kind of a journal entry; where the entry carries a verdict that decides the way, the
-event is `kind:verdict`. Run state is the fold of a run's entries through `TABLE`; the diagram in the docs
-and the Hypothesis state machine are made from it.
+An event is the kind of a journal entry. Where a verdict in the entry selects the next state, the event is
+`kind:verdict`. The state of a run is the fold of its entries through `TABLE`. The diagram in the docs and the
+Hypothesis state machine are generated from it.
 Source: docs/design/contracts.md, "Run".
 """
 
@@ -17,7 +17,7 @@ START: Final = "new"
 ENDS: Final = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
 
 _ENDING: dict[str, str] = {f"run.ended:{end}": end for end in sorted(ENDS)}
-# Any live state may be closed with a record; that is how every failure ends.
+# A run in any state can be concluded with a record; every failure ends this way.
 _CLOSING: dict[str, str] = {"memory.proposed": "scoring", "record.revised": "scoring", "replay.packed": "scoring"}
 _SAME = ("policy.decided", "checkpoint.checked", "run.cancel_requested")
 
@@ -132,26 +132,26 @@ TABLE: Final[dict[str, dict[str, str]]] = {
 }
 
 DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
-"""Kinds whose body decides the way, and the member that does."""
+"""The kinds whose body selects the next state, each with the member that does."""
 
 
 def event_of(kind: str, body: Mapping[str, Any]) -> str:
-    """The event that an entry is: its kind, with the verdict where that decides the way."""
+    """Return the event of an entry: its kind, with the verdict where that selects the next state."""
     field = DECIDED_BY_BODY.get(kind)
     return f"{kind}:{body[field]}" if field else kind
 
 
 def events(kind: str) -> list[str]:
-    """Every event that an entry of this kind can be."""
+    """Return every event that an entry of this kind can be."""
     known = {name for row in TABLE.values() for name in row}
     return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
 
 
 def step(state: str, happened: str) -> str | None:
-    """The next state, or None: refused, and nothing changed."""
+    """Return the next state, or None where the event is refused."""
     return TABLE[state].get(happened)
 
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
-    """The run table as the journal asks it."""
+    """The `Transition` of the journal: return the next state for an entry, or None where it is refused."""
     return state_machine.step(state, state_machine.event_of(kind, body))

@@ -70,14 +70,14 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> Policy
 
 def policy_facts(
     request: InvokeRequest,
-    asked: Mapping[str, Any],
+    request_fields: Mapping[str, Any],
     scope_user: Mapping[str, Any],
     agent: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The roots that rules may read from compile on. `request.context` holds only what the caller stated."""
     return {
-        "request": {**asked["input"], "mode": request.mode, "request_id": request.request_id},
+        "request": {**request_fields["input"], "mode": request.mode, "request_id": request.request_id},
         "user": dict(scope_user),
         "agent": dict(agent),
         "tenant": {"tenant_id": request.tenant_id},
@@ -223,8 +223,8 @@ async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, k
             "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin),
         }
 
-    asked = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
-    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", asked, look)
+    query = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
+    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
     if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")

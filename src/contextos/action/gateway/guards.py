@@ -115,7 +115,7 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
     """Refuse an argument that differs from the value that the request states for it."""
     for permission in _permissions(context, call):
         for argument, where in permission.agrees_with.items():
-            stated, final = resolve_pointer(context.scope.asked, where), call.args.get(argument, MISSING)
+            stated, final = resolve_pointer(context.scope.request_fields, where), call.args.get(argument, MISSING)
             if stated is not MISSING and final is not MISSING and content_address(stated) != content_address(final):
                 detail = f"argument `{argument}` is not what the request states at `{where}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")

@@ -250,7 +250,7 @@ def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
 
 
 async def _publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
-    await witness_publisher.tell(deployment.tenants())
+    await witness_publisher.publish(deployment.tenants())
     deployment.heads_published()
 
 

@@ -30,7 +30,7 @@ BEFORE: dict[str, list[str]] = {
 EXPECTED = {"invoke": 5, "deny": 1, "settle": 1, "slots select": 5, "slots answer": 1, "retry": 5}
 """Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen."""
 STAYS = "worker"
-"""It runs until it is interrupted: `tests/unit/cli/test_working.py` starts it as a process."""
+"""It runs until it is interrupted: `tests/unit/cli/operations/test_worker.py` starts it as a process."""
 
 LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
 

@@ -179,7 +179,7 @@ def test_runs_of_invented_tenants_take_no_memory_and_no_tenant_that_works_is_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment, "MAX_CATALOGS", 8)
-    monkeypatch.setattr(lru, "MAX_TENANTS", 16)
+    monkeypatch.setattr(lru, "MAX_RECENT_TENANTS", 16)
 
     async def act() -> None:
         world, _ = await opened(tmp_path, "memory")
@@ -205,9 +205,9 @@ def test_the_witness_is_told_of_a_tenant_as_long_as_it_is_driven_and_a_few_times
         told: list[tuple[str, ...]] = []
 
         class Noted(WitnessPublisher):
-            async def tell(self, tenants: Iterable[str]) -> int:
+            async def publish(self, tenants: Iterable[str]) -> int:
                 told.append(tuple(tenants))
-                return await super().tell(told[-1])
+                return await super().publish(told[-1])
 
         witness = FileWitness(tmp_path / "witness.jsonl")
         telling = Noted(world.stores, witness, world.keys, world.clock)

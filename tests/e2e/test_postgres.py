@@ -99,7 +99,7 @@ def test_what_the_databases_owner_deletes_is_named_against_the_witness(
         witness = FileWitness(tmp_path / "witness.jsonl")
         for number in range(2):
             await world.invoke(request(900 + number, f"req_{number}"))
-        await WitnessPublisher(world.stores, witness, world.keys, world.clock).tell([TENANT])
+        await WitnessPublisher(world.stores, witness, world.keys, world.clock).publish([TENANT])
         await world.stores.aclose()
 
     run(go())

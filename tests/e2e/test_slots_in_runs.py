@@ -191,7 +191,7 @@ def test_a_preview_says_whose_pick_it_does_not_know(tmp_path: Path) -> None:
     seen = run(history())
     assert seen.compiled is None
     (failure,) = seen.failures
-    assert failure.detail.startswith(f"`{USER}` picks for slot `voice`")
+    assert failure.detail.startswith(f"`{USER}` fills slot `voice`")
 
 
 @pytest.mark.requirement("SLOT-EXPLICIT")
@@ -504,12 +504,12 @@ def test_an_interactive_slot_waits_refuses_what_does_not_count_and_goes_on_with_
         assert view.record["status"] == "DEFERRED"
         assert (await pick_of(world, view.run_id, "of_team", "of_all")).code == "above_max_items"
         assert (await pick_of(world, view.run_id, "of_team", "of_team")).code == "duplicate_ref"
-        with pytest.raises(ApprovalRefused, match="nobody else"):
+        with pytest.raises(ApprovalRefused, match="only `"):
             await pick_of(world, view.run_id, "of_team", by="mallory")
         assert (await on(world, view.run_id)).waiting is not None, "the run lives and waits"
         made = await pick_of(world, view.run_id, "of_all")
         assert [ref.artifact_id for ref in made.act.refs] == ["of_all"]
-        with pytest.raises(ApprovalRefused, match="waits for no pick"):
+        with pytest.raises(ApprovalRefused, match="waits for no selection"):
             await pick_of(world, view.run_id, "of_team")
         view = await on(world, view.run_id)
         assert view.state == "completed"
@@ -612,7 +612,7 @@ def test_only_the_user_whom_the_run_asks_is_shown_what_it_offers(tmp_path: Path)
     async def history() -> None:
         world = await opened(tmp_path, declaring(selectionMode="interactive"))
         view = await world.invoke(request(900, "req_1"))
-        with pytest.raises(ApprovalRefused, match="nobody else"):
+        with pytest.raises(ApprovalRefused, match="only `"):
             await read_offer(world.deployment, TENANT, view.run_id, by="mallory")
         world.close()
 

@@ -82,16 +82,16 @@ class WitnessSuite:
                 await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
             await world.invoke(request(900, "req_1"))
-            await told().tell([TENANT])
+            await told().publish([TENANT])
             taken = backup(world)
             await world.invoke(request(901, "req_2"))
-            await told().tell([TENANT])
+            await told().publish([TENANT])
             await verified()
             restore(world, taken)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await verified()
             await record_restore(world.deployment, told(), TENANT, by="user_operator_5")
-            await told().tell([TENANT])
+            await told().publish([TENANT])
             await verified()
             assert [(one.stream, one.gone) for one in restorations(await make().heads(TENANT))] == [
                 (CONTROL, 0),
@@ -99,13 +99,13 @@ class WitnessSuite:
             ]
             whole = backup(world)
             await world.invoke(request(902, "req_3"))
-            await told().tell([TENANT])
+            await told().publish([TENANT])
             await verified()
             restore(world, whole)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await verified()
             with pytest.raises(ContextOSError):
-                await told().tell([TENANT])
+                await told().publish([TENANT])
             world.close()
 
         run(go())

@@ -1,6 +1,15 @@
-"""Audit: verify a tenant's journal, export runs, and replay them without any of the outside.
+"""Audit: verify a tenant's journal, export runs, and replay them without any external system.
 
 - `verify`: chains, signed heads and witnessed heads of a tenant.
 - `replay`: drive the same loop from the recorded entries and compare every derived entry byte for byte.
-- `export`: runs and the artifacts they pin, readable by somebody who has nothing of ours but a public key.
+- `export`: runs and the artifacts they pin, which anyone can verify and replay with a public key.
+
+Does not own: how entries are chained and heads are signed (`trust.journal`), or when heads are published to a witness
+(`operations.witness`).
+
+Invariants, with the tests that prove them:
+
+- A changed journal is found, and the entry is named: `tests/e2e/test_tamper.py`.
+- Any changed byte of an export is refused with a typed error: `tests/e2e/test_hostile_exports.py`.
+- Recorded runs replay equal, and known bad ones are refused: `tests/golden/test_golden.py`.
 """

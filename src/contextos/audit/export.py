@@ -1,6 +1,6 @@
-"""Exports: runs and the artifacts they pin, for somebody who has nothing of ours but a public key.
+"""Exports: runs and the artifacts they pin, which can be verified and replayed with a public key alone.
 
-Source: shared/design/journal.md; contextos-facts.md, section 17.
+Source: docs/design/journal.md, "Signed heads".
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MAX_LINE_BYTES: Final = 1 << 24
 
 
 async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *, by: str) -> bytes:
-    """Runs as JSON lines: a signed manifest over every count and head, the entries, and the artifacts they pin.
+    """Runs as JSON lines: a signed manifest of every count and head, the entries, and the artifacts they pin.
 
-    What leaves is on record before it does: an entry of the tenant's control stream says which runs, and who took
-    them (`by`, recorded and not checked).
+    Before it returns, the export is recorded in the tenant's control stream, with the runs and `by`, which is not
+    checked.
 
     Raises:
         NotFound: no such run in this tenant.
@@ -75,7 +75,7 @@ async def export_runs(app: Deployment, tenant_id: str, run_ids: Sequence[str], *
 
 
 class ExportedStream(Model):
-    """A stream as a manifest covers it."""
+    """One stream of a manifest: the number of its entries and the hash of the last one."""
 
     stream: Name
     entries: Positive
@@ -83,7 +83,7 @@ class ExportedStream(Model):
 
 
 class ExportManifest(Model):
-    """What the signature of an export is over; the lines of the streams are covered by their heads."""
+    """The signed part of an export. The heads cover the entries, and `lines` covers the artifacts by digest."""
 
     tenant: Name
     streams: list[ExportedStream]
@@ -92,22 +92,22 @@ class ExportManifest(Model):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What an export holds, verified: the entries of each run, and by digest the artifacts that they pin."""
+    """A verified export: the entries of each run, and the artifacts that they pin, by digest."""
 
     streams: Mapping[str, tuple[Entry, ...]]
     artifacts: Mapping[str, bytes]
 
 
 def read_export(raw: bytes, keys: Keys) -> Export:
-    """The verified content of an export. Every byte counts: what is not as it was exported is refused.
+    """The verified content of an export. Any changed byte is refused.
 
     Raises:
-        SignatureInvalid: the manifest is not by a key that is trusted for exports.
-        ChainBroken: an entry is missing, changed, swapped, added, or does not stand where it belongs.
+        SignatureInvalid: the manifest is not signed with a key that is trusted for exports.
+        ChainBroken: an entry is missing, changed, swapped, added or out of place.
     """
     first, _, rest = raw.partition(b"\n")
     manifest = _manifest(first, keys)
-    # Only now is it worth the memory: somebody whom we trust wrote the manifest.
+    # The rest is split only now, after the signature is verified, because it can need much memory.
     rows = [first, *rest.split(b"\n")]
     if rows.pop() or len(rows) < 1:
         raise ChainBroken("export", len(rows) + 1, "has no end; export it again")
@@ -130,7 +130,7 @@ def read_export(raw: bytes, keys: Keys) -> Export:
 
 
 async def replay_export(export: Export) -> list[ReplayResult]:
-    """Replay every run of an export with nothing but the export: no store, no workspace, no key.
+    """Replay every run of an export from the export alone: without a store, a workspace or a key.
 
     Raises:
         ReplayMismatch, UnknownSemantics: as `audit.replay`.
@@ -158,32 +158,34 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
     except ReplayMismatch as error:
         raise ReplayMismatch(error.seq, error.kind, error.detail, run_id=run_id) from error
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
-        # A chain and a signature do not make a history: whoever holds the key can sign what no runtime wrote.
-        told = f"holds what no runtime writes: {type(error).__name__}"
-        raise ReplayMismatch(len(tape), tape[-1].kind, told, run_id=run_id) from error
+        # A valid chain and signature do not prove a history: the holder of the key can sign anything.
+        detail = f"holds what no runtime writes: {type(error).__name__}"
+        raise ReplayMismatch(len(tape), tape[-1].kind, detail, run_id=run_id) from error
 
 
 class _Artifacts:
-    """The one thing of a store that a catalog reads in a replay."""
+    """The only part of a store that a catalog reads in a replay."""
 
     def __init__(self, artifacts: Mapping[str, bytes]) -> None:
         self._artifacts = artifacts
 
     async def scan(self, collection: str, *, key: str) -> Sequence[Document]:
-        assert collection == ARTIFACTS.name, "a replay loads by digest and asks for nothing else"
+        assert collection == ARTIFACTS.name, "a replay reads artifacts by digest and nothing else"
         return [Document(collection, key, 1, self._artifacts[key])] if key in self._artifacts else []
 
 
 def _opened(envelope: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Type and bytes of an artifact. Who signed it was asked when it was published; what vouches for it here is that
-    its digest is pinned in a verified journal, which the catalog compares."""
+    """The media type and bytes of an artifact, without checking its signature.
+
+    The catalog compares the digest with the one that is pinned in the verified journal.
+    """
     return str(envelope["payloadType"]), decode_base64(envelope.get("payload"))
 
 
 def _artifact(row: bytes) -> tuple[str, bytes]:
     line = loads(row, max_bytes=MAX_LINE_BYTES)
     if not isinstance(line, dict) or line.keys() != {"artifact", "body"} or not isinstance(line["artifact"], str):
-        raise ChainBroken("export", 1, "was signed over a line that is no artifact")
+        raise ChainBroken("export", 1, "is signed, but one of its lines is no artifact")
     return line["artifact"], canonical(line["body"])
 
 
@@ -192,7 +194,7 @@ def _entries(streams: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _manifest(row: bytes, keys: Keys) -> ExportManifest:
-    """The manifest of a verified envelope that is spelled as `seal` spells it, and in no other way."""
+    """The manifest of a verified envelope. Refuses any other spelling of the envelope than that of `seal`."""
     try:
         sealed = loads(row, max_bytes=MAX_LINE_BYTES)["manifest"]
         (signature,) = sealed["signatures"]
@@ -207,11 +209,11 @@ def _manifest(row: bytes, keys: Keys) -> ExportManifest:
     try:
         return parse(ExportManifest, open_sealed(sealed, keys, "export", {EXPORT_TYPE}), max_bytes=MAX_LINE_BYTES)
     except InvalidInput as error:
-        raise ChainBroken("export", 1, f"was signed and is no manifest: {error}") from None
+        raise ChainBroken("export", 1, f"is signed, but is no manifest: {error}") from None
 
 
 def _read(stream: str, seq: int, row: bytes) -> Entry:
-    """The entry of a line; a line that spells the same entry otherwise is not the one that was exported."""
+    """The entry of a line. Refuses any other spelling of the same entry."""
     try:
         line = loads(row, max_bytes=MAX_LINE_BYTES)["entry"]
         entry = Entry(**{**line, "body": _bytes(line["body"]), "salt": _bytes(line["salt"])})
@@ -221,12 +223,12 @@ def _read(stream: str, seq: int, row: bytes) -> Entry:
     if not whole:
         raise ChainBroken(stream, seq, "is no journal entry as it was exported")
     if (entry.run, entry.seq) != (stream, seq):
-        raise ChainBroken(stream, seq, f"is missing; entry {entry.seq} of `{entry.run[:64]}` stands in its place")
+        raise ChainBroken(stream, seq, f"is missing; entry {entry.seq} of `{entry.run[:64]}` is in its place")
     return entry
 
 
 def _is_entry(entry: Entry) -> bool:
-    """Whether the format is ours and every member of the header has its type."""
+    """Whether the entry has the current format and each field of the header has its type."""
     texts = (entry.tenant, entry.run, entry.kind, entry.key, entry.by, entry.body_digest, entry.prev_hash, entry.hash)
     numbers = (entry.v, entry.seq, entry.at_us)
     typed = all(type(one) is str for one in texts) and all(type(one) is int for one in numbers)

@@ -1,4 +1,7 @@
-"""Replay: drive the loop of a run from its recorded entries, and compare everything that it derives."""
+"""Replay: drive the loop of a run from its recorded entries, and compare everything that it derives, byte for byte.
+
+No adapter, directory, graph or clock can be reached. Source: docs/design/journal.md, "Recorded and derived".
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from contextos.trust.journal.ledger import RunJournal
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A replay that came to the recorded end. `missing` are erased bodies that could be derived again."""
+    """A replay that reached the recorded end. `missing` lists erased entries whose bodies were derived again."""
 
     run_id: str
     status: str
@@ -34,10 +37,10 @@ class ReplayResult:
 
 
 class Unreachable:
-    """Stands where the outside was. Whatever a replay reaches for, it gets this error instead."""
+    """Takes the place of an external port during a replay. Using any attribute of it raises `Integrity`."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise Integrity(f"a replay reached for `{name}` of the outside; that is a defect of the runtime")
+        raise Integrity(f"a replay used `{name}` of an external port; please report this defect of the runtime")
 
 
 _UNREACHABLE: Final[Any] = Unreachable()
@@ -46,11 +49,11 @@ NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
-    """Drive the loop from the tape and compare everything it derives, the DecisionRecord included.
+    """Drive the loop from the recorded entries and compare everything it derives, including the DecisionRecord.
 
     Raises:
         ReplayMismatch: the first entry that differs, or whose erased body cannot be derived.
-        UnknownSemantics: the run was made under rules that this runtime does not know.
+        UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
     tape = tuple(entries if entries is not None else await app.ports.stores.tenant(tenant_id).read(run_id))
     if not tape:
@@ -59,7 +62,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
 
 
 async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
-    """`replay` of the entries of one run, with artifacts and estimator from `environment_of`. Raises as it."""
+    """Replay the entries of one run, with the artifacts and estimator of `environment_of`. Raises as `replay`."""
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
@@ -73,5 +76,5 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
     except Parked:
         raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
     if journal.on_tape:
-        raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the tape goes on after the run ended")
+        raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
     return ReplayResult(run_id, record.status, record.record_hash or "", len(tape), tuple(journal.missing))

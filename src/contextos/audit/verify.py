@@ -1,7 +1,6 @@
-"""What auditors do: verify a tenant's journal and replay a run. `exports` hands both to those who need not trust us.
+"""Verify a tenant's journal: the chain of each stream, the signed heads and the witnessed heads.
 
-Replay drives the same loop from the tape: no adapter, no directory, no graph and no clock is within its reach, and what
-it derives is compared byte for byte. Source: shared/design/journal.md; contextos-facts.md, section 17.
+Source: docs/design/journal.md, "Streams of a tenant", "Signed heads".
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from contextos.trust.journal.signed_heads import read_signed, verify_heads
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStream:
-    """A stream that verifies: how long it is, its head, and which bodies were erased."""
+    """A verified stream: the number of entries, the hash of the last one, and the entries whose bodies were erased."""
 
     stream: str
     entries: int
@@ -36,18 +35,18 @@ class VerifiedStream:
 async def verify_tenant(
     store: Store, tenant_id: str, keys: Keys, witnessed: Sequence[WitnessedHead] = ()
 ) -> list[VerifiedStream]:
-    """Verify the index, every run it names, every signed head and, where there is a witness, all that it was told.
+    """Verify the index, every run that it names, every signed head and the `witnessed` heads.
 
-    Without `witnessed` it is not provable that the index and `control` were not cut.
+    Without `witnessed` it cannot be proved that the index and `control` were not cut.
 
     Raises:
-        ChainBroken: naming the entry.
+        ChainBroken: names the first entry that is missing or differs.
     """
-    # What must be covered is read before what covers it: runs go on while an auditor looks. Every run that was ever
-    # driven has a lease, from its first commit on, and an index line.
+    # Runs continue during an audit, so leases are read before the index that must name their runs. Every run that was
+    # ever driven has a lease, from its first commit on, and an index line.
     leased = [run_id async for run_id in LEASES.keys(store)]
     index = await store.read(INDEX)
-    seen = [_verified(tenant_id, INDEX, index)]
+    verified = [_verified(tenant_id, INDEX, index)]
     runs = {orjson.loads(line.body or b"{}").get("run", line.key) for line in index}
     closed = {line.key: orjson.loads(line.body) for line in index if line.kind == "run.closed" and line.body}
     for run_id in leased:
@@ -56,12 +55,12 @@ async def verify_tenant(
             raise ChainBroken(INDEX, len(index) + 1, missing)
     for run_id in sorted(runs):
         entries, heads = await read_signed(store, run_id)
-        seen.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
+        verified.append(_verified(tenant_id, run_id, entries, closed.get(run_id)))
         verify_heads(tenant_id, run_id, entries, heads, keys)
     control = await store.read(CONTROL)
-    seen.append(_verified(tenant_id, CONTROL, control))
+    verified.append(_verified(tenant_id, CONTROL, control))
     verify_witnessed(tenant_id, {INDEX: index, CONTROL: control}, witnessed, keys)
-    return seen
+    return verified
 
 
 def _verified(

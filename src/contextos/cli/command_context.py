@@ -112,7 +112,7 @@ def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandCont
             done = await act(CommandContext(app, tenant_id))
             if app.witness_publisher:
                 with _warning(Unavailable, Integrity):
-                    await app.witness_publisher.tell(concerned)
+                    await app.witness_publisher.publish(concerned)
             return done
         finally:
             app.close()
@@ -139,7 +139,7 @@ def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContex
             done = await act(CommandContext(app, tenant_id))
             if app.witness_publisher:
                 with _warning(Unavailable, Integrity):
-                    await app.witness_publisher.tell([tenant_id])
+                    await app.witness_publisher.publish([tenant_id])
             return done
         finally:
             app.close()

@@ -1,8 +1,8 @@
 """The dead-letter list: runs that failed for good, until an operator retries them.
 
-It is a list of documents of the tenant, and no part of a journal. A letter says how long the run's journal was; as
-soon as anybody adds to that, a person's answer or another drive, it counts no more. So a letter that is wrong or late
-costs nothing: when a run is due stays as the store has it, and engines pass over what rests.
+The list consists of documents of the tenant, apart from the journals. A dead letter states the length of the run's
+journal and is void as soon as the journal grows, by a person's answer or by another drive. So a wrong or late dead
+letter does no harm: it does not change when a run is due, and an engine only skips the runs on the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_DETAIL_CHARS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a run rests: a stable code and a sentence; when (Unix time in microseconds), and how often by now."""
+    """A dead letter: the error code and message, the time (Unix µs) and the number of failures so far."""
 
     run_id: str
     code: str
@@ -35,7 +35,9 @@ def failure_cause(fault: BaseException) -> tuple[str, str]:
     """The error code and message of a failed drive. The text of a foreign exception is left out."""
     if isinstance(fault, ContextOSError):
         return fault.code, str(fault)
-    return type(fault).__name__, "an exception that is none of ours; its text is where the worker that drove it says it"
+    return type(
+        fault
+    ).__name__, "an exception from outside contextos; its text is in the log of the worker that drove the run"
 
 
 async def journal_length(store: Store, run_id: str) -> int:
@@ -45,9 +47,9 @@ async def journal_length(store: Store, run_id: str) -> int:
 
 
 async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, seen: int) -> bool:
-    """Put a run on the list, if its journal has the `seen` entries that the failed drive began with, and no more.
+    """Put a run on the list if its journal still has `seen` entries, as when the failed drive began.
 
-    Says whether it rests now. Raises: `Unavailable`.
+    Returns whether it is on the list now. Raises `Unavailable`.
     """
     if not seen or await store.read(run_id, after=seen, limit=1):
         return False
@@ -55,16 +57,16 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
     code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
     failures = known.body.failures + 1 if known else 1
     body = DeadLetterDocument(code, detail[:MAX_DETAIL_CHARS], at_us, True, seen, failures)
-    letter = DEAD_LETTERS.write(run_id, known.version if known else 0, body)
+    dead_letter = DEAD_LETTERS.write(run_id, known.version if known else 0, body)
     try:
-        await store.commit(Batch(run_id, writes=(letter,)))
+        await store.commit(Batch(run_id, writes=(dead_letter,)))
     except Conflict:
         return False
     return True
 
 
 async def has_lost_driver(store: Store, run_id: str) -> bool:
-    """Whether a driver began the run and never let it go: it is being driven, or its driver is dead."""
+    """Whether a driver took the run's lease and did not release it: it drives the run now, or it is dead."""
     lease = await LEASES.one(store, run_id)
     return lease is not None and lease.body.until_us > 0
 
@@ -75,7 +77,7 @@ async def listed_run_ids(store: Store) -> set[str]:
 
 
 async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[DeadLetter]:
-    """The list of a tenant, by run id, at most `limit`."""
+    """At most `limit` dead letters of a tenant, ordered by run id."""
     listed: list[DeadLetter] = []
     async for document in _listed(store):
         body = document.body
@@ -89,11 +91,11 @@ async def remove(store: Store, run_id: str) -> None:
     """Take a run off the list. It is driven when it is due; if it fails again, it is put back.
 
     Raises:
-        NotFound: it is not on the list of this tenant.
-        Conflict: somebody else changed it at this moment; look again.
+        NotFound: the run is not on this tenant's list.
+        Conflict: another process changed it at the same moment; look at the list again.
     """
     known = await DEAD_LETTERS.one(store, run_id)
-    if not known or not await _rests(store, known):
+    if not known or not await _is_dead(store, known):
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
         raise NotFound(detail)
     taken = DEAD_LETTERS.write(run_id, known.version, replace(known.body, rests=False))
@@ -105,11 +107,11 @@ async def _listed(store: Store) -> AsyncIterator[StoredDocument[DeadLetterDocume
     while page := await DEAD_LETTERS.page(store, after=after):
         after = page[-1].key
         for document in page:
-            if await _rests(store, document):
+            if await _is_dead(store, document):
                 yield document
 
 
-async def _rests(store: Store, document: StoredDocument[DeadLetterDocument]) -> bool:
-    """Whether nobody took it off the list: not by a retry, and not by adding to the run's journal."""
+async def _is_dead(store: Store, document: StoredDocument[DeadLetterDocument]) -> bool:
+    """Whether a dead letter is still valid: it was not removed, and the run's journal has not grown."""
     body = document.body
     return body.rests and not await store.read(document.key, after=body.entries, limit=1)

@@ -95,7 +95,7 @@ class RunDriver:
 
     async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
-        # The fencing token is read before the journal: a driver that continues in between has a newer token.
+        # The fencing token is read before the journal: a driver that takes over in between has a newer token.
         lease = None if fresh else await LEASES.one(store, run_id)
         entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
         if not fresh and not entries:

@@ -24,7 +24,7 @@ Run = tuple[str, str]
 
 
 async def is_held(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> bool:
-    """Whether the owner of this lease still drives its run. `alive` tells whether an owner's process exists."""
+    """Whether the owner of this lease still drives its run. `alive` returns whether an owner's process exists."""
     held, until_us = lease.body, lease.body.until_us
     if held.silent_until_us is not None:
         # Leases of older versions do not state when they were written.

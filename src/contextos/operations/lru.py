@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 V = TypeVar("V")
 
-MAX_TENANTS: Final = 65_536
+MAX_RECENT_TENANTS: Final = 65_536
 """Tenants whose heads are published: far more than start a run between two publications."""
 PUBLICATIONS: Final = 10
 """A tenant's heads are published this many times after its last use by this process."""
@@ -36,7 +36,7 @@ class RecentTenants:
 
     def note(self, tenant_id: str) -> None:
         """The process used this tenant."""
-        keep_recent(self._names[0], tenant_id, None, MAX_TENANTS)
+        keep_recent(self._names[0], tenant_id, None, MAX_RECENT_TENANTS)
 
     def names(self) -> tuple[str, ...]:
         """The recent tenants, sorted."""

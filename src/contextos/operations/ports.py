@@ -1,4 +1,4 @@
-"""Everything of the outside that a deployment is made of: one port each."""
+"""The ports of a deployment: one for each external system that it uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnboundedAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything of the outside that a deployment is made of. `alive` says whether another lease owner still lives."""
+    """The external systems that a deployment uses. `alive` returns whether the process of a lease owner exists."""
 
     stores: Stores
     graph: Callable[[str], Graph]

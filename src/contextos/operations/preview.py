@@ -1,7 +1,8 @@
-"""Preview: compile a request as a run would now. The loop of a run is stopped after it compiled, and no run is made.
+"""Preview: compile a request as a run would now, without making a run.
 
-The loop drives a journal that never commits, so nothing of the run is stored, nobody is asked and nothing is called.
-What a slot takes by itself is looked up and not recorded; where a person picks there is nothing to show before that.
+The loop writes to a journal that never commits and is stopped after it compiled the context. So nothing is stored and
+no external system is called. A slot's automatic selection is looked up and not recorded; a slot that a user fills
+cannot be previewed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from contextos.trust.journal.ledger import LiveDriver, RunJournal
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The compiled context, or why there would be none."""
+    """The compiled context, or the failures that prevent it."""
 
     compiled: CompiledContext | None
     failures: tuple[Failure, ...] = ()
@@ -33,32 +34,32 @@ class Preview:
 class _Stop(Exception):
     """A signal to `preview`, not an error."""
 
-    def __init__(self, seen: Preview) -> None:
-        self.seen = seen
+    def __init__(self, result: Preview) -> None:
+        self.result = result
 
 
 class _Draft(RunJournal):
-    """A journal that stops its driver where the run is compiled, or where it would become durable."""
+    """A journal that stops its driver when the context is compiled, or at the first commit."""
 
     def derive(self, kind: str, key: str, body: Any) -> None:
         super().derive(kind, key, body)
         if kind == "context.compiled":
             raise _Stop(Preview(CompiledContext.model_validate(body)))
 
-    async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - the port's own
+    async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - overrides the port's method
         if self.state == "choosing":
-            asked = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
-            raise _Stop(Preview(None, (_unpicked(asked["slot"]["slotId"], asked["actor"]["principal_id"]),)))
+            question = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
+            raise _Stop(Preview(None, (_unfilled(question["slot"]["slotId"], question["actor"]["principal_id"]),)))
         records = [entry.body for entry in self.log() if entry.kind == "record.revised"]
         if records:
             raise _Stop(Preview(None, _failures(records[-1]["rationale"]["failures"])))
 
     def hand_over(self) -> None:
-        """Nobody else goes on with a draft."""
+        """A draft is never continued by another driver."""
 
 
 async def preview(app: Deployment, raw: bytes | str) -> Preview:
-    """Compile a request as a run would, here and now.
+    """Compile a request as a run would now.
 
     Raises:
         InvalidInput: the request is malformed.
@@ -83,15 +84,15 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
         await invoke_agent(request, request_fingerprint(request), replace(environment, sources=rehearsed))
     except _Stop as stopped:
-        return stopped.seen
+        return stopped.result
     raise AssertionError("the loop ends with a commit")
 
 
-def _unpicked(slot_id: str, principal_id: str) -> Failure:
-    detail = f"`{principal_id}` picks for slot `{slot_id}`, and what is compiled depends on it"
-    mend = "invoke the request and answer it with `contextos slots answer`"
-    return Failure(code="missing_evidence", detail=f"{detail}; {mend}")
+def _unfilled(slot_id: str, principal_id: str) -> Failure:
+    detail = f"`{principal_id}` fills slot `{slot_id}`, and the compiled context depends on it"
+    remedy = "invoke the request and answer it with `contextos slots answer`"
+    return Failure(code="missing_evidence", detail=f"{detail}; {remedy}")
 
 
-def _failures(stated: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
-    return tuple(Failure.model_validate(one) for one in stated)
+def _failures(documents: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
+    return tuple(Failure.model_validate(one) for one in documents)

@@ -1,13 +1,14 @@
-"""The outside witness: where a tenant's own streams stand is told where the store's owner cannot rewrite it.
+"""Publish the signed heads of a tenant's streams to a witness that the store's owner cannot rewrite.
 
-`index` and `control` are chained but nobody outside holds their heads, so who owns the store can cut them, and a run
-with them, and make all that is left fit. Against a witness the cut shows; without one it is not provable.
+The streams `index` and `control` are hash chains, but nobody except the store holds their heads. So the store's owner
+can cut them, and a run with them, and the rest still verifies. A witness shows such a cut; without one it cannot be
+proved.
 
-A restore is a cut that an operator stands for (`restoring`). From then on heads are witnessed under the stream's name
-with the number of the restore (`index@1`), and the first of them says what was kept: of what was witnessed before,
-more is gone and is counted, and everything else must still hold. Only the runtime's key begins a new number, so the
-store's owner cannot pass a cut off as a restore.
-Source: shared/design/journal.md; shared/design/architecture.md, "Tenancy".
+A restore is a cut that an operator records (`operations.restore`). After it, heads are published under the stream's
+name with the number of the restore (`index@1`), and the first of them states how many entries the restore kept.
+Entries that were witnessed before and come after these are counted as gone; all others must be unchanged. Only the
+runtime's key can begin a new number, so the store's owner cannot present a cut as a restore.
+Source: docs/design/journal.md, "Streams of a tenant"; docs/design/architecture.md, "Tenancy".
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from contextos.trust.journal.signed_heads import head_payload, is_signed
 
 STREAMS: Final = (INDEX, CONTROL)
 MAX_KNOWN_TENANTS: Final = 16_384
-"""Of so many tenants it is kept what the witness knows, some 2 kB each; of another the witness is asked again."""
+"""Cache size in tenants (about 2 kB each). The heads of a tenant that is not cached are read from the witness again."""
 _NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Restoration(NamedTuple):
-    """What a restore left of a stream: `kept` entries of the `witnessed` ones; the others are `gone`."""
+    """One restore of one stream: it kept `kept` of the `witnessed` entries; the others are `gone`."""
 
     number: int
     stream: str
@@ -50,13 +51,13 @@ class Restoration(NamedTuple):
 
 @dataclass(slots=True)
 class KnownHeads:
-    """The furthest head under each name of a tenant's streams, and the epoch in which the witness was asked for it."""
+    """The latest witnessed head under each stream name of a tenant, and the epoch in which they were read."""
 
     epoch: str | None = None
     heads: dict[str, WitnessedHead] = field(default_factory=dict)
 
     def learn(self, head: WitnessedHead) -> None:
-        """Keep the furthest: two who tell at once may put theirs in any order."""
+        """Keep the head if it is later than the known one. Two publishers at once can store theirs in any order."""
         before = self.heads.get(head.stream)
         if before is None or head.seq > before.seq:
             self.heads[head.stream] = head
@@ -64,7 +65,7 @@ class KnownHeads:
 
 @dataclass(slots=True)
 class WitnessPublisher:
-    """Tells the witness how far the streams of tenants have grown since it was told last."""
+    """Publishes to the witness the heads of tenants' streams that have grown since they were last published."""
 
     stores: Stores
     witness: Witness
@@ -73,68 +74,70 @@ class WitnessPublisher:
     _known: OrderedDict[str, KnownHeads] = field(default_factory=OrderedDict)
 
     async def check(self, tenant_id: str) -> None:
-        """Whether what was witnessed last of a tenant is still there.
+        """Check that the store still holds every entry of a tenant that was witnessed.
 
         Raises:
-            ChainBroken: it is not.
+            ChainBroken: an entry is missing or differs.
             Unavailable: the witness or the store did not answer.
         """
-        await self._moved(tenant_id)
+        await self._unpublished(tenant_id)
 
-    async def tell(self, tenants: Iterable[str]) -> int:
-        """Put every head that moved, and say how many. Nothing of a tenant is put while an older head of it is gone.
+    async def publish(self, tenants: Iterable[str]) -> int:
+        """Publish every head that has grown, and return how many. Skips a tenant whose witnessed entries are missing.
 
         Raises:
-            Integrity: what was witnessed before is not there any more, or the witness holds what nobody witnessed.
-            Unavailable: the witness or the store did not answer; tell again.
+            Integrity: a witnessed entry is missing or differs, or the witness holds a head that we did not sign.
+            Unavailable: the witness or the store did not answer; publish again.
 
-        Either is raised once the heads of all other tenants were put, and what is broken before what may pass.
+        Either is raised after the heads of all other tenants were published, and `Integrity` before `Unavailable`.
         """
-        moved: list[WitnessedHead] = []
+        grown: list[WitnessedHead] = []
         failed: list[Integrity | Unavailable] = []
         for tenant_id in tenants:
             try:
-                moved += await self._moved(tenant_id)
+                grown += await self._unpublished(tenant_id)
             except (Integrity, Unavailable) as error:
                 failed.append(error)
-        if moved:
-            await self.witness.put(moved)
-            for head in moved:
-                self._of_tenant(head.tenant).learn(head)
+        if grown:
+            await self.witness.put(grown)
+            for head in grown:
+                self._known_heads(head.tenant).learn(head)
         if failed:
             raise min(failed, key=lambda error: isinstance(error, Unavailable))
-        return len(moved)
+        return len(grown)
 
-    async def left(self, tenant_id: str) -> list[WitnessedHead]:
-        """What a restore left of the tenant's streams, signed; empty where the witness knows nothing of the tenant.
+    async def restored_heads(self, tenant_id: str) -> list[WitnessedHead]:
+        """Signed heads of what a restore kept of the tenant's streams; empty if the witness has no heads of the tenant.
 
         Raises:
-            ChainBroken: what is left does not chain, or the witness holds a head that the runtime never signed.
+            ChainBroken: the restored entries form no chain, or the witness holds a head that the runtime never signed.
             Unavailable: the witness or the store did not answer.
         """
         heads = await self.witness.heads(tenant_id)
         for head in heads:
-            _must_be_ours(head, self.keys)
+            _check_signature(head, self.keys)
         number = 1 + max((_number(head) for head in heads), default=0)
-        return [await self._left(tenant_id, stream, number, heads) for stream in STREAMS] if heads else []
+        return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS] if heads else []
 
-    async def accept(self, tenant_id: str, left: Sequence[WitnessedHead]) -> list[Restoration]:
-        """Witness that `left` is what a restore left, and say what is gone. Raises `Unavailable`: say it again."""
-        if left:
-            await self.witness.put(left)
-            self._of_tenant(tenant_id).epoch = None
-        numbers = {_number(head) for head in left}
+    async def publish_restore(self, tenant_id: str, restored: Sequence[WitnessedHead]) -> list[Restoration]:
+        """Publish the heads from `restored_heads`, and return what is gone. Raises `Unavailable`: call it again."""
+        if restored:
+            await self.witness.put(restored)
+            self._known_heads(tenant_id).epoch = None
+        numbers = {_number(head) for head in restored}
         return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
 
-    async def _left(self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]) -> WitnessedHead:
-        """Where a stream stands before the first entry that it contradicts the witness about."""
+    async def _restored_head(
+        self, tenant_id: str, stream: str, number: int, heads: Sequence[WitnessedHead]
+    ) -> WitnessedHead:
+        """The head of a stream before the first entry that contradicts the witness."""
         entries = await self.stores.tenant(tenant_id).read(stream)
         verify_chain(tenant_id, stream, entries)
         limits = _limits(heads)
         wrong = [
             head.seq
             for head in heads
-            if _of(head)[0] == stream
+            if _stream_and_number(head)[0] == stream
             and head.seq <= limits[head.stream]
             and head.seq
             and (head.seq > len(entries) or entries[head.seq - 1].hash != head.hash)
@@ -142,59 +145,59 @@ class WitnessPublisher:
         kept = min([len(entries), *(seq - 1 for seq in wrong)])
         return self._signed(tenant_id, f"{stream}@{number}", kept, _hash_at(tenant_id, stream, entries, kept))
 
-    def _of_tenant(self, tenant_id: str) -> KnownHeads:
-        """What is kept of a tenant; who was not asked about for longest is forgotten."""
+    def _known_heads(self, tenant_id: str) -> KnownHeads:
+        """The cached heads of a tenant; the least recently used tenant is dropped."""
         return keep_recent(self._known, tenant_id, KnownHeads(), MAX_KNOWN_TENANTS)
 
-    async def _moved(self, tenant_id: str) -> list[WitnessedHead]:
-        """Heads that the witness does not know yet, once what it knows is seen to stand."""
-        store, known = self.stores.tenant(tenant_id), self._of_tenant(tenant_id)
+    async def _unpublished(self, tenant_id: str) -> list[WitnessedHead]:
+        """Heads that the witness does not have yet, after checking the ones that it has."""
+        store, known = self.stores.tenant(tenant_id), self._known_heads(tenant_id)
         found = await EPOCHS.one(store, EPOCH_KEY)
         epoch = found.body.id if found else ""
         if known.epoch != epoch:
-            return await self._asked_anew(store, tenant_id, known, epoch)
+            return await self._reread(store, tenant_id, known, epoch)
         try:
             return await self._grown_since(store, tenant_id, known)
         except ChainBroken as broken:
-            # A restore may have been said in between, and only the witness knows.
+            # A restore can have been recorded in between; only the witness shows it.
             try:
-                return await self._asked_anew(store, tenant_id, known, epoch)
+                return await self._reread(store, tenant_id, known, epoch)
             except Unavailable:
                 raise broken from None
 
-    async def _asked_anew(self, store: Store, tenant_id: str, known: KnownHeads, epoch: str) -> list[WitnessedHead]:
+    async def _reread(self, store: Store, tenant_id: str, known: KnownHeads, epoch: str) -> list[WitnessedHead]:
         heads = await self.witness.heads(tenant_id)
         before = max(map(_number, known.heads.values()), default=0)
         for head in heads:
             known.learn(head)
-        moved = await self._grown_since(store, tenant_id, known)
-        # An epoch is on record before the witness is told of it: until it was, it is asked each time.
+        grown = await self._grown_since(store, tenant_id, known)
+        # An epoch is recorded before its heads are published; until they are, the witness is read each time.
         if known.epoch is None or not heads or max(map(_number, heads)) > before:
             known.epoch = epoch
-        return moved
+        return grown
 
     async def _grown_since(self, store: Store, tenant_id: str, known: KnownHeads) -> list[WitnessedHead]:
         names = {stream: stream for stream in STREAMS}
         for head in sorted(known.heads.values(), key=_number):
-            names[_of(head)[0]] = head.stream
-        moved = [
+            names[_stream_and_number(head)[0]] = head.stream
+        grown = [
             await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
         ]
-        return [head for head in moved if head]
+        return [head for head in grown if head]
 
     async def _grown(
-        self, store: Store, tenant_id: str, stream: str, name: str, told: WitnessedHead | None
+        self, store: Store, tenant_id: str, stream: str, name: str, witnessed: WitnessedHead | None
     ) -> WitnessedHead | None:
-        if told:
-            _must_be_ours(told, self.keys)
-        if told is None or told.seq == 0:
+        if witnessed:
+            _check_signature(witnessed, self.keys)
+        if witnessed is None or witnessed.seq == 0:
             entries = await store.read(stream)
             verify_chain(tenant_id, stream, entries)
         else:
-            entries = await store.read(stream, after=told.seq - 1)
-            _must_hold(told, {entry.seq: entry for entry in entries[:1]})
+            entries = await store.read(stream, after=witnessed.seq - 1)
+            _check_entry(witnessed, {entry.seq: entry for entry in entries[:1]})
             verify_chain(tenant_id, stream, entries[1:], after=entries[0])
-        if not entries or (told and entries[-1].seq <= told.seq):
+        if not entries or (witnessed and entries[-1].seq <= witnessed.seq):
             return None
         return self._signed(tenant_id, name, entries[-1].seq, entries[-1].hash)
 
@@ -206,35 +209,38 @@ class WitnessPublisher:
 def verify_witnessed(
     tenant_id: str, streams: Mapping[str, Sequence[Entry]], heads: Sequence[WitnessedHead], keys: Keys
 ) -> None:
-    """Hold a tenant's own streams against what was witnessed of them and no restore took away.
+    """Compare a tenant's own streams with the witnessed heads, without the entries that a restore removed.
 
     Raises:
-        ChainBroken: naming the first entry that is gone or another; or a head that the runtime never signed.
+        ChainBroken: names the first entry that is missing or differs, or a head that the runtime never signed.
     """
     for head in heads:
-        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream) or _of(head)[0] not in streams:
-            raise ChainBroken(head.stream[:64], head.seq, "was witnessed of another tenant or of no such stream")
-        _must_be_ours(head, keys)
+        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream) or _stream_and_number(head)[0] not in streams:
+            raise ChainBroken(head.stream[:64], head.seq, "was witnessed for another tenant or an unknown stream")
+        _check_signature(head, keys)
     limits = _limits(heads)
     for head in heads:
         if head.seq <= limits[head.stream]:
-            _must_hold(head, {entry.seq: entry for entry in streams[_of(head)[0]][max(head.seq - 1, 0) : head.seq]})
+            _check_entry(
+                head,
+                {entry.seq: entry for entry in streams[_stream_and_number(head)[0]][max(head.seq - 1, 0) : head.seq]},
+            )
 
 
 def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
-    """How far each stream was witnessed since it was restored last."""
+    """The number of witnessed entries of each stream, since its last restore."""
     furthest: dict[str, tuple[int, int]] = {}
     for head in heads:
-        stream, number = _of(head)
+        stream, number = _stream_and_number(head)
         furthest[stream] = max(furthest.get(stream, (0, 0)), (number, head.seq))
     return {stream: seq for stream, (_, seq) in furthest.items()}
 
 
 def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
-    """What restores left, as they were witnessed, in their order."""
+    """The restores that these heads record, in order."""
     known: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
-        stream, number = _of(head)
+        stream, number = _stream_and_number(head)
         known.setdefault(stream, {}).setdefault(number, []).append(head)
     made: list[Restoration] = []
     for stream, by_number in known.items():
@@ -248,47 +254,51 @@ def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
 
 
 def _limits(heads: Sequence[WitnessedHead]) -> dict[str, int]:
-    """Up to which entry the heads under a name must hold: what the restores after it kept."""
+    """By stream name, the last entry that its heads must match: later restores kept the entries up to there."""
     cuts: dict[tuple[str, int], int] = {}
     for head in heads:
-        place = _of(head)
+        place = _stream_and_number(head)
         cuts[place] = min(cuts.get(place, head.seq), head.seq)
     return {
         head.stream: min(
-            (kept for (stream, number), kept in cuts.items() if stream == _of(head)[0] and number > _number(head)),
+            (
+                kept
+                for (stream, number), kept in cuts.items()
+                if stream == _stream_and_number(head)[0] and number > _number(head)
+            ),
             default=2**63,
         )
         for head in heads
     }
 
 
-def _of(head: WitnessedHead) -> tuple[str, int]:
-    """The stream of a head, and how many restores came before it."""
+def _stream_and_number(head: WitnessedHead) -> tuple[str, int]:
+    """The stream of a head, and the number of restores before it."""
     named = _NAME.fullmatch(head.stream)
     return (named[1], int(named[2] or 0)) if named else (head.stream, 0)
 
 
 def _number(head: WitnessedHead) -> int:
-    return _of(head)[1]
+    return _stream_and_number(head)[1]
 
 
 def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) -> str:
     return entries[seq - 1].hash if seq else genesis(tenant_id, stream)
 
 
-def _must_be_ours(head: WitnessedHead, keys: Keys) -> None:
+def _check_signature(head: WitnessedHead, keys: Keys) -> None:
     named = _NAME.fullmatch(head.stream)
     known = named and head.seq >= (0 if named[2] else 1)
     if not known or not is_signed((head.seq, head.hash, head.kid, head.signature), head.tenant, head.stream, keys):
-        raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with a signature that is none")
+        raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with an invalid signature")
 
 
-def _must_hold(head: WitnessedHead, there: Mapping[int, Entry]) -> None:
+def _check_entry(head: WitnessedHead, stored: Mapping[int, Entry]) -> None:
     when = datetime.fromtimestamp(head.at_us / 1e6, UTC).isoformat(timespec="seconds")
-    stream = _of(head)[0]
+    stream = _stream_and_number(head)[0]
     if head.seq == 0:
         return
-    if head.seq not in there:
+    if head.seq not in stored:
         raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}")
-    if there[head.seq].hash != head.hash:
+    if stored[head.seq].hash != head.hash:
         raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is not what was witnessed at {when}")

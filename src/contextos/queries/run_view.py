@@ -1,4 +1,4 @@
-"""A run as its caller sees it, folded from its entries."""
+"""The state of a run, computed from its entries: the view that callers and commands get."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from contextos.runtime import state_machine
 from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
-"""The state of a run that ended, where what would tell how was erased."""
+"""The state of a run that ended, if the entries that state how were erased."""
 
 _ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
-"""What a run may wait for stands in one of these: an effect that is not known in the answer of its call."""
+"""The kinds that make a run wait. A `tool.returned` does if its outcome is `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its caller sees it: its state, and the record as it stands (None before there is one).
+    """A run: its state, and the current decision record (None before the first).
 
-    `waiting` says for whom it waits (`for`: `approval`, `settlement`, or `engine` where nobody has driven it yet).
+    `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, or `engine` if no
+    process has driven it yet. `wake_at_us` is Unix time in microseconds, or None.
     """
 
     tenant_id: str
@@ -35,45 +36,51 @@ class RunView:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has come to one of its ends."""
+        """Whether the run has ended."""
         return self.state in state_machine.ENDS or self.state == ERASED
 
 
 def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: int | None = 0) -> RunView:
-    """The view of a run from its entries, in values of its own. Only bodies that decide something are read."""
+    """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
     states = {state_machine.START}
     for entry in entries:
-        seen = _seen(entry) if entry.kind in state_machine.DECIDED_BY_BODY else {}
-        # Where a body was erased that decided the way, what came after tells which way it was.
-        happened = state_machine.events(entry.kind) if seen is None else [state_machine.event_of(entry.kind, seen)]
-        states = {after for state in states for one in happened if (after := state_machine.step(state, one))} or states
-    revised = (_seen(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+        body = _parsed(entry) if entry.kind in state_machine.DECIDED_BY_BODY else {}
+        # If the body was erased, every event of the kind is possible; later entries rule out the wrong ones.
+        possible = state_machine.events(entry.kind) if body is None else [state_machine.event_of(entry.kind, body)]
+        states = {after for state in states for one in possible if (after := state_machine.step(state, one))} or states
+    revised = (_parsed(entry) for entry in reversed(entries) if entry.kind == "record.revised")
     record = next((record for record in revised if record is not None), None)
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    waiting = _dispatched(entries[0]) if state == "received" else _asked(entries) if state in ASKING_STATES else None
+    waiting = (
+        _waits_for_engine(entries[0])
+        if state == "received"
+        else _waits_for(entries)
+        if state in ASKING_STATES
+        else None
+    )
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
 
-def _dispatched(received: Entry) -> dict[str, Any] | None:
-    """What a run waits for that nobody has driven yet, as far as anything of it is durable."""
-    said = _seen(received)
-    return {"for": "engine"} if said and said["request"]["mode"] == "long_running" else None
+def _waits_for_engine(received: Entry) -> dict[str, Any] | None:
+    """What a run waits for that no process has driven yet: an engine, if it is `long_running`."""
+    answer = _parsed(received)
+    return {"for": "engine"} if answer and answer["request"]["mode"] == "long_running" else None
 
 
-def _seen(entry: Entry) -> Any:
-    """What an entry says, of an asked one the answer; None where it was erased."""
+def _parsed(entry: Entry) -> Any:
+    """The parsed body of an entry, or its answer if the kind is recorded; None if it was erased."""
     if entry.body is None:
         return None
     body = orjson.loads(entry.body)
     return body["answer"] if KINDS[entry.kind].recorded else body
 
 
-def _asked(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """What a run that waits waits for: what it asked last, as far as that was not erased."""
+def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """What a waiting run waits for: its last question that was not erased."""
     for entry in reversed(entries):
-        body = _seen(entry) if entry.kind in _ASKING else None
+        body = _parsed(entry) if entry.kind in _ASKING else None
         if body is None:
             continue
         if entry.kind == "approval.asked":

@@ -1,7 +1,7 @@
-"""One run as a story, told from its journal: asked, knew, was allowed, did, who approved, came to, cost, how to replay.
+"""The story of a run, computed from its journal: request, knowledge, permissions, effects, approvals, outcome, cost.
 
-`tell_story` is a pure fold of the entries. An erased body shows as such, and what
-came from outside is shown neutralised.
+`tell_story` is a pure function of the entries. Erased bodies are listed, and control characters in text from outside
+are escaped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An entry with its body parsed; `body` is None where it was erased."""
+    """An entry with its parsed body; `body` is None if it was erased."""
 
     seq: int
     kind: str
@@ -30,7 +30,7 @@ class ReadEntry:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of a story; `after_us` is the time since the run began, None where it has no moment of its own."""
+    """One line of a story; `after_us` is the time since the run began in µs, None if the line has none."""
 
     text: str
     after_us: int | None = None
@@ -40,12 +40,12 @@ Story = dict[str, list[Moment]]
 
 
 def tell_story(entries: Sequence[Entry]) -> Story:
-    """The sections of a run's story, in order; sections with nothing to say are left out."""
-    log = [_seen(entry) for entry in entries]
+    """The sections of a run's story, in order; empty sections are left out."""
+    log = [_read(entry) for entry in entries]
     start_us = log[0].at_us if log else 0
     story: Story = {}
     for title, part in PARTS.items():
-        moments = [Moment(text, None if at is None else at - start_us) for text, at in part(log)]
+        moments = [Moment(text, None if at_us is None else at_us - start_us) for text, at_us in part(log)]
         if moments:
             story[title] = moments
     return story
@@ -62,13 +62,13 @@ def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:
 StoryLines = Iterator[tuple[str, int | None]]
 
 
-def _asked(log: Sequence[ReadEntry]) -> StoryLines:
+def _request(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in _of(log, "run.received"):
         request = entry.body["request"]
-        asked = request["input"]
-        yield f"{displayed(asked['message'])}", entry.at_us
+        given = request["input"]
+        yield f"{displayed(given['message'])}", entry.at_us
         yield (
-            f"request {displayed(request['request_id'])}, intent {displayed(asked['intent'])}, mode {request['mode']}",
+            f"request {displayed(request['request_id'])}, intent {displayed(given['intent'])}, mode {request['mode']}",
             None,
         )
         yield (
@@ -77,7 +77,7 @@ def _asked(log: Sequence[ReadEntry]) -> StoryLines:
         )
 
 
-def _knew(log: Sequence[ReadEntry]) -> StoryLines:
+def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in _of(log, "run.pinned"):
         if "pack_ref" in entry.body:
             pinned = f"{len(entry.body['pins'])} things pinned by digest"
@@ -109,12 +109,16 @@ def _knew(log: Sequence[ReadEntry]) -> StoryLines:
 
 
 def _slot(entry: ReadEntry) -> str:
-    """What a slot holds and who picked it; titles are text of others."""
+    """What a slot holds and who selected it."""
     slot_id = displayed(entry.key.partition("/")[2])
     if "refused" in entry.body:
         return f"slot {slot_id} holds nothing: {displayed(entry.body['refused'])}"
-    act = entry.body["act"]
-    who = f"{displayed(act['origin']['principal_id'])} picked" if act["selected_by"] == "user" else "nobody picked"
+    selection = entry.body["act"]
+    who = (
+        f"{displayed(selection['origin']['principal_id'])} picked"
+        if selection["selected_by"] == "user"
+        else "nobody picked"
+    )
     held = ", ".join(f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in entry.body["pinned"])
     return f"slot {slot_id} holds {held or 'nothing'}; {who}"
 
@@ -123,7 +127,7 @@ def _subjects(items: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(displayed(item["subject"]) for item in items))[:3]
 
 
-def _allowed(log: Sequence[ReadEntry]) -> StoryLines:
+def _permissions(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in log:
         if entry.kind == "context.compiled" and entry.body:
             shown = entry.body["context_ledger"]["tools"]
@@ -136,7 +140,7 @@ def _allowed(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{why}", entry.at_us
         elif entry.kind == "policy.decided" and entry.body:
             for decision in entry.body.get("decisions", [entry.body]):
-                # At compile and plan only a denial is news; what counts is said again when it is done.
+                # At compile and plan only denials are listed: an allowed call is decided again at execute.
                 if decision["point"] == "execute" or not decision["allowed"]:
                     yield (
                         f"{displayed(decision['capability_id'])} at {decision['point']}: {_verdict(decision)}",
@@ -145,7 +149,7 @@ def _allowed(log: Sequence[ReadEntry]) -> StoryLines:
 
 
 def _verdict(decision: Mapping[str, Any]) -> str:
-    """The verdict in words: allowed or denied, as what, which gates it needs, by which rules."""
+    """The verdict in words: allowed or denied, the approval mode, the gates it needs, and the rules that matched."""
     words = ["allowed" if decision["allowed"] else f"denied ({decision['reason']})"]
     if decision["allowed"] and decision.get("effective_approval_mode"):
         words.append(f"as {decision['effective_approval_mode']}")
@@ -160,14 +164,14 @@ def _verdict(decision: Mapping[str, Any]) -> str:
     return f"{verdict}; not known: {', '.join(map(displayed, unknown))}" if unknown else verdict
 
 
-def _did(log: Sequence[ReadEntry]) -> StoryLines:
+def _effects(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in log:
         if entry.kind == "tool.dispatching" and entry.body:
             envelope, mode = entry.body["envelope"], entry.body["mode"]
             again = " (asks what became of it)" if mode == "reconcile" else ""
             yield f"calls {displayed(envelope['capability_id'])} {displayed_json(envelope['args'])}{again}", entry.at_us
         elif entry.kind == "tool.returned" and entry.body:
-            yield _came_back(entry.body), entry.at_us
+            yield _returned(entry.body), entry.at_us
         elif entry.kind == "tool.refused" and entry.body:
             envelope = entry.body["envelope"]
             why = (envelope.get("error") or {}).get("message", envelope["status"])
@@ -182,7 +186,7 @@ def _did(log: Sequence[ReadEntry]) -> StoryLines:
             yield "driven on from the journal", entry.at_us
 
 
-def _came_back(body: Mapping[str, Any]) -> str:
+def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
     if body["outcome"] == "unknown":
         return "no answer: it is not known whether it happened; nothing is sent again blindly"
@@ -192,7 +196,7 @@ def _came_back(body: Mapping[str, Any]) -> str:
     return f"{envelope['status']} {displayed_json(envelope.get('output'))}{changed}"
 
 
-def _approved(log: Sequence[ReadEntry]) -> StoryLines:
+def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in log:
         if entry.kind == "approval.asked" and entry.body:
             evidence = ", ".join(displayed(one["name"]) for one in entry.body["shown"]["evidence"])
@@ -214,7 +218,7 @@ def _approved(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"{displayed(entry.body['by'])} cancels: {displayed(entry.body['reason'])}", entry.at_us
 
 
-def _came_to(log: Sequence[ReadEntry]) -> StoryLines:
+def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
     for record in _last_record(log):
         outcome = f", {record['outcome']}" if record.get("outcome") else ""
         spec = f"{record['decision_key']}@{record['decision_version']}"
@@ -235,17 +239,17 @@ def _came_to(log: Sequence[ReadEntry]) -> StoryLines:
         yield f"{len(proposed)} memories proposed; a person promotes them or not", None
 
 
-def _cost(log: Sequence[ReadEntry]) -> StoryLines:
+def _costs(log: Sequence[ReadEntry]) -> StoryLines:
     limits: dict[str, Any] = next((entry.body["run_budget"] for entry in _of(log, "run.context")), {})
     for record in _last_record(log):
         used = record["budget_usage"]
-        told = [
+        amounts = [
             _of_limit(f"{used['tokens']}", limits.get("total_tokens"), "tokens"),
             _of_limit(f"{used['tool_calls']}", limits.get("max_tool_calls"), "tool calls"),
             _of_limit(f"{used['cost_usd_cents']:g}", limits.get("max_cost_cents"), "US cents"),
             _of_limit(f"{used['wall_clock_ms']:.1f}", limits.get("wall_clock_ms"), "ms without waiting"),
         ]
-        yield ", ".join(told), None
+        yield ", ".join(amounts), None
 
 
 def _replay(log: Sequence[ReadEntry]) -> StoryLines:
@@ -268,20 +272,20 @@ def _erased(log: Sequence[ReadEntry]) -> StoryLines:
 
 
 PARTS: Final = {
-    "What was asked": _asked,
-    "What it knew": _knew,
-    "What it was allowed": _allowed,
-    "What it did": _did,
-    "Who approved": _approved,
-    "What came of it": _came_to,
-    "What it cost": _cost,
+    "What was asked": _request,
+    "What it knew": _knowledge,
+    "What it was allowed": _permissions,
+    "What it did": _effects,
+    "Who approved": _approvals,
+    "What came of it": _outcome,
+    "What it cost": _costs,
     "How to replay it": _replay,
     "What was erased": _erased,
 }
 
 
 def _last_record(log: Sequence[ReadEntry]) -> list[dict[str, Any]]:
-    """The record as it stands, if there is one."""
+    """The current decision record, in a list; empty if there is none."""
     return [entry.body for entry in _of(log, "record.revised")][-1:]
 
 
@@ -293,7 +297,7 @@ def _of(log: Iterable[ReadEntry], kind: str) -> Iterator[ReadEntry]:
     return (entry for entry in log if entry.kind == kind and entry.body)
 
 
-def _seen(entry: Entry) -> ReadEntry:
+def _read(entry: Entry) -> ReadEntry:
     import orjson
 
     from contextos.contracts.journal import KINDS

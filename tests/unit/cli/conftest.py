@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from contextos.cli import run_command_line
-from contextos.cli.demo.workspace import APPROVER, OPERATOR_ID
+from contextos.cli.demo.workspace import APPROVER, EXAMPLE_OPERATOR_ID
 
 SRC = Path(__file__).resolve().parents[3] / "src"
 
@@ -47,7 +47,7 @@ class Shop:
 
     @property
     def operator(self) -> list[str]:
-        return ["--as", OPERATOR_ID, "--key", str(self.path / "keys" / f"{OPERATOR_ID}.key")]
+        return ["--as", EXAMPLE_OPERATOR_ID, "--key", str(self.path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key")]
 
     def request(self, name: str) -> str:
         return str(self.path / "requests" / f"{name}.json")

@@ -231,7 +231,7 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         taken = backup(world)
         for number in range(1, 4):
             await world.invoke(request(900 + number, f"req_{number}"))
-        await watching().tell([TENANT])
+        await watching().publish([TENANT])
         restore(world, taken)
         for check in (verified(world, witness), watching().check(TENANT)):
             with pytest.raises(ChainBroken, match="witnessed at"):
@@ -241,8 +241,8 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         assert [(one.stream, one.kept, one.gone) for one in made.restored] == [("control", 1, 0), ("index", 2, 6)]
         for number in range(5, 7):
             await world.invoke(request(900 + number, f"req_{number}"))
-        assert await told.tell([TENANT]) == 2
-        assert await watching().tell([TENANT]) == 0
+        assert await told.publish([TENANT]) == 2
+        assert await watching().publish([TENANT]) == 0
         await verified(world, witness)
         heads = await witness.heads(TENANT)
         assert witnessed_lengths(heads) == {"index": 6, "control": 2}
@@ -273,19 +273,19 @@ def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) ->
         told = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         await world.invoke(request(900, "req_1"))
-        await told.tell([TENANT])
+        await told.publish([TENANT])
         restore(world, taken)
         # All that an owner of the store can write: the epoch, the line of control, a run after it.
         await record_restore(world.deployment, None, TENANT, by="mallory")
         await world.invoke(request(901, "req_2"))
         for one in (told, WitnessPublisher(world.stores, witness, world.keys, world.clock)):
             with pytest.raises(ChainBroken, match="witnessed at"):
-                await one.tell([TENANT])
+                await one.publish([TENANT])
         with pytest.raises(ChainBroken, match="witnessed at"):
             await verified(world, witness)
         stolen = (await witness.heads(TENANT))[0]
         await witness.put([stolen._replace(stream=f"{stolen.stream}@1")])
-        with pytest.raises(ChainBroken, match="a signature that is none"):
+        with pytest.raises(ChainBroken, match="invalid signature"):
             await verified(world, witness)
         world.close()
 
@@ -300,7 +300,7 @@ def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path:
         taken = backup(world)
         for number in range(2):
             await world.invoke(request(900 + number, f"req_{number}"))
-            await told.tell([TENANT])
+            await told.publish([TENANT])
         restore(world, taken)
         for number in range(2, 6):
             await world.invoke(request(900 + number, f"req_{number}"))
@@ -348,18 +348,18 @@ def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path:
 
         await world.invoke(request(900, "req_0"))
         worker = watching()
-        await worker.tell([TENANT])
+        await worker.publish([TENANT])
         restore(world, backup(world))
-        at_once, accept = watching(), WitnessPublisher.accept
+        at_once, accept = watching(), WitnessPublisher.publish_restore
 
         async def late(one: WitnessPublisher, *args: Any) -> Any:
-            await worker.tell([TENANT])
+            await worker.publish([TENANT])
             return await accept(one, *args)
 
-        with patch.object(WitnessPublisher, "accept", late if said == "while it tells" else accept):
+        with patch.object(WitnessPublisher, "publish_restore", late if said == "while it tells" else accept):
             await record_restore(world.deployment, at_once, TENANT, by=BY)
         await world.invoke(request(901, "req_1"))
-        await worker.tell([TENANT])
+        await worker.publish([TENANT])
         assert witnessed_lengths(await witness.heads(TENANT)) == {"index": 4, "control": 2}
         kept = world.stores.tenant(TENANT)._stored
         kept.documents.pop(("leases", kept.streams["index"][2].key))
@@ -380,13 +380,13 @@ def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: 
         taken = backup(world)
         for again in range(2):  # the epoch of the second is as often written as that of the first
             await world.invoke(request(900, "req_1"))
-            await worker.tell([TENANT])
+            await worker.publish([TENANT])
             restore(world, taken)
             with pytest.raises(ChainBroken, match="witnessed at"):
-                await worker.tell([TENANT])
+                await worker.publish([TENANT])
             others = WitnessPublisher(world.stores, witness, world.keys, world.clock)
             await record_restore(world.deployment, others, TENANT, by=BY)
-            assert await worker.tell([TENANT]) == 1, again
+            assert await worker.publish([TENANT]) == 1, again
         world.close()
 
     run(go())

@@ -73,7 +73,7 @@ def test_what_the_owner_of_the_store_takes_away_is_named(tmp_path: Path, cut: Cu
         told = watching(world, witness.path)
         for number in range(3):
             await world.invoke(request(900 + number, f"req_{number}"))
-        assert await told.tell([TENANT]) == 2
+        assert await told.publish([TENANT]) == 2
         await verified(world, witness)
         kept = world.stores.tenant(TENANT)._stored
         cut(kept.streams)
@@ -85,9 +85,9 @@ def test_what_the_owner_of_the_store_takes_away_is_named(tmp_path: Path, cut: Cu
         with pytest.raises(ChainBroken, match="witnessed at"):
             await verified(world, witness)
         with pytest.raises(ChainBroken, match="witnessed at"):
-            await told.tell([TENANT])
+            await told.publish([TENANT])
         with pytest.raises(ChainBroken, match="witnessed at"):
-            await watching(world, witness.path).tell([TENANT])
+            await watching(world, witness.path).publish([TENANT])
         world.close()
 
     run(go())
@@ -97,11 +97,11 @@ def test_only_what_moved_is_told_also_after_a_restart(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         path = tmp_path / "witness.jsonl"
-        assert await watching(world, path).tell([TENANT]) == 1  # control alone; nothing ran yet
+        assert await watching(world, path).publish([TENANT]) == 1  # control alone; nothing ran yet
         told = watching(world, path)
-        assert await told.tell([TENANT]) == 0
+        assert await told.publish([TENANT]) == 0
         await world.invoke(request(900, "req_1"))
-        assert await told.tell([TENANT, "tenant_nobody"]) == 1
+        assert await told.publish([TENANT, "tenant_nobody"]) == 1
         heads = await FileWitness(path).heads(TENANT)
         assert [(one.stream, one.seq) for one in heads] == [(CONTROL, 1), (INDEX, 2)]
         assert await FileWitness(path).heads("tenant_nobody") == []
@@ -127,7 +127,7 @@ def test_a_line_that_the_runtime_never_signed_is_no_proof(tmp_path: Path, change
         world = await open_world(tmp_path)
         await world.invoke(request(900, "req_1"))
         witness = FileWitness(tmp_path / "witness.jsonl")
-        await watching(world, witness.path).tell([TENANT])
+        await watching(world, witness.path).publish([TENANT])
         last = (await witness.heads(TENANT))[0]
         assert last.stream == INDEX
         await witness.put([last._replace(**change)])
@@ -155,9 +155,9 @@ def test_a_witness_that_is_out_of_reach_is_told_later(tmp_path: Path) -> None:
 
     asyncio.run(published(stores, TENANT))
     with pytest.raises(Unavailable):
-        asyncio.run(told.tell([TENANT]))
+        asyncio.run(told.publish([TENANT]))
     folder.mkdir()
-    assert asyncio.run(told.tell([TENANT])) == 1
+    assert asyncio.run(told.publish([TENANT])) == 1
 
 
 def test_lines_of_many_writers_never_mix(tmp_path: Path) -> None:
@@ -216,11 +216,11 @@ def test_one_tenants_cut_keeps_no_other_from_being_witnessed(tmp_path: Path) -> 
         told = WitnessPublisher(stores, witness, keys, clock)
         for tenant in ("a", "b"):
             await published(stores, tenant)
-        await told.tell(["a", "b"])
+        await told.publish(["a", "b"])
         stores.tenant("a")._stored.streams.clear()
         await published(stores, "b")
         with pytest.raises(ChainBroken, match="of `a`"):
-            await told.tell(["a", "b"])
+            await told.publish(["a", "b"])
         assert [one.seq for one in await witness.heads("b")] == [1, 2]
 
     asyncio.run(go())
@@ -238,14 +238,14 @@ def test_tenants_that_were_told_of_long_ago_are_forgotten_and_their_cuts_are_fou
         tenants = [f"t{number}" for number in range(12)]
         for tenant in tenants:
             await published(stores, tenant)
-        assert await told.tell(tenants) == 12
+        assert await told.publish(tenants) == 12
         assert len(told._known) == 4
-        assert await told.tell(tenants) == 0, "what was forgotten is asked of the witness, not told twice"
+        assert await told.publish(tenants) == 0, "what was forgotten is asked of the witness, not told twice"
         await published(stores, "t0")
-        assert await told.tell(tenants) == 1
+        assert await told.publish(tenants) == 1
         stores.tenant("t1")._stored.streams.clear()
         with pytest.raises(ChainBroken, match="of `t1`"):
-            await told.tell(tenants)
+            await told.publish(tenants)
 
     asyncio.run(go())
 
@@ -255,16 +255,16 @@ def test_heads_that_were_put_out_of_order_hide_no_cut(tmp_path: Path) -> None:
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         witness, early = FileWitness(tmp_path / "witness.jsonl"), FileWitness(tmp_path / "early.jsonl")
         await published(stores, "a")
-        await WitnessPublisher(stores, early, keys, clock).tell(["a"])
+        await WitnessPublisher(stores, early, keys, clock).publish(["a"])
         for _ in range(4):
             await published(stores, "a")
-        await WitnessPublisher(stores, witness, keys, clock).tell(["a"])
+        await WitnessPublisher(stores, witness, keys, clock).publish(["a"])
         await witness.put(await early.heads("a"))
         kept = stores.tenant("a")._stored.streams
         kept[CONTROL] = kept[CONTROL][:1]
         await published(stores, "a")
         with pytest.raises(ChainBroken, match="witnessed at"):
-            await WitnessPublisher(stores, witness, keys, clock).tell(["a"])
+            await WitnessPublisher(stores, witness, keys, clock).publish(["a"])
         assert len(await witness.heads("a")) == 2, "no fork was signed"
 
     asyncio.run(go())
@@ -293,12 +293,12 @@ def test_what_the_witness_gives_wrongly_of_one_tenant_keeps_no_other_from_being_
         told = WitnessPublisher(stores, witness, keys, clock)
         await published(stores, "b")
         with pytest.raises(type(fault)):
-            await told.tell(["a", "b"])
+            await told.publish(["a", "b"])
         assert [one.seq for one in await witness.heads("b")] == [1]
         stores.tenant("b")._stored.streams.clear()
         if isinstance(fault, Unavailable):
             with pytest.raises(ChainBroken, match="of `b`"):
-                await told.tell(["a", "b"])
+                await told.publish(["a", "b"])
 
     asyncio.run(go())
 
@@ -308,10 +308,10 @@ def test_a_cut_is_named_also_while_the_witness_does_not_answer(tmp_path: Path) -
         stores, clock, keys = MemoryStores(clock=SettableClock()), SettableClock(), KeyRing.from_seed(b"w" * 32)
         told = WitnessPublisher(stores, FileWitness(tmp_path / "witness.jsonl"), keys, clock)
         await published(stores, "a")
-        await told.tell(["a"])
+        await told.publish(["a"])
         told.witness = OneBad(tmp_path / "witness.jsonl", Unavailable("witness", "it is away"))
         stores.tenant("a")._stored.streams.clear()
         with pytest.raises(ChainBroken, match="of `a`"):
-            await told.tell(["a"])
+            await told.publish(["a"])
 
     asyncio.run(go())

@@ -22,12 +22,12 @@ EXAMPLE: Final = "support_refund"
 EXAMPLE_AGENT: Final = "email_outreach"
 """The example agent with a context slot; it is copied into the workspace."""
 APPROVER: Final = "user_finance_lead_77"
-OPERATOR_ID: Final = "user_operator_5"
+EXAMPLE_OPERATOR_ID: Final = "user_operator_5"
 PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
 COPIED_FILES: Final = ("shop.py", "graph.json", "pack.json", "request.json")
 DEMO_UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
 
-REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
+EXAMPLE_REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
     "small": ("req_small", "ord_881", 900),
     "large": ("req_large", "ord_881", 4200),
     "next": ("req_next", "ord_895", 5000),
@@ -80,7 +80,7 @@ def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
             example_folder(EXAMPLE_AGENT), path / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
         )
         keys = KeyRing.from_seed(write_seed(path / "keys" / "runtime.key"))
-        people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, OPERATOR_ID)}
+        people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, EXAMPLE_OPERATOR_ID)}
         pack = loads((source / "pack.json").read_bytes())
         tenant_id: str = pack["pack_meta"]["tenant"]
         directory = loads((source / "directory.json").read_bytes())
@@ -142,7 +142,7 @@ def _settings(entry: str, digest: str) -> str:
 
 def _requests(path: Path, template: dict[str, Any]) -> dict[str, dict[str, Any]]:
     made = {}
-    for name, (request_id, order_id, amount) in REQUESTS.items():
+    for name, (request_id, order_id, amount) in EXAMPLE_REQUESTS.items():
         asked = {
             **template["input"],
             "message": f"Refund order {order_id} for INR {amount}.",

@@ -94,7 +94,7 @@ async def _play(context: CommandContext, say: Callable[..., None]) -> dict[str, 
 async def _fill(stage: _Stage) -> None:
     from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest
 
-    stage.say(Heading("What there is"), "", f"{B2B} satisfies {ICP}, so it may stand in for it.")
+    stage.say(Heading("What there is"), "", f"{B2B} satisfies {ICP}, so it can be used as one.")
     for extension, satisfies in ((ICP, ()), (STRATEGY, ()), (B2B, (ICP,))):
         await stage.artifacts.register(ExtensionManifest(extension=extension, satisfies=satisfies))
     for name, title, extension, (level, owner), visibility in DEMO_ARTIFACTS:

@@ -13,9 +13,9 @@ from contextos.cli import run_command_line
 from contextos.cli.slots import lint
 from tests.unit.slots.lint.planted import EXAMPLE
 
-VOICE = Path(__file__).resolve().parents[1] / "slots" / "lint" / "good" / "voice_writer"
+VOICE = Path(__file__).resolve().parents[2] / "slots" / "lint" / "good" / "voice_writer"
 
-SELECTION = Path(__file__).resolve().parents[3] / "src" / "contextos" / "slots" / "selection_agent.json"
+SELECTION = Path(__file__).resolve().parents[4] / "src" / "contextos" / "slots" / "selection_agent.json"
 
 
 @pytest.fixture

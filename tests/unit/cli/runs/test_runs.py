@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli.demo.workspace import OPERATOR_ID
+from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID
 from contextos.queries import run_index
 from contextos.queries.timeline import PARTS
 from contextos.store.sqlite.stores import SqliteStore, SqliteStores
@@ -104,7 +104,7 @@ def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
 
 def test_a_waiting_run_is_cancelled(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", "--by", OPERATOR_ID, "--json")
+    said = shop.say("cancel", "req_cancel", "--by", EXAMPLE_OPERATOR_ID, "--json")
     assert (said.code, said.json["state"]) == (0, "cancelled")
     assert ("ord_895", 8000) not in shop.refunds()
 
@@ -153,10 +153,10 @@ def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
 @pytest.mark.parametrize(
     ("who", "key", "reason"),
     [
-        ("usr_771", OPERATOR_ID, "self_settlement"),
+        ("usr_771", EXAMPLE_OPERATOR_ID, "self_settlement"),
         ("user_finance_lead_77", "user_finance_lead_77", "not_operator"),
-        (OPERATOR_ID, "runtime", "assertion_invalid"),
-        (OPERATOR_ID, None, "unsafe_not_allowed"),
+        (EXAMPLE_OPERATOR_ID, "runtime", "assertion_invalid"),
+        (EXAMPLE_OPERATOR_ID, None, "unsafe_not_allowed"),
     ],
 )
 def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:

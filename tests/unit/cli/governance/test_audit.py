@@ -154,7 +154,7 @@ def test_what_the_witness_finds_after_an_act_hides_nothing_of_what_was_done(shop
 
     settings = shop.path / "contextos.toml"
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
-    monkeypatch.setattr(WitnessPublisher, "tell", found_broken)
+    monkeypatch.setattr(WitnessPublisher, "publish", found_broken)
     said = shop.say("invoke", shop.request("next"), "--json")
     assert said.code != 3, "an exit code of 3 means that nothing was done"
     assert said.json["run_id"], "the answer is told"

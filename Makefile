@@ -29,7 +29,8 @@ check: .venv/installed
 	$(BIN)/lint-imports
 	$(BIN)/contextos schemas --check
 	$(BIN)/python -m contextos.cli.reference --check
-	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/docs
+	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/test_names.py tests/test_citations.py \
+		tests/test_prose.py tests/docs
 
 simulate: .venv/installed
 	$(BIN)/contextos simulate --seeds $(SIMULATE_SEEDS)

@@ -116,9 +116,13 @@ def test_every_command_error_setting_and_transition_is_documented() -> None:
     from contextos.settings import Settings
 
     pages = reference.reference_pages()
-    assert all(f"\n## {name}\n" in pages["cli.md"] for name in COMMANDS)
+    assert all(f"\n## {name}\n" in pages["reference/cli.md"] for name in COMMANDS)
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.ContextOSError)]
-    assert all(f"| `{one.__name__}` |" in pages["errors.md"] for one in classes)
-    assert all(f"| `{name}` |" in pages["settings.md"] for name in Settings.__dataclass_fields__ if name != "workspace")
+    assert all(f"| `{one.__name__}` |" in pages["reference/errors.md"] for one in classes)
+    assert all(
+        f"| `{name}` |" in pages["reference/settings.md"]
+        for name in Settings.__dataclass_fields__
+        if name != "workspace"
+    )
     rows = [f"| `{state}` | `{event}` | `{to}` |" for state, events in TABLE.items() for event, to in events.items()]
-    assert all(row in pages["run.md"] for row in rows)
+    assert all(row in pages["reference/run.md"] for row in rows)

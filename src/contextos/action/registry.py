@@ -1,7 +1,7 @@
 """The adapter registry: the capabilities of all adapters, their compiled schemas, and which of them a caller can use.
 
 Refuses a schema that accepts unnamed properties, refers to another document, or exceeds the size limits.
-Source: Reference Architecture, "Action plane"; docs/design/standards.md, A13.
+Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON Schema".
 """
 
 from __future__ import annotations

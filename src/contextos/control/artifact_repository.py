@@ -2,7 +2,7 @@
 
 Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. The list of
 active policies is read every time.
-Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.md, A9.
+Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.md, "DSSE".
 """
 
 from __future__ import annotations

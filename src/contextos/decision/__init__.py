@@ -13,5 +13,5 @@ Invariants, with the tests that prove them:
   `tests/e2e/test_verdicts.py`.
 - Every failure is a typed verdict with a record, and replanning ends when its budget is used up:
   `tests/e2e/test_verdicts.py`.
-- Money moves exactly as the example's table states: `tests/unit/examples/test_outcomes.py`.
+- Money moves exactly as the example's table states: `tests/examples/test_outcomes.py`.
 """

@@ -6,7 +6,7 @@ purposes, because a signature over a head must never be accepted as one over a p
 
 This module implements DSSE itself, over `cryptography`, because importing `securesystemslib` takes 140 ms. The tests
 check it against the published test vector and against `securesystemslib` in both directions.
-Source: DSSE protocol 1.0.2 (docs/design/standards.md, A9); docs/design/contracts.md, "Wire and hashing".
+Source: DSSE protocol 1.0.2 (docs/design/standards.md, "DSSE"); docs/design/contracts.md, "Wire and hashing".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The dispatch is durable before the call is sent (`tool.dispatching`), and the result before it is used
 (`tool.returned`). If a reply is lost, its outcome is never guessed: an effect with an idempotency key is sent again
 with the same key, one that the adapter can look up is looked up, and any other waits for an operator's settlement.
-Source: docs/design/contracts.md, "effect_uncertain"; docs/design/standards.md, B7.
+Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md, "Effects around crashes".
 """
 
 from __future__ import annotations

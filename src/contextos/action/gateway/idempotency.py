@@ -4,7 +4,7 @@ An idempotency key identifies the operation. Its document `keys/<capability>/<ke
 came of it; a compare-and-set on that document decides between runs. The denial of the operation, a cancel request for
 the run and the store's epoch are read together with it, in one recorded answer, before a person is asked or
 a call is sent.
-Source: docs/design/contracts.md, "idempotency key", "A denial is final".
+Source: docs/design/contracts.md, "Identifiers", "Approval modes".
 """
 
 from __future__ import annotations

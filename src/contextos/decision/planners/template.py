@@ -1,6 +1,6 @@
 """The template planner: deterministic, no model. It proposes a typed plan and cannot execute anything.
 
-Source: How It Works, step 3; docs/design/contracts.md, "A plan argument is a literal or `{from, pointer}`".
+Source: How It Works, step 3; docs/design/contracts.md, "Compile".
 """
 
 from __future__ import annotations

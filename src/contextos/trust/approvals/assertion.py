@@ -3,7 +3,7 @@
 The approver signs a compact JWS (alg `Ed25519`) over the digests of the call, of its evidence and of the text that was
 displayed. `unsafe_local` is an answer without a key, for development: the settings must allow it, and the decision
 record names it.
-Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, A8 and B4.
+Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "JWS and Ed25519" and "Approvals".
 """
 
 from __future__ import annotations

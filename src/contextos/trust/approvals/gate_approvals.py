@@ -3,7 +3,7 @@
 `RunApprovals.obtain` records the question, suspends the run until it is answered, and then checks again everything
 that the approval is bound to: people, arguments, evidence and pinned artifacts. Refuses the answer if any of it
 changed. The approval is consumed by a compare-and-set in the commit that dispatches the call.
-Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, B4.
+Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "Approvals".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The verifier supplies the public keys and the expected header. Refuses a token whose header has any other member or
 value, so a token can choose neither its algorithm nor its type.
-Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, A8.
+Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, "JWS and Ed25519".
 """
 
 from __future__ import annotations

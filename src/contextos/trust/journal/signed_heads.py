@@ -1,7 +1,7 @@
 """Signed heads: before every effect the runtime signs the length of a run's journal and the hash of its last entry.
 
 A process that can write to the store but has no signing key therefore cannot add, change or remove what the loop wrote.
-Source: docs/design/journal.md, "Heads are signed at every barrier before an effect".
+Source: docs/design/journal.md, "Signed heads".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run has used so far, computed from its journal entries, for the budget guard and the DecisionRecord.
 
 Time in which a run waits is not counted: for a person, for a driver, or for its turn (`waited_us` of an answer).
-Source: API Contracts, "run_budget"; docs/design/contracts.md, "Wall clock: time spent waiting does not count".
+Source: API Contracts, "run_budget"; docs/design/contracts.md, "Wall clock".
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from contextos.adapters.function.loading import load_function_adapters, source_d
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.errors import LostReply
 
-ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
+ROOT = Path(__file__).resolve().parents[2] / "examples" / "support_refund"
 KEY = "ik_0123456789abcdef"
 REFUND = {"order_id": "ord_881", "amount_inr": 4200, "currency": "INR"}
 

@@ -23,7 +23,7 @@ from contextos.store.memory.graph import MemoryGraph
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
-ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
+ROOT = Path(__file__).resolve().parents[2] / "examples" / "support_refund"
 PAY = CapabilityView("adp_payments.issue_refund", "destructive", {"kind": "write"})
 LOOK = CapabilityView("adp_orders.lookup", "read_only", {"kind": "read"})
 

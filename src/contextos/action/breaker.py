@@ -107,7 +107,10 @@ class CircuitBreakers:
             return circuit.retry_at_us if admit_call(circuit, self.limits, now_us) is None else 0
 
     def report(self, key: CircuitKey, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
-        """What came of a call: (the circuit, whether that changed its state)."""
+        """Record the outcome of a call; return (the circuit, whether its state changed).
+
+        `answer` says whether the call was answered. `began_at` is the circuit's `changes` when the call began.
+        """
         with self._lock:
             before = self._circuits.get(key, _FRESH)
             after = (

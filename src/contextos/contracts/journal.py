@@ -150,9 +150,11 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
 
 
 def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
-    """Return the hashed header of `draft` in three parts: `prev_hash` goes after the first, `seq` after the second.
+    """Return the text that the hash of `draft` covers, in three parts with two gaps.
 
-    It is for a store that computes the hash inside the insert, where both become known. `digest` is the draft's
+    `prev_hash` belongs between the first and the second part, `seq` between the second and the third.
+
+    A store uses it to compute the hash inside the insert, where both become known. `digest` is the draft's
     `body_digest`.
     """
     before = {"at_us": draft.at_us, "body_digest": digest, "by": draft.by, "key": draft.key, "kind": draft.kind}

@@ -21,9 +21,10 @@ PATIENCE_S: Final = 60.0
 async def drive_due_runs(
     deployment: Deployment, engine: LocalEngine | DurableEngine, *, patience_s: float = PATIENCE_S
 ) -> list[DrivenRun]:
-    """Drive each of `due_runs` that is not a dead letter, on `engine`, which is started and stopped here.
+    """Drive every due run that is not a dead letter, and return one result for each.
 
-    A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+    Starts and stops `engine`. A run that still cannot go on after `patience_s` seconds has `Unavailable` as the error
+    of its result.
     """
     stores = deployment.ports.stores
     found = [run async for run in due_runs(deployment)]

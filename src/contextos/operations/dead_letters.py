@@ -72,7 +72,7 @@ async def has_lost_driver(store: Store, run_id: str) -> bool:
 
 
 async def listed_run_ids(store: Store) -> set[str]:
-    """The ids of all runs on a tenant's dead-letter list."""
+    """Return the ids of all runs on the dead-letter list of the store's tenant."""
     return {document.key async for document in _listed(store)}
 
 

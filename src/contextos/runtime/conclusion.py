@@ -71,7 +71,7 @@ def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, en
 async def conclude(
     request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome, environment: RunEnvironment
 ) -> DecisionRecord:
-    """Step 15: the record, the replay packet and the end become durable together."""
+    """Step 15 of `runtime.loop`: commit the record, the replay packet and the entry that ends the run, together."""
     journal = environment.journal
     record, wire = current_record(environment, request, scope, outcome)
     journal.derive("record.revised", "final", wire)

@@ -112,7 +112,7 @@ class CallingHost(Protocol):
 
 @dataclass(slots=True)
 class OrdersAdapter:
-    """The reads of the shop: `lookup` and `eval`."""
+    """The read-only calls of the shop: `lookup` reads an order, `eval` evaluates the returns policy for it."""
 
     definition: Callable[[], AdapterDefinition]
     shop: Shop

@@ -59,7 +59,10 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
 
 
 class JsonLinesFormatter(logging.Formatter):
-    """One JSON object in ASCII for each record: `time` (UTC), `level`, `logger`, `message` and the `FIELDS` it has."""
+    """Format a log record as one line of ASCII JSON.
+
+    The line has `time` (UTC), `level`, `logger` and `message`, and those of `FIELDS` that the record carries.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(_document(record))

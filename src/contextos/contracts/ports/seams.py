@@ -121,7 +121,7 @@ class Journal(Protocol):
 
 
 class Knowledge(Protocol):
-    """What the Intelligence plane answers, at a pinned snapshot."""
+    """Read access to the Intelligence plane. Each answer is read at one pinned snapshot."""
 
     async def snapshot(self) -> str: ...
 
@@ -160,7 +160,7 @@ class SlotSteps(Protocol):
         ...
 
     async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        """The act of this origin for this slot, if there is one."""
+        """Return the selection that is already recorded for this slot and origin, or None."""
         ...
 
 

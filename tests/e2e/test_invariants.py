@@ -374,8 +374,8 @@ def test_a_record_names_its_three_ledgers_and_each_change_is_a_revision(ran: dic
 
 
 @pytest.mark.requirement("T-FAIL-REPLAY", "T-REPLAY-NO-EFFECT")
-def test_a_replay_that_reaches_for_the_outside_is_stopped() -> None:
-    with pytest.raises(Integrity, match="outside"):
+def test_a_replay_that_uses_an_external_port_is_stopped() -> None:
+    with pytest.raises(Integrity, match="used `call` of an external port"):
         Unreachable().call()
 
 

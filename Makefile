@@ -15,7 +15,7 @@ demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 3 --dist loadfile
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked
@@ -44,7 +44,7 @@ docs: .venv/installed
 
 soak: .venv/installed
 	$(BIN)/contextos simulate --seeds $(SOAK_SEEDS)
-	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak
+	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak -o faulthandler_exit_on_timeout=false
 
 # Dev is constrained by runtime: what is tested is what is shipped.
 lock: .venv/installed

@@ -40,7 +40,7 @@ class Timed:
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         assert self.gateway is not None
-        if self.gateway.context.scope.capabilities[call.step.tool].definition.kind == "read":
+        if self.gateway.context.scope.tools.capabilities[call.step.tool].definition.kind == "read":
             return await self.gateway.call(call)
         # Flush what earlier steps staged: it does not belong to this call.
         await self.gateway.context.journal.commit()
@@ -53,6 +53,10 @@ class Timed:
         assert result.status == "completed", result.error
         assert len(self.store.batches) == COMMITS, "a governed write is two commits"
         return result
+
+    def overrun(self) -> str | None:
+        assert self.gateway is not None
+        return self.gateway.overrun()
 
 
 def size(batch: Batch) -> int:

@@ -149,6 +149,14 @@ class Watched:
         self.calls["signed_heads"] += 1
         return await self._store.signed_heads(stream)
 
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        self.calls["lines"] += 1
+        return await self._store.lines(stream, *keys)
+
+    async def latest_us(self) -> int:
+        self.calls["latest_us"] += 1
+        return await self._store.latest_us()
+
 
 class WatchedStores:
     """The stores of a deployment, with each tenant's store watched."""

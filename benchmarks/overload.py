@@ -1,9 +1,9 @@
-"""A quiet tenant beside one that sends ten times its allowed load: `python -m benchmarks.overload`.
+"""A quiet tenant beside busy ones: `python -m benchmarks.overload`.
 
-The quiet tenant sends one refund after the other, alone and under the noisy tenant's load in turns. The turns are
-short, so that other load on the machine affects both. The noisy tenant has ten times as many callers as
-`max_callers_per_tenant`; each retries after the time that its refusal names. One process, SQLite, the defaults of
-`[pressure]`.
+The quiet tenant sends one refund after the other, alone and beside the busy tenants' load in turns. The turns are
+short, so that other load on the machine affects both. Measured twice: beside one tenant with ten times as many clients
+as `max_callers_per_tenant`, and beside five tenants with 128 clients each. A client sends one request after the other
+and retries after the time that a refusal names. One process, SQLite, the defaults of `[pressure]`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -35,23 +34,31 @@ from contextos.trust.seal import KeyRing, seal
 
 NOISY, QUIET = refund_pack.TENANT, "tenant_quiet"
 LOAD = 10
+TENANTS, CLIENTS = 5, 128
 NUMBERS = count()
 
 
-async def open_for_two(path: Path, limits: AdmissionLimits) -> tuple[Deployment, outside.Shop]:
-    """Return a deployment with admission control for two tenants with the same pack and people."""
+class Crowd(NamedTuple):
+    """Busy tenants, each with as many clients at a time."""
+
+    tenants: tuple[str, ...]
+    clients: int
+    label: str
+
+
+async def open_for(path: Path, limits: AdmissionLimits, crowd: Crowd) -> tuple[Deployment, outside.Shop]:
+    """Return a deployment with admission control for the crowd and a quiet tenant, with the same pack and people."""
     shop = outside.Shop(path, keyed=True)
     deployment = await refund_pack.open_deployment(path, refund_pack.Tools(shop, "", keyed=True), 0)
     directory = path / "directory.json"
     known = json.loads(directory.read_text("utf-8"))
-    directory.write_text(json.dumps({**known, QUIET: known[NOISY]}), "utf-8")
-    body = refund_pack.pack(0)
-    body["pack_meta"]["tenant"] = QUIET
-    envelope = seal(PACK_TYPE, canonical(body), KeyRing.from_seed(b"b" * 32), "pack")
-    catalog = deployment.catalog(QUIET)
-    await catalog.publish(envelope, by="bench", at_us=deployment.ports.clock.now_us(), salt=os.urandom)
-    graph = json.loads((refund_pack.EXAMPLE / "graph.json").read_text("utf-8"))
-    await deployment.ports.graph(QUIET).put(graph["nodes"], graph["edges"])
+    others = [QUIET, *(tenant for tenant in crowd.tenants if tenant != NOISY)]
+    directory.write_text(json.dumps({**known, **dict.fromkeys(others, known[NOISY])}), "utf-8")
+    for tenant in others:
+        body = refund_pack.pack(0)
+        body["pack_meta"]["tenant"] = tenant
+        envelope = seal(PACK_TYPE, canonical(body), KeyRing.from_seed(b"b" * 32), "pack")
+        await refund_pack.put_in_force(deployment, tenant, envelope)
     deployment.ports = replace(deployment.ports, admission=AdmissionController(limits, SystemClock()))
     return deployment, shop
 
@@ -80,17 +87,20 @@ async def quiet_runs(deployment: Deployment, runs: int) -> list[RequestTime]:
 
 
 @asynccontextmanager
-async def load(deployment: Deployment, callers: int, outcomes: Counter[str]) -> AsyncIterator[None]:
-    """Run the noisy tenant's callers for the duration of the `with` block."""
+async def load(deployment: Deployment, crowd: Crowd, outcomes: Counter[str]) -> AsyncIterator[None]:
+    """Run the clients of the busy tenants for the duration of the `with` block."""
     stopped = asyncio.Event()
+    callers = crowd.clients * len(crowd.tenants)
 
     async def call(place: int) -> None:
         await asyncio.sleep(place / callers / 2)
+        body = request_of(crowd.tenants[place % len(crowd.tenants)])
         while not stopped.is_set():
             retry_after_ms = 0
             try:
-                await deployment.invoke(request_of(NOISY))
+                await deployment.invoke(body)
                 outcomes["accepted"] += 1
+                body = request_of(body["tenant_id"])
             except Overloaded as refusal:
                 outcomes["refused"] += 1
                 retry_after_ms = refusal.retry_after_ms
@@ -112,23 +122,22 @@ def p99(times: Iterable[float]) -> float:
     return whole[int(0.99 * len(whole))]
 
 
-async def measure(path: Path, limits: AdmissionLimits, rounds: int, runs: int) -> None:
-    deployment, shop = await open_for_two(path, limits)
+async def measure(path: Path, limits: AdmissionLimits, rounds: int, runs: int, crowd: Crowd) -> None:
+    deployment, shop = await open_for(path, limits, crowd)
     await quiet_runs(deployment, 10)
     # As `contextos worker` does, and as docs/operating.md advises an embedding application.
     gc.collect()
     gc.freeze()
-    callers = LOAD * limits.max_callers_per_tenant
     idle: list[RequestTime] = []
     loaded: list[RequestTime] = []
     outcomes: Counter[str] = Counter()
     for _ in range(rounds):
         idle += await quiet_runs(deployment, runs)
-        async with load(deployment, callers, outcomes):
+        async with load(deployment, crowd, outcomes):
             loaded += await quiet_runs(deployment, runs)
     wall, idle_wall = [one.wall for one in loaded], [one.wall for one in idle]
     cpu, idle_cpu = [one.cpu for one in loaded], [one.cpu for one in idle]
-    label = f"a quiet tenant beside {LOAD} times the load, p99 / its idle p99"
+    label = f"a quiet tenant beside {crowd.label}, p99 / its idle p99"
     report_bar(label, p99(wall) / p99(idle_wall), 2, best=min(wall) / min(idle_wall), against=idle_wall)
     note("its p50, loaded and idle", f"{median(wall):9.2f} ms, {median(idle_wall):.2f} ms")
     note("its p99, loaded and idle", f"{p99(wall):9.2f} ms, {p99(idle_wall):.2f} ms")
@@ -136,17 +145,26 @@ async def measure(path: Path, limits: AdmissionLimits, rounds: int, runs: int) -
     note("the same in CPU time of the event loop, p99 / idle p99", f"{p99(cpu) / p99(idle_cpu):9.2f}")
     note("p50 / idle p50", f"{median(cpu) / median(idle_cpu):9.2f}")
     note(
-        f"{callers} noisy callers",
+        f"{crowd.clients * len(crowd.tenants)} busy clients",
         f"{outcomes['accepted']:6} accepted, {outcomes['refused']} refused with a retry time",
     )
     outside.close(deployment)
     shop.close()
 
 
+def crowds(limits: AdmissionLimits) -> tuple[Crowd, Crowd]:
+    """Return the two loads that are measured."""
+    one = Crowd((NOISY,), LOAD * limits.max_callers_per_tenant, f"{LOAD} times the load")
+    busy = (NOISY, *(f"tenant_busy_{number}" for number in range(1, TENANTS)))
+    return one, Crowd(busy, CLIENTS, f"{TENANTS} tenants x {CLIENTS} clients")
+
+
 def main() -> None:
     rounds, runs = (6, 20) if is_quick() else (20, 30)
-    with folder() as name:
-        asyncio.run(measure(Path(name), AdmissionLimits(max_new_runs_per_minute_per_tenant=60_000), rounds, runs))
+    limits = AdmissionLimits(max_new_runs_per_minute_per_tenant=60_000)
+    for crowd in crowds(limits):
+        with folder() as name:
+            asyncio.run(measure(Path(name), limits, rounds, runs, crowd))
 
 
 if __name__ == "__main__":

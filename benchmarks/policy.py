@@ -17,6 +17,7 @@ import cedarpy
 
 from benchmarks.bars import is_quick, note, ratio, report_bar
 from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyBundle
+from contextos.contracts.facts import Vocabulary
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
 ROUNDS, CALLS = 60, 20
@@ -56,7 +57,7 @@ def ours(applicable: int, idle: int = 0) -> PolicySet:
         rules.append({"rule_id": f"R_{index:05}", "applies_to": applies, "if": {"and": conditions}, "then": then})
     raw = {"bundle_id": "POLICY_BENCH", "policy_dsl": {"language": "jsonlogic", "rules": rules}}
     leveled = LeveledBundle("platform", PolicyBundle.model_validate(raw), "1.0.0", "sha256:" + "0" * 64)
-    return compile_policy([leveled], gates=["GATE_FINANCE"], must_refuse=(), must_escalate=())
+    return compile_policy([leveled], gates=["GATE_FINANCE"], must_refuse=(), must_escalate=(), vocabulary=Vocabulary())
 
 
 def our_call(policies: PolicySet) -> Callable[[], object]:

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from contextos import __version__
+from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.facts import write_facts
+from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
+from contextos.operations.signing import act_signer
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
@@ -134,12 +140,12 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
     return Deployment(
         ports=Ports(
             stores=stores,
-            graph=stores.graph,
             clock=SystemClock(),
             entropy=SystemEntropy(),
             keys=keys,
             directory=FileDirectory(directory),
             adapters=lambda _tenant: adapters,
+            code=SourceCode(),
             estimator=BytesDiv4(),
             pause=pause,
             owner=owner.id,
@@ -149,18 +155,26 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
     )
 
 
+async def put_in_force(deployment: Deployment, tenant_id: str, envelope: dict[str, Any]) -> None:
+    """Publish a signed pack, with no policies above it, pin it, and fill the graph."""
+    by = Actor(OPERATOR, act_signer(OPERATOR_SEED))
+    ref = await publish_artifact(deployment, tenant_id, envelope, by=by)
+    await activate_policies(deployment, tenant_id, (), expected=0, by=by)
+    pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.profile)
+    await pin_packs(deployment, tenant_id, pin, expected=1, by=by)
+    graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
+    await write_facts(deployment, tenant_id, graph["nodes"], graph["edges"], by=by)
+
+
 async def publish(deployment: Deployment, filler: int) -> None:
     """Publish the pack and fill the graph."""
-    ports = deployment.ports
-    envelope = seal(PACK_TYPE, canonical(pack(filler)), ports.keys, "pack")
-    await deployment.catalog(TENANT).publish(envelope, by="bench", at_us=ports.clock.now_us(), salt=os.urandom)
-    graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
-    await ports.graph(TENANT).put(graph["nodes"], graph["edges"])
+    await put_in_force(deployment, TENANT, seal(PACK_TYPE, canonical(pack(filler)), deployment.ports.keys, "pack"))
 
 
 async def approve(deployment: Deployment, run_id: str) -> None:
     """Approve as the finance lead, with their own key."""
     kid = _public(APPROVER_SEED)[1]
+    question = await operator.open_question(deployment, TENANT, run_id)
     await operator.answer_approval(
         deployment,
         TENANT,
@@ -168,6 +182,7 @@ async def approve(deployment: Deployment, run_id: str) -> None:
         approver_id=APPROVER,
         verdict="approved",
         reason="bench",
+        binding_digest=question.binding_digest,
         vouch=lambda statement: {"kind": "jws", "token": sign_approval(APPROVER_SEED, kid, statement)},
     )
 

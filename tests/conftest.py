@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,21 @@ settings.register_profile(
     "soak", deadline=None, derandomize=False, max_examples=5000, print_blob=True, suppress_health_check=UNTIMED
 )
 settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test is named after an address in memory: each process of pytest-xdist would collect another name."""
+    named = [item.nodeid for item in items if re.search(r" at 0x[0-9a-f]+", item.nodeid)]
+    if named:
+        raise pytest.UsageError(f"give each case an id, these are named after an address: {', '.join(named)}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The default witnesses of the tests' workspaces are in a folder of the session, not in the home of the user."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from contextos.contracts.envelopes.policy import (
     PolicyBundle,
     PolicyDecision,
 )
+from contextos.contracts.facts import FACTS as DECLARED_FACTS
+from contextos.contracts.facts import DeclaredFact, Vocabulary
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
 ID = "pol_0123456789abcdef"
@@ -24,6 +27,22 @@ REFUND = CapabilityView("adp_payments.issue_refund", "destructive", {"kind": "wr
 LOOKUP = CapabilityView("adp_orders.lookup", "read_only", {"kind": "read", "cost": 1})
 NOTE = CapabilityView("adp_crm.add_note", "local_write", {"kind": "write", "cost": 1})
 CAPABILITIES = (REFUND, LOOKUP, NOTE)
+MORE_FACTS = (
+    DeclaredFact("user.tenure_days", "number", "directory", POINTS),
+    DeclaredFact("tenant.tier", "string", "directory", POINTS),
+    DeclaredFact("run.attempt", "number", "run", POINTS),
+    DeclaredFact("history.refunds.count", "number", "run", POINTS[2:]),
+    DeclaredFact("capability.cost", "number", "adapter definition", POINTS),
+)
+VOCABULARY = Vocabulary(
+    environments=("prod", "dev"),
+    points=POINTS,
+    declared={
+        fact.path: replace(fact, points=POINTS if "compile" in fact.points else (*fact.points, *POINTS[3:]))
+        for fact in (*DECLARED_FACTS, *MORE_FACTS)
+    },
+)
+"""The vocabulary of `FACTS` below: that of the runtime and a few more, so that every root has a number to compare."""
 
 
 def rule(rule_id: str, condition: Any, *, allow: bool = True, **more: Any) -> dict[str, Any]:
@@ -42,7 +61,9 @@ def leveled(
 
 
 def policy(*bundles: LeveledBundle, **more: Any) -> PolicySet:
-    return compile_policy(bundles, **{"gates": GATES, "must_refuse": (), "must_escalate": (), **more})
+    return compile_policy(
+        bundles, **{"gates": GATES, "must_refuse": (), "must_escalate": (), "vocabulary": VOCABULARY, **more}
+    )
 
 
 def decide(
@@ -202,16 +223,20 @@ def rules(draw: st.DrawFn, rule_id: str, *, optional: bool = True, passable: boo
     if draw(st.integers(0, 4)) == 0:
         early = not any(path.split(".")[0] in LATE for path in paths)
         applies["point"] = draw(st.sampled_from(POINTS if early else POINTS[2:]))
+    about_a_call = applies.get("point") != "memory"
+    if not about_a_call:
+        applies.pop("capability", None)
     more: dict[str, Any] = {"facts": {"user.roles": "array"}} if "user.roles" in paths else {}
     if draw(st.integers(0, 3)) == 0:
         more["requires_approval_gate"] = draw(st.sampled_from(GATES))
-    if draw(st.integers(0, 3)) == 0:
+    if about_a_call and draw(st.integers(0, 3)) == 0:
         bound = draw(st.sampled_from(_CONSTRAINTS))
         more["arg_constraints"] = {"amount_inr": bound}
+    if "arg_constraints" in more and applies.get("point") in (None, "execute"):
         more["approval_mode"] = draw(st.sampled_from(("read_only", "local_write", "delegated", "destructive")))
     if draw(st.integers(0, 3)) == 0:
         more["requires"] = draw(st.lists(st.sampled_from(("order_lookup", "idv")), min_size=1, max_size=2))
-    if draw(st.integers(0, 7)) == 0 and "capability" not in applies:
+    if about_a_call and draw(st.integers(0, 7)) == 0 and "capability" not in applies:
         more["prohibits"] = [draw(st.sampled_from(CAPABILITIES)).capability_id]
     if passable and draw(st.integers(0, 5)) == 0:
         more["non_enforcing"] = True

@@ -26,6 +26,7 @@ from contextos.store.postgres.schema import migrate_schema
 
 ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
 LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
+ERASER = "contextos_test_eraser"
 TEMPLATE = "contextos_test_template"
 START_OPTIONS = "-h '' -k {0} -c max_connections=200 -c shared_buffers=64MB -c fsync={1}"
 _databases = count()
@@ -63,6 +64,8 @@ class Server:
         awaited(migrate_schema(self.named(TEMPLATE)))
         self.execute(f"DROP ROLE IF EXISTS {LOGIN}")
         self.execute(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}' IN ROLE contextos_app")
+        self.execute(f"DROP ROLE IF EXISTS {ERASER}")
+        self.execute(f"CREATE ROLE {ERASER} LOGIN PASSWORD '{PASSWORD}' IN ROLE contextos_app, contextos_eraser")
 
     def start(self) -> None:
         assert self.files is not None
@@ -94,6 +97,11 @@ class Database:
     @property
     def app(self) -> str:
         return self.server.named(self.name, LOGIN)
+
+    @property
+    def eraser(self) -> str:
+        """As `app`, for a process that erases too."""
+        return self.server.named(self.name, ERASER)
 
     def drop(self) -> None:
         self.server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")

@@ -259,7 +259,7 @@ def _value(node: Any, facts: dict[str, Any]) -> Any:
             raise Undecided
         return parts[1] if found is ABSENT else found
     if name == "missing":
-        return [path for path in parts if _look(facts, path) is ABSENT]
+        return [path for path in parts if _look(facts, path) in (ABSENT, "")]
     if name == "if":
         return _value(parts[1] if _value(parts[0], facts) else parts[2], facts)
     if name == "and":

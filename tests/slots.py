@@ -40,7 +40,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return _runners[-1].run(coroutine)
 
 
-class Shelf(Artifacts, Curation, Protocol):
+class CuratedArtifacts(Artifacts, Curation, Protocol):
     """Both ports, as every store has them in one object."""
 
 
@@ -52,35 +52,35 @@ def actor(**changes: Any) -> SlotActor:
 
 def slot(**changes: Any) -> AgentContextSlot:
     """An autonomous slot that takes every ICP."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "slotId": "icp",
         "acceptedArtifactExtensions": [ICP],
         "selectionMode": "autonomous",
         "resolutionMode": "accumulate",
     }
-    return AgentContextSlot(**told | changes)
+    return AgentContextSlot(**fields | changes)
 
 
 def origin(**changes: Any) -> SelectionOrigin:
     """An act of Ann's in a run of the outreach agent."""
-    told = {
+    fields = {
         "org_id": "acme",
         "parent_run_id": "run_1",
         "parent_package_name": "@acme/outreach",
         "principal_id": "ann",
         "act_key": "1",
     }
-    return SelectionOrigin(**told | changes)
+    return SelectionOrigin(**fields | changes)
 
 
-async def install(shelf: Shelf) -> None:
+async def install(repository: CuratedArtifacts) -> None:
     for extension, satisfies in ((ICP, ()), (B2B, (ICP,)), (VOICE, ())):
-        await shelf.register(ExtensionManifest(extension=extension, satisfies=satisfies))
+        await repository.register(ExtensionManifest(extension=extension, satisfies=satisfies))
 
 
-async def add(shelf: Shelf, artifact_id: str, **changes: Any) -> None:
+async def add(repository: CuratedArtifacts, artifact_id: str, **changes: Any) -> None:
     """An artifact without content and meaning; of the whole organisation unless it is said otherwise."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "artifact_id": artifact_id,
         "org_id": "acme",
         "title": f"title of {artifact_id}",
@@ -90,10 +90,12 @@ async def add(shelf: Shelf, artifact_id: str, **changes: Any) -> None:
         "created_by": "ann",
         "created_at_us": 1,
     }
-    await shelf.add(Artifact(**told | changes))
+    await repository.add(Artifact(**fields | changes))
 
 
-async def revise(shelf: Shelf, artifact_id: str, content: str = "", *, org_id: str = "acme") -> Revision:
+async def revise(
+    repository: CuratedArtifacts, artifact_id: str, content: str = "", *, org_id: str = "acme"
+) -> Revision:
     new = NewRevision(
         artifact_id=artifact_id,
         org_id=org_id,
@@ -102,11 +104,11 @@ async def revise(shelf: Shelf, artifact_id: str, content: str = "", *, org_id: s
         created_by="ann",
         created_at_us=2,
     )
-    return await shelf.revise(new)
+    return await repository.revise(new)
 
 
 async def classify(
-    shelf: Shelf, artifact_id: str, extension: str = ICP, by: str = "user", *, org_id: str = "acme"
+    repository: CuratedArtifacts, artifact_id: str, extension: str = ICP, by: str = "user", *, org_id: str = "acme"
 ) -> Any:
     new: dict[str, Any] = {
         "artifact_id": artifact_id,
@@ -116,12 +118,12 @@ async def classify(
         "principal_id": "ann",
         "asserted_at_us": 3,
     }
-    return await shelf.classify(NewAssertion(**new))
+    return await repository.classify(NewAssertion(**new))
 
 
-async def complete(shelf: Shelf, artifact_id: str, extension: str = ICP, **changes: Any) -> Assertion:
+async def complete(repository: CuratedArtifacts, artifact_id: str, extension: str = ICP, **changes: Any) -> Assertion:
     """An artifact with one revision and one assertion of a user."""
-    await add(shelf, artifact_id, **changes)
-    await revise(shelf, artifact_id, org_id=changes.get("org_id", "acme"))
-    made: Assertion = await classify(shelf, artifact_id, extension, org_id=changes.get("org_id", "acme"))
+    await add(repository, artifact_id, **changes)
+    await revise(repository, artifact_id, org_id=changes.get("org_id", "acme"))
+    made: Assertion = await classify(repository, artifact_id, extension, org_id=changes.get("org_id", "acme"))
     return made

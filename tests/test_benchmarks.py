@@ -162,9 +162,14 @@ def test_overload(tmp_path, capsys, monkeypatch):
     # It would hide what the tests of this process leave behind.
     monkeypatch.setattr(gc, "freeze", frozen := Mock())
     limits = AdmissionLimits(max_callers_per_tenant=1, max_new_runs_per_minute_per_tenant=60_000)
-    asyncio.run(overload.measure(tmp_path, limits, 1, 2))
-    says(capsys, "a quiet tenant beside 3 times the load", "its p50, loaded and idle", "3 noisy callers")
-    frozen.assert_called_once_with()
+    monkeypatch.setattr(overload, "TENANTS", 2)
+    monkeypatch.setattr(overload, "CLIENTS", 3)
+    for number, crowd in enumerate(overload.crowds(limits)):
+        (tmp_path / str(number)).mkdir()
+        asyncio.run(overload.measure(tmp_path / str(number), limits, 1, 2, crowd))
+        told = [("3 times the load", "3 busy clients"), ("2 tenants x 3 clients", "6 busy clients")][number]
+        says(capsys, f"a quiet tenant beside {told[0]}", "its p50, loaded and idle", told[1])
+    assert frozen.call_count == 2
 
 
 def test_kill(tmp_path, capsys):

@@ -88,7 +88,7 @@ def test_every_citation_leads_somewhere_in_this_repository() -> None:
         "Source: issue 3",
     ],
 )
-def test_a_citation_of_what_is_not_here_is_found(text: str) -> None:
+def test_a_citation_of_a_missing_file_is_found(text: str) -> None:
     assert list(dangling(text))
 
 

@@ -96,7 +96,7 @@ def test_a_planted_violation_is_found(source: str) -> None:
 def test_what_only_looks_like_one_is_not() -> None:
     for source in (
         'give({"dead_letters": documents})',
-        'told = body["breakers"]',
+        'found = body["breakers"]',
         'at = text.find(("keys"))',
         "from contextos.contracts.journal import Batch, Write",
         'fields = ("keys", "names")',

@@ -86,7 +86,7 @@ def built() -> set[str]:
     return {path.stem for path in SRC.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
 
 
-def test_only_layers_that_are_not_built_stand_in_parentheses(rule: configparser.ConfigParser) -> None:
+def test_only_layers_that_are_not_built_are_in_parentheses(rule: configparser.ConfigParser) -> None:
     optional = {name.strip("()") for layer in layers(rule) for name in layer if name.startswith("(")}
     assert not optional & built(), "take them out of the parentheses in `.importlinter`"
 

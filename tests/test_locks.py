@@ -53,7 +53,7 @@ def test_the_environment_of_agents_is_locked() -> None:
     assert asked([*wanted, *project["dependency-groups"]["agentspec"]]) <= locked("agentspec.txt").keys()
 
 
-def test_what_is_tested_is_what_is_shipped() -> None:
+def test_the_tested_versions_are_the_shipped_ones() -> None:
     dev = locked("dev.txt")
     assert {name: dev.get(name) for name in locked("runtime.txt")} == locked("runtime.txt")
 

@@ -15,7 +15,15 @@ import pytest
 from tests.test_citations import prose
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/design/*.md", "docs/reference/*.md", "examples/*/README.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/adr/*.md",
+    "docs/design/*.md",
+    "docs/reference/*.md",
+    "examples/*/README.md",
+)
 
 DIALECT = {
     r"of (?:so many|the latest so many)": "at most N",
@@ -57,6 +65,13 @@ def literals(source: str) -> Iterator[str]:
             yield " ".join(node.value.split())
 
 
+def sentences(source: str) -> Iterator[str]:
+    """The names of tests, read as sentences."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name.replace("_", " ")
+
+
 def test_the_code_speaks_plain_english() -> None:
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
@@ -64,6 +79,17 @@ def test_the_code_speaks_plain_english() -> None:
             continue
         source = path.read_text("utf-8")
         for text in {*prose(source), *literals(source)}:
+            found += [f"{path.relative_to(ROOT)}: {one}" for one in dialect(text)]
+    assert not found, f"{len(found)} phrases\n" + "\n".join(sorted(found))
+
+
+def test_the_tests_speak_plain_english() -> None:
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        source = path.read_text("utf-8")
+        if path == Path(__file__).resolve():
+            continue
+        for text in {*prose(source), *sentences(source)}:
             found += [f"{path.relative_to(ROOT)}: {one}" for one in dialect(text)]
     assert not found, f"{len(found)} phrases\n" + "\n".join(sorted(found))
 

@@ -8,24 +8,30 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from contextos import __version__
+from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.operations import operator
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.facts import write_facts
+from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
+from contextos.operations.signing import act_signer
 from contextos.queries.run_view import RunView
 from contextos.runtime.environment import RunLimits
 from contextos.slots.steps import ArtifactSlots
@@ -42,6 +48,7 @@ APPROVER = "user_finance_lead_77"
 APPROVER_KEY = bytes(range(32))
 OPERATOR = "user_operator_5"
 OPERATOR_KEY = bytes(range(5, 37))
+INTENT = "support.refund"
 
 
 class ManualClock:
@@ -94,6 +101,31 @@ class TestWorld:
     owner: Owner | LeasedOwner
     extra: dict[str, Any] = field(default_factory=dict)
 
+    def actor(self, actor_id: str = OPERATOR, seed: bytes = OPERATOR_KEY) -> Actor:
+        """A person who acts, and signs with this key."""
+        return Actor(actor_id, act_signer(seed))
+
+    async def active_version(self) -> int:
+        return (await self.deployment.catalog(TENANT).active()).version
+
+    async def publish(self, envelope: dict[str, Any], *, by: Actor | None = None, tenant_id: str = TENANT) -> str:
+        return await publish_artifact(self.deployment, tenant_id, envelope, by=by or self.actor())
+
+    async def activate(self, *level_refs: tuple[Any, str]) -> None:
+        """Put exactly these policies in force."""
+        expected = await self.active_version()
+        await activate_policies(self.deployment, TENANT, level_refs, expected=expected, by=self.actor())
+
+    async def withdraw(self, ref: str) -> None:
+        expected = await self.active_version()
+        await withdraw_artifact(self.deployment, TENANT, ref, reason="wrong", expected=expected, by=self.actor())
+
+    async def pin_pack(self, *refs: str, intents: tuple[str, ...] = (INTENT,), tenant_id: str = TENANT) -> None:
+        """Let requests name exactly these refs."""
+        pin = PackPin(refs=refs, intents=intents, environment=self.deployment.config.profile)
+        expected = (await self.deployment.catalog(tenant_id).active()).version
+        await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=self.actor())
+
     async def invoke(self, body: Mapping[str, Any] | bytes) -> RunView:
         return await self.deployment.invoke(body)
 
@@ -105,24 +137,44 @@ class TestWorld:
         return await self.deployment.view(TENANT, run_id)
 
     async def answer(
-        self, run_id: str, verdict: str = "approved", *, approver: str = APPROVER, seed: bytes = APPROVER_KEY
+        self,
+        run_id: str,
+        verdict: str = "approved",
+        *,
+        approver: str = APPROVER,
+        seed: bytes = APPROVER_KEY,
+        binding_digest: str | None = None,
     ) -> None:
+        """Answer the question with this digest, by default the one that the journal shows now."""
+
         def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
             return {"kind": "jws", "token": sign_approval(seed, kid_of(public_key(seed)), said)}
 
         await operator.answer_approval(
-            self.deployment, TENANT, run_id, approver_id=approver, verdict=verdict, reason="test", vouch=vouch
+            self.deployment,
+            TENANT,
+            run_id,
+            approver_id=approver,
+            verdict=verdict,
+            reason="test",
+            binding_digest=binding_digest or await self.binding_digest(run_id),
+            vouch=vouch,
         )
 
+    async def binding_digest(self, run_id: str) -> str:
+        """The digest of the question that the run asked last, as its approver reads it in the journal."""
+        asked = [one for one in await self.stores.tenant(TENANT).read(run_id) if one.kind == "approval.asked"]
+        return str(json.loads(asked[-1].body)["binding_digest"]) if asked else "sha256:none"
+
     async def settle(
-        self, run_id: str, told: operator.SettlementInput, *, seed: bytes = OPERATOR_KEY, drive: bool = True
+        self, run_id: str, settlement: operator.SettlementInput, *, seed: bytes = OPERATOR_KEY, drive: bool = True
     ) -> RunView:
         """An operator says what they found, signed, and the run is driven on."""
 
         def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
             return {"kind": "jws", "token": sign_settlement(seed, kid_of(public_key(seed)), said)}
 
-        await operator.settle_effect(self.deployment, TENANT, run_id, told, vouch=vouch)
+        await operator.settle_effect(self.deployment, TENANT, run_id, settlement, vouch=vouch)
         if drive:
             await self.deployment.advance(TENANT, run_id)
         return await self.deployment.view(TENANT, run_id)
@@ -178,7 +230,13 @@ class TestWorld:
                 },
             ]
         shop.close()
-        await self.stores.graph(TENANT).put(nodes, edges)
+        await self.put_facts(edges, nodes)
+
+    async def put_facts(
+        self, edges: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]] = (), tenant_id: str = TENANT
+    ) -> int:
+        """Write facts into the graph, as the operator who holds the role for it."""
+        return await write_facts(self.deployment, tenant_id, nodes, edges, by=self.actor())
 
     async def kinds(self, run_id: str) -> list[str]:
         return [entry.kind for entry in await self.stores.tenant(TENANT).read(run_id)]
@@ -188,6 +246,16 @@ class TestWorld:
         body = json.loads(where.read_text("utf-8"))
         change(body[TENANT])
         where.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+
+    def know(self, person: str, seed: bytes = OPERATOR_KEY) -> None:
+        """Give somebody a key in the directory, so that they can sign; who is new there has no role."""
+
+        def add(tenant: dict[str, Any]) -> None:
+            if all(one["approver_id"] != person for one in tenant["approvers"]):
+                tenant["approvers"].append({"approver_id": person, "roles": [], "granted_by": {}, "keys": []})
+            _give_keys(tenant, {person: seed})
+
+        self.edit_directory(add)
 
     def close(self) -> None:
         self.stores.close()
@@ -210,7 +278,9 @@ async def open_world(
     unsafe: tuple[str, ...] = (),
     limits: RunLimits | None = None,
     seed_graph: bool = True,
-    publisher: str = "test",
+    publisher: tuple[str, bytes] = (OPERATOR, OPERATOR_KEY),
+    egress: Mapping[str, tuple[str, ...]] | None = None,
+    redaction: Mapping[str, tuple[str, ...]] | None = None,
 ) -> TestWorld:
     """Make or reopen the workspace at `path` and open a deployment over it."""
     fresh = not (path / "directory.json").exists()
@@ -222,7 +292,7 @@ async def open_world(
     kept = await _kept(stores, path, clock)
     with patch.dict(os.environ, SHOP_PAYMENTS=payments):
         loaded = load_function_adapters("shop.py:adapters", None, root=path, workspace=path)
-    adapters = {one.describe().adapter_id: one for one in loaded}
+    adapters = {one.describe().adapter_id: one for one in loaded.adapters}
     owner = (
         LeasedOwner()
         if stores.startswith("postgresql:")
@@ -238,12 +308,12 @@ async def open_world(
 
     ports = Ports(
         stores=kept,
-        graph=kept.graph,
         clock=clock,
         entropy=SystemEntropy(),
         keys=keys,
         directory=FileDirectory(path / "directory.json"),
         adapters=lambda _tenant: adapters,
+        code=SourceCode(loaded),
         estimator=BytesDiv4(),
         pause=pause,
         owner=owner.id,
@@ -251,7 +321,10 @@ async def open_world(
         slots=lambda tenant_id: ArtifactSlots(kept.artifacts(tenant_id), kept.artifacts(tenant_id), clock),
         concurrency=AsyncioConcurrency(),
     )
-    deployment = Deployment(ports, DeploymentConfig(limits or RunLimits(), __version__, unsafe=unsafe))
+    config = DeploymentConfig(
+        limits or RunLimits(), __version__, unsafe=unsafe, egress=egress or {}, redaction=redaction or {}
+    )
+    deployment = Deployment(ports, config)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)
     if fresh:
         world.edit_directory(lambda tenant: _give_keys(tenant, {APPROVER: APPROVER_KEY, OPERATOR: OPERATOR_KEY}))
@@ -260,10 +333,12 @@ async def open_world(
         if pack:
             pack(body)
         envelope = seal(PACK_TYPE, canonical(body), keys, "pack")
-        await deployment.catalog(TENANT).publish(envelope, by=publisher, at_us=clock.now_us(), salt=os.urandom)
+        ref = await world.publish(envelope, by=world.actor(*publisher))
+        await world.activate()
+        await world.pin_pack(ref, intents=tuple(one["intent_id"] for one in body["decision_layer"]["intents"]))
         if seed_graph:
             graph = example("graph.json")
-            await kept.graph(TENANT).put(graph["nodes"], graph["edges"])
+            await world.put_facts(graph["edges"], graph["nodes"])
     return world
 
 

@@ -312,6 +312,7 @@ def payments_adapter(mode: str) -> AdapterDefinition:
                     "output_schema": _object(
                         transaction_id={"type": "string"}, refund_amount_inr=AMOUNT, currency=CURRENCY
                     ),
+                    "output_repeats": {"amount_inr": "/refund_amount_inr", "currency": "/currency"},
                     "idempotency": {
                         "strategy": mode,
                         "honours_not_after": mode == "lookup",

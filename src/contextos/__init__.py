@@ -16,6 +16,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.settings`: the tables of `contextos.toml`
 - `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
+- `contextos.operations.acts.facts`: write facts into the graph
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.adapters.agentspec`: agents in Open Agent Spec on WayFlow (extra `agentspec`)
@@ -33,12 +34,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
-    from contextos.app import App, open_app, publish
+    from contextos.app import App, open_app
     from contextos.audit.export import export_runs, read_export, replay_export
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
     from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
     from contextos.errors import ContextOSError
+    from contextos.operations.acts.act import Actor
     from contextos.operations.deployment import Deployment
     from contextos.operations.operator import answer_approval
     from contextos.operations.ports import Ports
@@ -54,6 +56,7 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
+    "Actor": "contextos.operations.acts.act",
     "AdapterDefinition": "contextos.contracts.envelopes.tool",
     "AdapterReply": "contextos.contracts.envelopes.tool",
     "App": "contextos.app",
@@ -71,7 +74,6 @@ _HOMES = {
     "answer_signer": "contextos.operations.signing",
     "export_runs": "contextos.audit.export",
     "open_app": "contextos.app",
-    "publish": "contextos.app",
     "read_export": "contextos.audit.export",
     "replay": "contextos.audit.replay",
     "replay_export": "contextos.audit.export",
@@ -80,6 +82,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Actor",
     "AdapterDefinition",
     "AdapterReply",
     "App",
@@ -98,7 +101,6 @@ __all__ = [
     "answer_signer",
     "export_runs",
     "open_app",
-    "publish",
     "read_export",
     "replay",
     "replay_export",

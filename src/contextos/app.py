@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
+from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
-from contextos.adapters.function.loading import load_function_adapters
+from contextos.adapters.function.adapter import log_fault
+from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
+from contextos.adapters.key_files import KeyFiles, read_seed, write_seed
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.encoding.codec import loads
-from contextos.contracts.ports.outside import Adapter, Witness
+from contextos.contracts.ports.outside import Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.control.artifacts import MODELS
@@ -33,15 +35,20 @@ from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.errors import InvalidArtifact, InvalidSettings, Problem
+from contextos.files import read_regular_file
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.governance import initialise_tenant, publish_artifact
 from contextos.operations.deployment import Deployment, DeploymentConfig, DrivenRun, due_runs
 from contextos.operations.ports import Ports
-from contextos.operations.witness import WitnessPublisher
+from contextos.operations.witness import WitnessPublisher, witness_place
 from contextos.settings import (
+    NO_WITNESS,
     SETTINGS_FILE,
     UNSAFE_SETTINGS,
     AdapterSetting,
     Settings,
     check_settings,
+    has_default_witness,
     invalid_setting,
     is_postgres_url,
     is_sink_url,
@@ -49,8 +56,10 @@ from contextos.settings import (
 from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
+from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
-from contextos.trust.seal import KeyRing, open_sealed
+from contextos.telemetry.planner import LoggedPlanner
+from contextos.trust.seal import open_sealed
 
 if TYPE_CHECKING:
     from contextos.engine.durable.engine import DurableEngine
@@ -67,7 +76,7 @@ class SystemEntropy:
 
 @dataclass(slots=True)
 class App:
-    """An open deployment. Call `deployment`; call `close` at the end.
+    """A running deployment. Use `deployment` to send requests; call `close` at the end.
 
     `engine` drives due runs in this process once it is started. `keys` are the keys of the runtime. `stores` is the
     storage of all tenants.
@@ -78,7 +87,7 @@ class App:
     stores: Stores
     owner: Owner | LeasedOwner
     engine: LocalEngine
-    keys: KeyRing
+    keys: KeyFiles
     witness_publisher: WitnessPublisher | None
 
     def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
@@ -129,8 +138,34 @@ class App:
             on_failure=on_failure,
         )
 
+    async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
+        """Publish one signed artifact in the tenant that it names, and return that tenant.
+
+        `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the person who publishes, and
+        signs for it: they cannot approve runs of their pack. Publishing the same version again changes nothing.
+
+        Raises:
+            InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
+            SignatureInvalid: no trusted key signed the envelope.
+            ApprovalRefused: the actor is not proved, or has not the role `publisher`.
+        """
+        tenant = self.tenant_named(envelope)
+        if tenant is None:
+            remedy = "publish it in each tenant, by its name"
+            raise InvalidArtifact(Problem("/tenant", "no_tenant", "it belongs to the platform", remedy))
+        await publish_artifact(self.deployment, tenant, envelope, by=by)
+        return tenant
+
+    def tenant_named(self, envelope: dict[str, Any]) -> str | None:
+        """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
+        artifact = loads(open_sealed(envelope, self.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
+        stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
+        tenant = stated.get("tenant") if isinstance(stated, dict) else None
+        return tenant if isinstance(tenant, str) else None
+
     async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
-        """Drive every run that is due, or whose driver is gone, once; dead letters are left alone.
+        """Drive every run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        left alone.
 
         A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
         """
@@ -147,27 +182,50 @@ class App:
 
 
 async def open_app(settings: Settings, *, planner: Planner | None = None) -> App:
-    """Open a deployment and publish the packs of its workspace. On an error nothing stays open.
+    """Open a deployment whose store has the policies that the settings name. On an error nothing stays open.
 
-    `planner` plans the runs that begin in this deployment; None fills task templates.
+    Opening changes nothing of what is active: `operations.acts` does, or the command `contextos init`. `planner` plans
+    the runs that begin in this deployment; None fills task templates.
 
     Raises:
-        InvalidSettings: a setting, a key file or an adapter is invalid; names the remedy.
-        InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
-        SignatureInvalid: no trusted key signed an artifact.
+        InvalidSettings: a setting, a key file or an adapter is invalid, or the store has other policies in force than
+            the settings name; names the remedy.
+        Integrity: what is active in a tenant was changed past the runtime.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    app = await open_unpublished(settings, planner=planner)
+    app = await open_unchecked(settings, planner=planner)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
-        await publish_all(app)
+        await _check_policies(app)
         on_failure.pop_all()
     return app
 
 
-async def open_unpublished(settings: Settings, *, planner: Planner | None = None) -> App:
-    """Open a deployment without publishing its packs, to inspect or repair a store.
+async def _check_policies(app: App) -> None:
+    """Check that every tenant of the directory has exactly the policies in force that the settings name."""
+    named = app.settings.policies
+    if named is None:
+        return
+    for tenant_id in FileDirectory(app.settings.workspace / app.settings.directory).tenants():
+        active = await app.deployment.catalog(tenant_id).active()
+        if not active.version:
+            detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
+            raise invalid_setting("/policies", "not_initialised", detail, "run `contextos init`")
+        missing = [ref for _, ref in sorted(set(named) - set(active.policies))]
+        more = [ref for _, ref in sorted(set(active.policies) - set(named))]
+        told = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
+        told += [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
+        if told:
+            detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(told)}"
+            remedy = "correct the settings, or change the policies with `contextos policies`"
+            raise invalid_setting("/policies", "policies_differ", detail, remedy)
+
+
+async def open_unchecked(settings: Settings, *, planner: Planner | None = None, read_only: bool = False) -> App:
+    """Open a deployment whatever policies are in force, to inspect, initialise or repair a store.
+
+    `read_only`: the store is opened so that nothing can be written.
 
     Raises:
         InvalidSettings: a setting, a key file or an adapter is invalid; names the remedy.
@@ -179,30 +237,33 @@ async def open_unpublished(settings: Settings, *, planner: Planner | None = None
             remedy = f"allow `{name}`" if settings.profile == "embedded" else "build its `Deployment` on other ports"
             raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
     workspace, clock = settings.workspace, SystemClock()
-    keys = KeyRing.from_seed(read_seed(workspace / settings.keys / "runtime.key"))
-    adapters = _adapters(settings)
+    keys = KeyFiles(workspace / settings.keys, clock)
+    loaded = _adapters(settings)
+    adapters = {adapter.describe().adapter_id: adapter for one in loaded for adapter in one.adapters}
     directory = FileDirectory(workspace / settings.directory)
-    stores, owner = await _stores(settings)
+    witness, place = _witness(settings, keys, read_only=read_only)
+    stores, owner = await _stores(settings, read_only=read_only)
 
     async def pause(duration_us: int) -> None:
         await asyncio.sleep(duration_us / 1e6)
 
     ports = Ports(
         stores=stores,
-        graph=stores.graph,
         clock=clock,
         entropy=SystemEntropy(),
         keys=keys,
         directory=directory,
         slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
         adapters=lambda _tenant: adapters,
+        code=SourceCode(*loaded),
         estimator=BytesDiv4(),
         pause=pause,
         owner=owner.id,
         alive=owner.alive,
         admission=AdmissionController(settings.pressure, clock),
         concurrency=AsyncioConcurrency(),
-        planner=planner,
+        planner=None if planner is None else LoggedPlanner(planner),
+        report_fault=log_fault,
     )
     deployment = Deployment(
         ports=ports,
@@ -214,11 +275,12 @@ async def open_unpublished(settings: Settings, *, planner: Planner | None = None
             allow_unsigned="unsafe_unsigned_packs" in settings.unsafe,
             lease_ttl_us=settings.lease_ttl_s * 1_000_000,
             heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+            egress=settings.egress,
+            redaction=settings.redaction,
         ),
         breakers=CircuitBreakers(settings.pressure, threading.Lock()),
     )
-    witness = witness_at(settings.witness, workspace) if settings.witness else None
-    witness_publisher = WitnessPublisher(stores, witness, keys, clock) if witness else None
+    witness_publisher = WitnessPublisher(stores, witness, keys, clock, SystemEntropy(), place) if witness else None
     publish_heads = partial(_publish_heads, witness_publisher, deployment) if witness_publisher else None
     engine = LocalEngine(
         deployment.advance,
@@ -231,16 +293,17 @@ async def open_unpublished(settings: Settings, *, planner: Planner | None = None
     return App(settings, deployment, stores, owner, engine, keys, witness_publisher)
 
 
-async def _stores(settings: Settings) -> tuple[Stores, Owner | LeasedOwner]:
+async def _stores(settings: Settings, *, read_only: bool) -> tuple[Stores, Owner | LeasedOwner]:
     """Open the storage, and make the id under which this process owns leases."""
     if not is_postgres_url(settings.store):
         path = settings.workspace / settings.store
-        return SqliteStores(path, clock=SystemClock()), Owner(path)
+        stores = SqliteStores(path, clock=SystemClock(), read_only=read_only)
+        return stores, LeasedOwner() if read_only else Owner(path)
     try:
         from contextos.store.postgres.stores import PostgresStores
     except ModuleNotFoundError as missing:
         raise _no_postgres(missing) from None
-    return await PostgresStores.open(settings.store), LeasedOwner()
+    return await PostgresStores.open(settings.store, read_only=read_only), LeasedOwner()
 
 
 def _no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
@@ -254,8 +317,22 @@ async def _publish_heads(witness_publisher: WitnessPublisher, deployment: Deploy
     deployment.heads_published()
 
 
+def _witness(settings: Settings, keys: KeyFiles, *, read_only: bool) -> tuple[Witness | None, str]:
+    """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
+    workspace, named = settings.workspace, settings.witness
+    if named not in ("", NO_WITNESS):
+        return witness_at(named, workspace), witness_place(named if is_sink_url(named) else str(workspace / named))
+    if not has_default_witness(settings):
+        return None, ""
+    kids = [one.kid for one in keys.listed() if one.purpose == "head"]
+    path = default_witness_path(workspace / settings.store, kids[-1] if kids else "")
+    if not read_only:
+        make_state_folder(path)
+    return FileWitness(path), witness_place(str(path))
+
+
 def witness_at(place: str, workspace: Path) -> Witness:
-    """Return the witness at a URL or in a file.
+    """Return the witness, the place outside the database where signed heads are kept, at a URL or in a file.
 
     Raises:
         InvalidSettings: `place` is a URL, and the extra `http` is not installed.
@@ -296,98 +373,47 @@ def migrate_queue(url: str, worker_url: str) -> str | None:
     return queue_connection.migrate_queue_tables(url, queue_connection.role_of(worker_url))
 
 
-async def publish_all(app: App) -> None:
-    """Publish every artifact in the pack directories, and activate the policies that the settings list.
+async def initialise(app: App, tenant_id: str, *, by: Actor) -> list[str]:
+    """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the packs.
 
-    An artifact that names no tenant belongs to the platform and is published in every tenant that the packs name.
-    Raises as `publish`.
-    """
-    paths = [path for folder in app.settings.packs for path in sorted((app.settings.workspace / folder).glob("*.json"))]
-    envelopes = [loads(path.read_bytes(), max_bytes=MAX_ARTIFACT_BYTES) for path in paths]
-    named = [tenant_named(app, envelope) for envelope in envelopes]
-    tenants = sorted({tenant for tenant in named if tenant})
-    for envelope, tenant in zip(envelopes, named, strict=True):
-        for home in (tenant,) if tenant else tenants:
-            await _publish_in(app, home, envelope, by="workspace")
-    for tenant in tenants:
-        await app.deployment.catalog(tenant).activate_policies(
-            app.settings.policies, by="workspace", at_us=SystemClock().now_us(), salt=secrets.token_bytes
-        )
-
-
-async def publish(app: App, envelope: dict[str, Any], *, by: str) -> str:
-    """Publish one signed artifact in the tenant that it names, and return that tenant.
-
-    `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the publisher's id, which is
-    recorded: a publisher cannot approve runs of their pack. Publishing the same version again changes nothing.
+    Returns what was done, as sentences. What is done already is left out, so a repeated call does nothing. Policies
+    that are in force are never changed here.
 
     Raises:
-        InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
-        SignatureInvalid: no trusted key signed the envelope.
+        InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
+        InvalidSettings: other policies are in force than the settings name.
+        SignatureInvalid: no trusted key signed an artifact.
+        ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
     """
-    tenant = tenant_named(app, envelope)
-    if tenant is None:
-        raise InvalidArtifact(
-            Problem(
-                "/tenant", "no_tenant", "it belongs to the platform", "publish it in each tenant with `catalog(tenant)`"
-            )
-        )
-    await _publish_in(app, tenant, envelope, by=by)
-    return tenant
+    settings = app.settings
+    paths = [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob("*.json"))]
+    envelopes = [_read_envelope(path) for path in paths]
+    named = [one for one in envelopes if app.tenant_named(one) in (None, tenant_id)]
+    done = await initialise_tenant(app.deployment, tenant_id, named, settings.policies or (), by=by)
+    await _check_policies(app)
+    return done
 
 
-async def _publish_in(app: App, tenant_id: str, envelope: dict[str, Any], *, by: str) -> None:
-    catalog = app.deployment.catalog(tenant_id)
-    await catalog.publish(envelope, by=by, at_us=SystemClock().now_us(), salt=secrets.token_bytes)
-
-
-def tenant_named(app: App, envelope: dict[str, Any]) -> str | None:
-    """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
-    artifact = loads(open_sealed(envelope, app.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
-    stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
-    tenant = stated.get("tenant") if isinstance(stated, dict) else None
-    return tenant if isinstance(tenant, str) else None
-
-
-def read_seed(path: Path) -> bytes:
-    """Read a key file: 32 bytes in hex, readable by its owner only.
-
-    Raises:
-        InvalidSettings: the file is missing, other users can read it, or it holds no key.
-    """
+def _read_envelope(path: Path) -> Any:
     try:
-        if os.stat(path).st_mode & 0o077:
-            raise invalid_setting("/keys", "open_key", f"`{path.name}` can be read by others", "run `chmod 600` on it")
-        raw = bytes.fromhex(path.read_text("ascii").strip())
-    except (OSError, ValueError) as error:
-        raise invalid_setting(
-            "/keys",
-            "unreadable",
-            f"`{path.name}` is not a key file: {error}",
-            "make one with `contextos demo --keep DIR`",
-        ) from None
-    if len(raw) != 32:
-        raise invalid_setting("/keys", "unreadable", f"`{path.name}` has {len(raw)} bytes, not 32", "make a new one")
-    return raw
+        raw = read_regular_file(path, MAX_ARTIFACT_BYTES)
+    except OSError as error:
+        detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
+        raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None
+    return loads(raw, max_bytes=MAX_ARTIFACT_BYTES)
 
 
-def write_seed(path: Path) -> bytes:
-    """Write a new random key to a key file and return its 32 bytes. Raises `FileExistsError` if the file exists."""
-    raw = secrets.token_bytes(32)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(raw.hex() + "\n")
-    return raw
+def make_keys(folder: Path) -> KeyFiles:
+    """Make the keys of a new runtime in `folder`, one for each purpose. Raises `FileExistsError` if it has some."""
+    return KeyFiles.make(folder, SystemClock())
 
 
-def _adapters(settings: Settings) -> dict[str, Adapter]:
-    adapters: dict[str, Adapter] = {}
-    for one in settings.adapters:
-        for adapter in load_function_adapters(
-            one.path, one.digest, root=settings.workspace, workspace=settings.workspace
-        ):
-            adapters[adapter.describe().adapter_id] = adapter
-    return adapters
+def _adapters(settings: Settings) -> list[LoadedAdapters]:
+    root = settings.workspace
+    return [
+        load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
+        for one in settings.adapters
+    ]
 
 
 __all__ = [
@@ -397,14 +423,13 @@ __all__ = [
     "App",
     "Settings",
     "SystemEntropy",
+    "initialise",
+    "make_keys",
     "migrate",
     "migrate_queue",
     "open_app",
-    "open_unpublished",
-    "publish",
-    "publish_all",
+    "open_unchecked",
     "read_seed",
-    "tenant_named",
     "witness_at",
     "write_seed",
 ]

@@ -21,8 +21,10 @@ command line::
     |   +-- SignatureInvalid    trust.seal; the signature is wrong, or the key is unknown     exit 3
     |   +-- UnknownSemantics    trust.journal.chain; another runtime wrote the run            exit 3
     +-- Conflict                store; a compare-and-set lost: advance the run again          exit 4
+    |   +-- Untimely            store; a write before or after the time that it states        exit 4
     +-- Unavailable             adapters, store; not done, or unknown: read, then try again   exit 4
     |   +-- Overloaded          engine, store, adapters; no capacity: try again later         exit 4
+    |   +-- ClockOff            operations.driver; set the clock of this machine              exit 4
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
     +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
@@ -38,7 +40,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault of an input: its place (`pointer`, RFC 6901), a stable `code`, a sentence and the remedy."""
+    """One fault of an input: its place (`pointer`, a JSON Pointer), a stable `code`, a sentence and what to do."""
 
     pointer: str
     code: str
@@ -107,19 +109,21 @@ class InvalidArtifact(InvalidInput):
 
 
 class IncoherentSelection(InvalidInput):
-    """The ids of a ref do not belong together, or it is no longer eligible; nothing of the selection was recorded."""
+    """The ids of an artifact reference do not belong together, or the artifact cannot be selected any more.
+    Nothing of the selection was recorded.
+    """
 
     code = "incoherent_selection"
 
 
 class RepeatedAct(InvalidInput):
-    """The `act_key` of a selection was used before for other refs."""
+    """The `act_key` of a selection was used before for a different selection."""
 
     code = "repeated_act"
 
 
 class NotFound(ContextOSError):
-    """This tenant has no such thing; the answer is the same if another tenant has it."""
+    """The tenant has no object of that name; the error is the same if another tenant has one."""
 
     code = "not_found"
     exit_code = 2
@@ -170,19 +174,31 @@ class SignatureInvalid(Integrity):
 
 
 class UnknownSemantics(Integrity):
-    """A run was written under semantics that this runtime does not know."""
+    """A run was recorded under a version of the rules (semantics) that this runtime does not know."""
 
     code = "unknown_semantics"
 
 
 class Conflict(ContextOSError):
-    """A compare-and-set lost; `what` names the document, or the stream whose sequence moved."""
+    """Another process changed the same data first; nothing was written. `what` names the document, stream or key."""
 
     code = "conflict"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, remedy: str = "advance the run again") -> None:
         self.what = what
-        super().__init__(f"`{what}` changed meanwhile; advance the run again")
+        super().__init__(f"`{what}` changed meanwhile; {remedy}")
+
+
+class Untimely(Conflict):
+    """A write came before or after the time that it states; nothing was written. `store_us` is the store's clock in
+    Unix microseconds.
+    """
+
+    code = "untimely"
+
+    def __init__(self, what: str, store_us: int) -> None:
+        self.store_us = store_us
+        super().__init__(what)
 
 
 class Unavailable(ContextOSError):
@@ -199,6 +215,22 @@ class Overloaded(Unavailable):
     """The process or the tenant is at its limit; nothing was stored; try again after `retry_after_ms` milliseconds."""
 
     code = "overloaded"
+
+
+class ClockOff(Unavailable):
+    """The clock of this machine is too far from the store's, so it drives no run. `off_us` is how far it is ahead, in
+    microseconds.
+    """
+
+    code = "clock_off"
+
+    def __init__(self, off_us: int, margin_us: int) -> None:
+        self.off_us = off_us
+        side = "ahead of" if off_us > 0 else "behind"
+        detail = (
+            f"the clock of this machine is {abs(off_us) / 1e6:.0f} s {side} the store's, and {margin_us / 1e6:.0f} s"
+        )
+        super().__init__("clock", f"{detail} are allowed; set it, for example with NTP", retry_after_ms=30_000)
 
 
 class CircuitOpen(Unavailable):
@@ -223,6 +255,8 @@ class StoreRestored(Unavailable):
 
 
 class LostReply(ContextOSError):
-    """A call was sent and its outcome is unknown; an effect must not be sent again without a key or a lookup."""
+    """A call was sent and its outcome is unknown. Send a write again only under its idempotency key or after a
+    lookup.
+    """
 
     code = "lost_reply"

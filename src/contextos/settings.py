@@ -17,20 +17,30 @@ from urllib.parse import urlsplit
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.policy import LEVELS, Level
+from contextos.contracts.facts import ENVIRONMENTS
+from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
+from contextos.files import read_regular_file
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
 
 SETTINGS_FILE: Final = "contextos.toml"
-PROFILES: Final = ("embedded", "service")
+NO_WITNESS: Final = "off"
+"""The value of `witness` of a deployment that has none."""
+MAX_SETTINGS_BYTES: Final = 262_144
+MAX_DOTS_PER_LINE: Final = 256
 UNSAFE_SETTINGS: Final = (
     "unsafe_local_directory",
     "unsafe_local_keys",
     "unsafe_local_approvals",
+    "unsafe_local_operators",
     "unsafe_unsigned_packs",
 )
+EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
+REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
 HEARTBEAT_TTL_BOUNDS_S: Final = (3, 86_400)
 
@@ -68,19 +78,23 @@ ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterSetting:
-    """A trusted function adapter: `path` is `module.py:attribute`, `digest` the SHA-256 that its source must have."""
+    """A trusted function adapter: `path` is `module.py:attribute`, `digest` the SHA-256 that its source must have.
+
+    `files` are the helpers beside it that it imports: the path of each, and its digest.
+    """
 
     path: str
     digest: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Driving:
     """How many runs a worker drives at the same time, in total and for one tenant.
 
-    The other three need a `queue` and count over all workers: the most drives of one tenant at the same time
-    (`max_drives_per_tenant_in_all`), and the most that start within `rate_period_ms` (`rate_per_tenant`). In these 0
-    means no bound.
+    The other three fields need a `queue` and count over all workers: the most runs of one tenant that are driven at the
+    same time (`max_drives_per_tenant_in_all`), and the most that start within `rate_period_ms` (`rate_per_tenant`). In
+    these 0 means no limit.
     """
 
     max_drives: int = 32
@@ -96,15 +110,20 @@ class Settings:
 
     `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
     `directory` is the file with users, agents and approvers, and `keys` the directory with the key files.
-    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts. `policies` are the platform and
-    tenant policies in force, as pairs (level, ref). `adapters` are pinned by digest. `unsafe` names the development
-    stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.
+    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts, which `contextos init` publishes.
+    `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
+    and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
+    `unsafe` names the development stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.
 
     `witness` is a file or the URL of a sink that the owner of the store cannot write. It keeps the newest signed head
-    of each tenant's index and control streams. Without a witness nobody can prove that these streams were cut.
+    of each tenant's index and control streams. Without a witness nobody can prove that these streams were cut. Empty:
+    a file in the user's state folder, if the profile is `embedded` and `store` a file; else none. `off`: none.
 
     `queue` is the URL of a second PostgreSQL database, through which workers on several machines share due runs.
     Without it each worker looks for due runs in the store.
+
+    `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
+    besides those of its packs.
     """
 
     workspace: Path
@@ -113,7 +132,7 @@ class Settings:
     keys: str = "keys"
     profile: str = "embedded"
     packs: tuple[str, ...] = ("packs",)
-    policies: tuple[tuple[Level, str], ...] = ()
+    policies: tuple[tuple[Level, str], ...] | None = None
     adapters: tuple[AdapterSetting, ...] = ()
     unsafe: tuple[str, ...] = ()
     lease_ttl_s: int = 180
@@ -123,6 +142,8 @@ class Settings:
     driving: Driving = field(default_factory=Driving)
     limits: RunLimits = field(default_factory=RunLimits)
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
+    egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -132,13 +153,18 @@ class Settings:
             InvalidSettings: the file is missing, not TOML, or a setting in it is invalid; names the setting.
         """
         try:
-            table = tomllib.loads((workspace / SETTINGS_FILE).read_text("utf-8"))
+            text = read_regular_file(workspace / SETTINGS_FILE, MAX_SETTINGS_BYTES).decode()
+            # Each part of a dotted key is a table, and the reader takes quadratic time in their number.
+            if max(line.count(".") for line in text.split("\n")) > MAX_DOTS_PER_LINE:
+                raise ValueError(f"a line has more than {MAX_DOTS_PER_LINE} dots")
+            table = tomllib.loads(text)
         except FileNotFoundError:
             detail = f"`{workspace}` is not a workspace: it has no `{SETTINGS_FILE}`"
             raise invalid_setting("", "missing", detail, "make one with `contextos demo --keep DIR`") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
+            why = str(error).partition("\n")[0][:200]
             raise invalid_setting(
-                "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {error}", "fix the file"
+                "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {why}", "fix the file"
             ) from None
         made = _named(cls, table, "")
         for name in ("packs", "policies", "adapters", "unsafe"):
@@ -149,6 +175,12 @@ class Settings:
         if "adapters" in made:
             tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
             made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
+        for name, remedy in (("egress", EGRESS_REMEDY), ("redaction", REDACTION_REMEDY)):
+            if name not in made:
+                continue
+            if not isinstance(made[name], dict):
+                raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
+            made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -181,20 +213,31 @@ def check_settings(settings: Settings) -> None:
     for name in ("packs", "unsafe"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")
-    for at, pair in enumerate(_list(settings.policies, "/policies")):
+    for at, pair in enumerate(_list(() if settings.policies is None else settings.policies, "/policies")):
         _check_policy(pair, f"/policies/{at}")
     for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
         _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
         _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
+        _check_files(getattr(adapter, "files", None), f"/adapters/{at}/files")
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
     _check_driving(settings)
     check_pressure(settings.pressure)
-    if settings.profile not in PROFILES:
+    if settings.profile not in ENVIRONMENTS:
         detail = f"`{settings.profile[:40]}` is no profile"
-        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
+        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(ENVIRONMENTS)}")
     _check_unsafe(settings)
+    for tenant, endpoints in settings.egress.items():
+        for at, endpoint in enumerate(endpoints):
+            if not isinstance(endpoint, str) or not EGRESS.fits(endpoint):
+                where, detail = f"/egress/{tenant}/{at}", f"`{str(endpoint)[:80]}` is not an endpoint"
+                raise invalid_setting(where, "bad_setting", detail, EGRESS_REMEDY)
+    for tenant, rules in settings.redaction.items():
+        for at, rule in enumerate(rules):
+            if not isinstance(rule, str) or rule not in REDACTION_TARGETS:
+                where, detail = f"/redaction/{tenant}/{at}", f"`{str(rule)[:80]}` is no redaction rule"
+                raise invalid_setting(where, "bad_setting", detail, REDACTION_REMEDY)
 
 
 def check_limits(limits: RunLimits) -> None:
@@ -225,8 +268,13 @@ def invalid_setting(pointer: str, code: str, detail: str, remedy: str) -> Invali
     return InvalidSettings(Problem(pointer, code, detail, remedy))
 
 
+def has_default_witness(settings: Settings) -> bool:
+    """Return whether the witness is the file in the user's state folder. A store that machines share has none there."""
+    return settings.witness == "" and settings.profile == "embedded" and not is_postgres_url(settings.store)
+
+
 def is_sink_url(witness: str) -> bool:
-    """Return whether `witness` is the URL of a sink and not a file."""
+    """Return whether the setting `witness` is a URL and not a file."""
     return witness.startswith(("https://", "http://"))
 
 
@@ -263,6 +311,15 @@ def _check_policy(pair: Any, at: str) -> None:
     if not fits or pair[0] not in LEVELS[:2]:
         detail = "a policy is a level (`platform` or `tenant`) and a ref"
         raise invalid_setting(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
+
+
+def _check_files(files: Any, at: str) -> None:
+    if not isinstance(files, Mapping):
+        detail = f"`{at}` is not a table of paths and digests"
+        raise invalid_setting(at, "bad_setting", detail, 'write it like `{ "rates.py" = "sha256:…" }`')
+    for name, pinned in files.items():
+        _text(name, at)
+        _text(pinned, f"{at}/{name}")
 
 
 def _check_driving(settings: Settings) -> None:
@@ -307,7 +364,7 @@ def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
             f"{where}/{name[:80]}", "unknown_setting", detail, f"use one of {', '.join(sorted(known))}"
         )
     if kind is AdapterSetting:
-        for name in sorted(known.keys() - table):
+        for name in sorted({"path", "digest"} - table.keys()):
             raise invalid_setting(
                 f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest"
             )

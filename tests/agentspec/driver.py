@@ -17,7 +17,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.slots.session import SelectionSession
 from contextos.store.sqlite.stores import SqliteStores
 from examples.email_outreach.outreach import draft_email
-from tests.slots import Shelf, actor
+from tests.slots import CuratedArtifacts, actor
 
 AGENT = Path(__file__).resolve().parents[2] / "examples" / "email_outreach" / "cinatra" / "oas.json"
 PACKAGE = "@contextos-examples/email-outreach-agent"
@@ -35,8 +35,8 @@ class TickingClock:
         return self.at
 
 
-def session_of(document: Any, shelf: Shelf) -> SelectionSession:
-    return SelectionSession(document, "run_1", PACKAGE, actor(), shelf, shelf, TickingClock())
+def session_of(document: Any, repository: CuratedArtifacts) -> SelectionSession:
+    return SelectionSession(document, "run_1", PACKAGE, actor(), repository, repository, TickingClock())
 
 
 def agent(**slot: Any) -> bytes:
@@ -46,9 +46,11 @@ def agent(**slot: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-async def step(raw: bytes, shelf: Shelf, state: str | None = None, answer: str = "", **inputs: Any) -> FlowOutcome:
+async def step(
+    raw: bytes, repository: CuratedArtifacts, state: str | None = None, answer: str = "", **inputs: Any
+) -> FlowOutcome:
     """Begin, or resume `state` with `answer`."""
-    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": draft_email})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), repository)), "draft_email": draft_email})
     return await (flow.begin(INPUTS | inputs) if state is None else flow.resume(state, answer))
 
 

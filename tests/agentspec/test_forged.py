@@ -16,19 +16,19 @@ from contextos.store.memory.stores import MemoryStores
 from examples.email_outreach.outreach import draft_email
 from tests.agentspec.driver import INPUTS, session_of
 from tests.agentspec.test_outreach import fill, recorded
-from tests.slots import Shelf
+from tests.slots import CuratedArtifacts
 from tests.unit.slots.lint.forged import FORGED, SAID, Edited, forged
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    made: Shelf = MemoryStores().artifacts("tenant_acme")
+def repository() -> CuratedArtifacts:
+    made: CuratedArtifacts = MemoryStores().artifacts("tenant_acme")
     asyncio.run(fill(made))
     return made
 
 
-def loaded(document: dict[str, Any], shelf: Shelf) -> AgentFlow:
-    tools = {**selection_tools(session_of(document, shelf)), "draft_email": draft_email, "made_up": lambda: SAID}
+def loaded(document: dict[str, Any], repository: CuratedArtifacts) -> AgentFlow:
+    tools = {**selection_tools(session_of(document, repository)), "draft_email": draft_email, "made_up": lambda: SAID}
     return load_flow(json.dumps(document).encode(), tools)
 
 
@@ -38,34 +38,34 @@ HARMLESS = "node_written_into_an_edge"
 
 @pytest.mark.requirement("W-PERSON")
 @pytest.mark.parametrize("name", sorted(FORGED.keys() - {HARMLESS}))
-def test_a_flow_that_answers_for_a_person_is_not_loaded(shelf: Shelf, name: str) -> None:
+def test_a_flow_that_answers_for_a_person_is_not_loaded(repository: CuratedArtifacts, name: str) -> None:
     with pytest.raises(InvalidInput):
-        loaded(forged(name), shelf)
+        loaded(forged(name), repository)
 
 
-def test_a_node_written_into_an_edge_answers_nothing(shelf: Shelf) -> None:
+def test_a_node_written_into_an_edge_answers_nothing(repository: CuratedArtifacts) -> None:
     async def play() -> None:
-        flow = loaded(forged(HARMLESS), shelf)
+        flow = loaded(forged(HARMLESS), repository)
         paused = await flow.begin(INPUTS)
         assert isinstance(paused, FlowPaused)
         assert isinstance(await flow.resume(paused.state, "yes please"), FlowPaused)
-        assert await recorded(shelf) == []
+        assert await recorded(repository) == []
 
     asyncio.run(play())
 
 
-def test_the_agent_as_it_is_published_is_loaded(shelf: Shelf) -> None:
-    assert isinstance(asyncio.run(loaded(Edited().document, shelf).begin(INPUTS)), FlowPaused)
+def test_the_agent_as_it_is_published_is_loaded(repository: CuratedArtifacts) -> None:
+    assert isinstance(asyncio.run(loaded(Edited().document, repository).begin(INPUTS)), FlowPaused)
 
 
-def test_a_flow_that_loops_without_a_pause_ends(shelf: Shelf) -> None:
+def test_a_flow_that_loops_without_a_pause_ends(repository: CuratedArtifacts) -> None:
     made = Edited()
     made.around("resolve_context")
     with pytest.raises(LostReply, match=f"{MAX_STEPS} steps without waiting for a person"):
-        asyncio.run(loaded(made.document, shelf).begin(INPUTS))
+        asyncio.run(loaded(made.document, repository).begin(INPUTS))
 
 
-def test_a_flow_that_is_reached_many_ways_is_checked_once(shelf: Shelf) -> None:
+def test_a_flow_that_is_reached_many_ways_is_checked_once(repository: CuratedArtifacts) -> None:
     """Thirty flows that each run the next one twice: about a thousand million paths."""
     made = Edited()
     parts = made.document["$referenced_components"]
@@ -73,7 +73,7 @@ def test_a_flow_that_is_reached_many_ways_is_checked_once(shelf: Shelf) -> None:
         inner = f"deep-{level + 1}" if level < 29 else "drafts-flow"
         parts[f"deep-{level}"] = doubled(f"deep-{level}", inner, parts["drafts-flow"])
     parts["drafts"]["subflow"] = {"$component_ref": "deep-0"}
-    assert isinstance(asyncio.run(loaded(made.document, shelf).begin(INPUTS)), FlowPaused)
+    assert isinstance(asyncio.run(loaded(made.document, repository).begin(INPUTS)), FlowPaused)
 
 
 def doubled(name: str, inner: str, like: dict[str, Any]) -> dict[str, Any]:

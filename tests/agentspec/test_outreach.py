@@ -21,7 +21,7 @@ from contextos.errors import InvalidInput, LostReply
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
 from tests.agentspec.driver import INPUTS, PACKAGE, agent, session_of, step
-from tests.slots import Shelf, complete, revise
+from tests.slots import CuratedArtifacts, complete, revise
 from tests.unit.slots.lint.planted import PLANTED, Planted, plant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,19 +29,19 @@ SELECTION = ROOT / "src" / "contextos" / "slots" / "selection_agent.json"
 ICP = "@cinatra-ai/marketing-icp-artifact"
 
 
-async def fill(shelf: Shelf) -> None:
+async def fill(repository: CuratedArtifacts) -> None:
     """Three candidates of different scope: Ann's own, her team's, her organisation's."""
     from contextos.contracts.envelopes.artifacts import ExtensionManifest
 
-    await shelf.register(ExtensionManifest(extension=ICP, satisfies=()))
-    await complete(shelf, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
-    await complete(shelf, "team", ICP, visibility="team:sales")
-    await complete(shelf, "all", ICP)
+    await repository.register(ExtensionManifest(extension=ICP, satisfies=()))
+    await complete(repository, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
+    await complete(repository, "team", ICP, visibility="team:sales")
+    await complete(repository, "all", ICP)
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    made: Shelf = MemoryStores().artifacts("tenant_acme")
+def repository() -> CuratedArtifacts:
+    made: CuratedArtifacts = MemoryStores().artifacts("tenant_acme")
     asyncio.run(fill(made))
     return made
 
@@ -55,8 +55,8 @@ def pick(refs: Sequence[dict[str, Any]], **changes: Any) -> str:
     return json.dumps(envelope | changes)
 
 
-async def recorded(shelf: Shelf) -> list[SelectionAct]:
-    return list(await shelf.selections("acme", "run_1"))
+async def recorded(repository: CuratedArtifacts) -> list[SelectionAct]:
+    return list(await repository.selections("acme", "run_1"))
 
 
 @pytest.mark.requirement("W-FLOW")
@@ -91,30 +91,32 @@ def test_a_person_picks_and_the_flow_resumes_in_another_process(tmp_path: Path) 
         (pick([{"artifactId": "x", "representationRevisionId": "y", "semanticAssertionId": "z"}]), "foreign_ref"),
     ],
 )
-def test_a_refused_answer_is_asked_for_again_and_the_run_continues(shelf: Shelf, answer: str, code: str) -> None:
+def test_a_refused_answer_is_asked_for_again_and_the_run_continues(
+    repository: CuratedArtifacts, answer: str, code: str
+) -> None:
     async def play() -> None:
-        first = await step(agent(), shelf)
+        first = await step(agent(), repository)
         assert isinstance(first, FlowPaused)
-        again = await step(agent(), shelf, first.state, answer)
+        again = await step(agent(), repository, first.state, answer)
         assert isinstance(again, FlowPaused)
         why, offer = again.shown
         assert json.loads(why)["code"] == code
         assert offer == first.shown[-1]
-        assert await recorded(shelf) == []
-        done = await step(agent(), shelf, again.state, pick(candidates(again.shown)[:1]))
+        assert await recorded(repository) == []
+        done = await step(agent(), repository, again.state, pick(candidates(again.shown)[:1]))
         assert isinstance(done, FlowFinished)
-        assert len(await recorded(shelf)) == 1
+        assert len(await recorded(repository)) == 1
 
     asyncio.run(play())
 
 
-def test_a_candidate_that_changed_since_it_was_shown_is_shown_again(shelf: Shelf) -> None:
+def test_a_candidate_that_changed_since_it_was_shown_is_shown_again(repository: CuratedArtifacts) -> None:
     async def play() -> None:
-        first = await step(agent(), shelf)
+        first = await step(agent(), repository)
         assert isinstance(first, FlowPaused)
         stale = candidates(first.shown)
-        await revise(shelf, "mine", "newer")
-        again = await step(agent(), shelf, first.state, pick(stale[:1]))
+        await revise(repository, "mine", "newer")
+        again = await step(agent(), repository, first.state, pick(stale[:1]))
         assert isinstance(again, FlowPaused)
         assert json.loads(again.shown[0])["code"] == "stale_ref"
         fresh = candidates(again.shown)
@@ -123,72 +125,74 @@ def test_a_candidate_that_changed_since_it_was_shown_is_shown_again(shelf: Shelf
     asyncio.run(play())
 
 
-def test_an_empty_pick_is_recorded_and_the_consumer_runs_without_refs(shelf: Shelf) -> None:
+def test_an_empty_pick_is_recorded_and_the_consumer_runs_without_refs(repository: CuratedArtifacts) -> None:
     async def play() -> None:
-        first = await step(agent(), shelf)
+        first = await step(agent(), repository)
         assert isinstance(first, FlowPaused)
-        done = await step(agent(), shelf, first.state, pick([]))
+        done = await step(agent(), repository, first.state, pick([]))
         assert isinstance(done, FlowFinished)
         assert done.outputs["draft"].endswith("- nothing")
-        assert [selection.refs for selection in await recorded(shelf)] == [()]
+        assert [selection.refs for selection in await recorded(repository)] == [()]
 
     asyncio.run(play())
 
 
-def test_a_state_that_is_resumed_twice_records_one_selection(shelf: Shelf) -> None:
+def test_a_state_that_is_resumed_twice_records_one_selection(repository: CuratedArtifacts) -> None:
     async def play() -> None:
-        first = await step(agent(), shelf)
+        first = await step(agent(), repository)
         assert isinstance(first, FlowPaused)
         answer = pick(candidates(first.shown)[:1])
-        one, two = [await step(agent(), shelf, first.state, answer) for _ in range(2)]
+        one, two = [await step(agent(), repository, first.state, answer) for _ in range(2)]
         assert one == two
-        assert len(await recorded(shelf)) == 1
+        assert len(await recorded(repository)) == 1
 
     asyncio.run(play())
 
 
-def test_a_different_pick_under_a_used_act_key_is_refused_and_asked_for_again_under_a_new_key(shelf: Shelf) -> None:
+def test_a_different_pick_under_a_used_act_key_is_refused_and_asked_for_again_under_a_new_key(
+    repository: CuratedArtifacts,
+) -> None:
     """Two conversations of one run wait for the same slot, and both were offered the act key `act_1`."""
 
     async def play() -> None:
-        first, second = [await step(agent(), shelf) for _ in range(2)]
+        first, second = [await step(agent(), repository) for _ in range(2)]
         assert isinstance(first, FlowPaused)
         assert isinstance(second, FlowPaused)
         offered = candidates(first.shown)
-        assert isinstance(await step(agent(), shelf, first.state, pick(offered[:1])), FlowFinished)
-        again = await step(agent(), shelf, second.state, pick(offered[1:2]))
+        assert isinstance(await step(agent(), repository, first.state, pick(offered[:1])), FlowFinished)
+        again = await step(agent(), repository, second.state, pick(offered[1:2]))
         assert isinstance(again, FlowPaused)
         assert json.loads(again.shown[0])["code"] == "repeated_act"
-        assert len(await recorded(shelf)) == 1
-        assert isinstance(await step(agent(), shelf, again.state, pick(offered[1:2])), FlowFinished)
-        assert [[ref.artifact_id for ref in one.refs] for one in await recorded(shelf)] == [["mine"], ["team"]]
+        assert len(await recorded(repository)) == 1
+        assert isinstance(await step(agent(), repository, again.state, pick(offered[1:2])), FlowFinished)
+        assert [[ref.artifact_id for ref in one.refs] for one in await recorded(repository)] == [["mine"], ["team"]]
 
     asyncio.run(play())
 
 
 @pytest.mark.requirement("W-FLOW")
-def test_an_autonomous_slot_asks_nobody(shelf: Shelf) -> None:
+def test_an_autonomous_slot_asks_nobody(repository: CuratedArtifacts) -> None:
     async def play(mode: str) -> list[str]:
-        done = await step(agent(selectionMode="autonomous", resolutionMode=mode), shelf, runId="run_1")
+        done = await step(agent(selectionMode="autonomous", resolutionMode=mode), repository, runId="run_1")
         assert isinstance(done, FlowFinished)
         return str(done.outputs["draft"]).split("\n- ")[1:]
 
     assert asyncio.run(play("accumulate")) == ["mine (user)", "team (team)", "all (organization)"]
     assert asyncio.run(play("override")) == ["mine (user)"]
-    assert {selection.selected_by for selection in asyncio.run(recorded(shelf))} == {"autonomous"}
+    assert {selection.selected_by for selection in asyncio.run(recorded(repository))} == {"autonomous"}
 
 
-def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(shelf: Shelf) -> None:
-    done = asyncio.run(step(agent(selectionMode="autonomous", minItems=4), shelf))
+def test_an_autonomous_slot_with_too_few_ends_the_flow_before_its_consumer(repository: CuratedArtifacts) -> None:
+    done = asyncio.run(step(agent(selectionMode="autonomous", minItems=4), repository))
     assert isinstance(done, FlowRefused)
     assert done.why.code == "below_min_items"
-    assert asyncio.run(recorded(shelf)) == []
+    assert asyncio.run(recorded(repository)) == []
 
 
 @pytest.mark.requirement("W-FLOW")
-def test_the_selection_agent_runs_by_itself(shelf: Shelf) -> None:
+def test_the_selection_agent_runs_by_itself(repository: CuratedArtifacts) -> None:
     document = loads(agent(selectionMode="autonomous"))
-    flow = load_flow(SELECTION.read_bytes(), selection_tools(session_of(document, shelf)))
+    flow = load_flow(SELECTION.read_bytes(), selection_tools(session_of(document, repository)))
     inputs = {"parentRunId": "run_1", "parentPackageName": PACKAGE, "slotId": "offeringContext"}
     done = asyncio.run(flow.begin(inputs))
     assert isinstance(done, FlowFinished)
@@ -198,62 +202,66 @@ def test_the_selection_agent_runs_by_itself(shelf: Shelf) -> None:
 @pytest.mark.parametrize(
     "inputs", [{"runId": "run_2"}, {"contextParentPackageName": "@other/agent"}, {"offeringContextSlotId": "voice"}]
 )
-def test_a_flow_cannot_select_for_another_run_package_or_slot(shelf: Shelf, inputs: dict[str, str]) -> None:
+def test_a_flow_cannot_select_for_another_run_package_or_slot(
+    repository: CuratedArtifacts, inputs: dict[str, str]
+) -> None:
     with pytest.raises(InvalidInput):
-        asyncio.run(step(agent(), shelf, **inputs))
+        asyncio.run(step(agent(), repository, **inputs))
 
 
-def test_a_foreign_project_offers_nothing(shelf: Shelf) -> None:
-    paused = asyncio.run(step(agent(), shelf, contextProjectId="theirs"))
+def test_a_foreign_project_offers_nothing(repository: CuratedArtifacts) -> None:
+    paused = asyncio.run(step(agent(), repository, contextProjectId="theirs"))
     assert isinstance(paused, FlowPaused)
     assert candidates(paused.shown) == []
 
 
-def test_a_state_resumes_only_with_the_document_that_it_was_made_from(shelf: Shelf) -> None:
-    paused = asyncio.run(step(agent(), shelf))
+def test_a_state_resumes_only_with_the_document_that_it_was_made_from(repository: CuratedArtifacts) -> None:
+    paused = asyncio.run(step(agent(), repository))
     assert isinstance(paused, FlowPaused)
     with pytest.raises(InvalidInput, match="made from another document"):
-        asyncio.run(step(agent(maxItems=1), shelf, paused.state, pick([])))
+        asyncio.run(step(agent(maxItems=1), repository, paused.state, pick([])))
     with pytest.raises(InvalidInput, match="not the state of a paused flow"):
-        asyncio.run(step(agent(), shelf, "{}", pick([])))
+        asyncio.run(step(agent(), repository, "{}", pick([])))
 
 
-def test_a_tool_that_fails_is_a_lost_reply(shelf: Shelf) -> None:
+def test_a_tool_that_fails_is_a_lost_reply(repository: CuratedArtifacts) -> None:
     def broken(recipient: str, contextSlotBindings: Any) -> str:
         raise ZeroDivisionError("secret")
 
     raw = agent(selectionMode="autonomous")
-    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": broken})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), repository)), "draft_email": broken})
     with pytest.raises(LostReply, match="`ZeroDivisionError`"):
         asyncio.run(flow.begin(INPUTS))
 
 
 @pytest.mark.parametrize("template", ["{{ payload.__class__ }}", "{{ ''.__class__.__mro__ }}{{payload}}"])
-def test_a_message_reaches_nothing_but_its_values(shelf: Shelf, template: str) -> None:
+def test_a_message_reaches_nothing_but_its_values(repository: CuratedArtifacts, template: str) -> None:
     document = loads(agent())
     inner = document["$referenced_components"]["ctx-offeringContext-context-selection-flow"]["$referenced_components"]
     inner["ctx-offeringContext-show_candidates"]["message"] = template
     with pytest.raises((LostReply, InvalidInput)):
-        asyncio.run(step(json.dumps(document).encode(), shelf))
+        asyncio.run(step(json.dumps(document).encode(), repository))
 
 
 @pytest.mark.parametrize("inputs", [INPUTS | {"unknown": "x"}, {"runId": "run_1"}])
-def test_wrong_inputs_are_refused(shelf: Shelf, inputs: dict[str, Any]) -> None:
+def test_wrong_inputs_are_refused(repository: CuratedArtifacts, inputs: dict[str, Any]) -> None:
     raw = agent()
-    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), shelf)), "draft_email": str})
+    flow = load_flow(raw, {**selection_tools(session_of(loads(raw), repository)), "draft_email": str})
     with pytest.raises(InvalidInput, match="cannot start with them"):
         asyncio.run(flow.begin(inputs))
 
 
-def test_a_state_that_was_cut_is_refused(shelf: Shelf) -> None:
-    paused = asyncio.run(step(agent(), shelf))
+def test_a_state_that_was_cut_is_refused(repository: CuratedArtifacts) -> None:
+    paused = asyncio.run(step(agent(), repository))
     assert isinstance(paused, FlowPaused)
     kept = json.loads(paused.state)
     with pytest.raises(InvalidInput, match="cannot resume from it"):
-        asyncio.run(step(agent(), shelf, json.dumps({**kept, "conversation": kept["conversation"][:500]}), pick([])))
+        asyncio.run(
+            step(agent(), repository, json.dumps({**kept, "conversation": kept["conversation"][:500]}), pick([]))
+        )
 
 
-def test_a_node_that_uses_the_network_by_itself_is_not_loaded(shelf: Shelf) -> None:
+def test_a_node_that_uses_the_network_by_itself_is_not_loaded(repository: CuratedArtifacts) -> None:
     voice = ROOT / "tests" / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
     with pytest.raises(InvalidInput, match="`ApiNode` is not in the allow list"):
         load_flow(voice.read_bytes(), {})

@@ -11,7 +11,7 @@ from contextos.contracts.envelopes.policy import POINTS, CapabilityView, Leveled
 from tests import reference
 from tests.policies import CAPABILITIES, ID, broken_facts, bundle_sets, conditions, policy
 
-MANY = settings(max_examples=max(200, settings().max_examples))
+MANY = settings(max_examples=2 * settings().max_examples)
 
 
 def _expected(

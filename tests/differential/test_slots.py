@@ -1,4 +1,4 @@
-"""Whatever is stored and whoever asks: memory, SQLite and PostgreSQL say what the naive reference says.
+"""Memory, SQLite and PostgreSQL give the answers of the naive reference, for any stored artifacts and any actor.
 
 Also of what may be recorded: a triple lands exactly where the reference calls it coherent, and reads the same later.
 """
@@ -24,7 +24,7 @@ from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Server
 from tests.reference_slots import NARROW_TO_BROAD, NaiveArtifacts, scope
-from tests.slots import Shelf, add, classify, one_loop, origin, revise, run
+from tests.slots import CuratedArtifacts, add, classify, one_loop, origin, revise, run
 
 ORGS, IDS = ("acme", "rival"), ("a", "b", "c")
 USERS, TEAMS, PROJECTS = ("ann", "bob"), ("sales", "legal"), ("launch", "secret")
@@ -56,11 +56,11 @@ asserters = one_of(["user", "agent", "authoring_skill", "matcher"])
 def steps(at: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
     """What may happen to the artifacts at these places; most of it ends or replaces what is there."""
     ended = st.tuples(st.just("archive"), at, one_of(EXTENSIONS))
-    judged = st.tuples(st.just("classify"), at, one_of(EXTENSIONS), asserters)
+    classified = st.tuples(st.just("classify"), at, one_of(EXTENSIONS), asserters)
     return st.one_of(
         ended,
-        judged,
-        judged,
+        classified,
+        classified,
         st.tuples(st.just("revise"), at),
         st.tuples(st.just("tombstone"), at),
         st.tuples(st.just("add"), places, owners, one_of(VISIBILITIES)),
@@ -97,12 +97,12 @@ slots = st.fixed_dictionaries(
         "resolutionMode": one_of(["override", "accumulate"]),
         "maxItems": one_of([None, 1, 2]),
     }
-).map(lambda told: AgentContextSlot(**told))
+).map(lambda values: AgentContextSlot(**values))
 questions = st.tuples(actors, slots, one_of([None, *PROJECTS]), st.booleans())
 
 
 @pytest.fixture(scope="module")
-def shelves(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def repositories(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
     """Every store; each example is a tenant of its own."""
     database = postgres.database()
     folder: Path = tmp_path_factory.mktemp("slots")
@@ -119,7 +119,7 @@ class Twins:
 
     def __init__(self, stores: list[Any]) -> None:
         tenant = f"tenant_{next(_tenants)}"
-        self.shelves: list[Shelf] = [each.artifacts(tenant) for each in stores]
+        self.repositories: list[CuratedArtifacts] = [each.artifacts(tenant) for each in stores]
         self.naive = NaiveArtifacts()
 
     def same(self, answers: list[Any]) -> Any:
@@ -127,7 +127,7 @@ class Twins:
         return answers[0]
 
     def take(self, step: Step) -> None:
-        made = self.same([run(self._taken(shelf, step)) for shelf in self.shelves])
+        made = self.same([run(self._taken(repository, step)) for repository in self.repositories])
         kind = step[0]
         if kind == "register":
             self.naive.extensions[step[1]] = list(step[2])
@@ -144,43 +144,47 @@ class Twins:
         if isinstance(made, Revision):
             self.naive.revisions.append({"org": org, "artifact": artifact, "id": made.revision_id})
         if isinstance(made, Assertion):
-            told = {"id": made.assertion_id, "extension": made.extension, "by": made.asserted_by}
-            self.naive.assertions.append({"org": org, "artifact": artifact, "eligibility": made.eligibility} | told)
+            values = {"id": made.assertion_id, "extension": made.extension, "by": made.asserted_by}
+            self.naive.assertions.append({"org": org, "artifact": artifact, "eligibility": made.eligibility} | values)
 
-    async def _taken(self, shelf: Shelf, step: Step) -> Any:
+    async def _taken(self, repository: CuratedArtifacts, step: Step) -> Any:
         kind = step[0]
         try:
             if kind == "register":
-                return await shelf.register(ExtensionManifest(extension=step[1], satisfies=step[2]))
+                return await repository.register(ExtensionManifest(extension=step[1], satisfies=step[2]))
             org, artifact = step[1]
             if kind == "add":
                 level, owner = step[2]
-                return await add(shelf, artifact, org_id=org, owner_level=level, owner_id=owner, visibility=step[3])
+                return await add(
+                    repository, artifact, org_id=org, owner_level=level, owner_id=owner, visibility=step[3]
+                )
             if kind == "revise":
-                return await revise(shelf, artifact, org_id=org)
+                return await revise(repository, artifact, org_id=org)
             if kind == "classify":
-                return await classify(shelf, artifact, step[2], step[3], org_id=org)
+                return await classify(repository, artifact, step[2], step[3], org_id=org)
             if kind == "archive":
-                return await shelf.archive(org, artifact, step[2], 9)
-            return await shelf.tombstone(org, artifact, 9)
+                return await repository.archive(org, artifact, step[2], 9)
+            return await repository.tombstone(org, artifact, 9)
         except (InvalidInput, NotFound) as refused:
             return type(refused), str(refused)
 
     def resolved(self, actor: SlotActor, slot: AgentContextSlot, project: str | None, broader: bool) -> list[Any]:
         """What every store resolves to, in parts."""
 
-        async def ask(shelf: Shelf) -> Any:
-            installed = await shelf.extensions()
-            return await resolve_context_slot(actor, slot, project, installed, artifacts=shelf, include_broader=broader)
+        async def ask(repository: CuratedArtifacts) -> Any:
+            installed = await repository.extensions()
+            return await resolve_context_slot(
+                actor, slot, project, installed, artifacts=repository, include_broader=broader
+            )
 
-        found = self.same([run(ask(shelf)) for shelf in self.shelves])
+        found = self.same([run(ask(repository)) for repository in self.repositories])
         return [(*ref.triple, ref.extension, ref.source_scope, ref.owner_id) for ref in found.refs]
 
     def recorded(self, org: str, refs: list[ArtifactRef], key: str) -> bool:
-        told = origin(org_id=org, act_key=key)
+        values = origin(org_id=org, act_key=key)
         act = SelectionAct(
-            selection_id=selection_id("s", told),
-            origin=told,
+            selection_id=selection_id("s", values),
+            origin=values,
             slot_id="s",
             resolution_mode="accumulate",
             selection_mode="interactive",
@@ -189,13 +193,13 @@ class Twins:
             selected_at_us=5,
         )
 
-        async def insert(shelf: Shelf) -> Any:
+        async def insert(repository: CuratedArtifacts) -> Any:
             try:
-                return await shelf.insert_selection(act)
+                return await repository.insert_selection(act)
             except IncoherentSelection as refused:
                 return refused.problems
 
-        answer = self.same([run(insert(shelf)) for shelf in self.shelves])
+        answer = self.same([run(insert(repository)) for repository in self.repositories])
         parts = [(*ref.triple, ref.extension, ref.source_scope, ref.owner_id) for ref in refs]
         wrong = [f"/refs/{at}" for at, ref in enumerate(parts) if not self.naive.coherent(org, ref)]
         assert (answer is True) == (not wrong)
@@ -211,8 +215,10 @@ def _word(made: Any) -> str:
 
 @settings(max_examples=60)
 @given(history=histories(), asked=st.lists(questions, min_size=1, max_size=6))
-def test_every_store_resolves_as_the_reference_does(shelves: list[Any], history: list[Step], asked: list[Any]) -> None:
-    twins = Twins(shelves)
+def test_every_store_resolves_as_the_reference_does(
+    repositories: list[Any], history: list[Step], asked: list[Any]
+) -> None:
+    twins = Twins(repositories)
     for step in history:
         twins.take(step)
     for actor, slot, project, broader in asked:
@@ -223,9 +229,9 @@ def test_every_store_resolves_as_the_reference_does(shelves: list[Any], history:
 @settings(max_examples=50)
 @given(history=histories(), more=st.lists(steps(places), max_size=6), data=st.data())
 def test_a_triple_lands_exactly_where_it_is_coherent_and_reads_the_same_ever_after(
-    shelves: list[Any], history: list[Step], more: list[Step], data: st.DataObject
+    repositories: list[Any], history: list[Step], more: list[Step], data: st.DataObject
 ) -> None:
-    twins = Twins(shelves)
+    twins = Twins(repositories)
     for step in history:
         twins.take(step)
     naive, kept = twins.naive, []
@@ -234,13 +240,15 @@ def test_a_triple_lands_exactly_where_it_is_coherent_and_reads_the_same_ever_aft
         refs = [data.draw(triples(naive, org)) for _ in range(data.draw(st.integers(0, 2)))]
         if twins.recorded(org, refs, key):
             kept.append((org, refs))
-    before = [twins.same([run(shelf.pinned(org, refs)) for shelf in twins.shelves]) for org, refs in kept]
+    before = [
+        twins.same([run(repository.pinned(org, refs)) for repository in twins.repositories]) for org, refs in kept
+    ]
     for step in more:
         twins.take(step)
-    after = [twins.same([run(shelf.pinned(org, refs)) for shelf in twins.shelves]) for org, refs in kept]
+    after = [twins.same([run(repository.pinned(org, refs)) for repository in twins.repositories]) for org, refs in kept]
     assert before == after
     for org in ORGS:
-        acts = twins.same([run(shelf.selections(org, "run_1")) for shelf in twins.shelves])
+        acts = twins.same([run(repository.selections(org, "run_1")) for repository in twins.repositories])
         assert [list(act.refs) for act in acts] == [refs for of, refs in kept if of == org]
 
 

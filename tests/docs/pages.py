@@ -20,7 +20,7 @@ GENERATED = ROOT / "docs" / "reference"
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
-DIFFERS = re.compile(r"[0-9a-f]{8,64}|\b\d+\.\d+\b|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b")
+DIFFERS = re.compile(r"[0-9a-f]{8,64}|\b\d+\.\d+\b(?: m?s\b)?|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b")
 SHELL = re.compile(r"[|>&;$]|^\w+=")
 
 
@@ -96,7 +96,7 @@ def make_shim(folder: Path) -> Path:
 
 
 def as_shown(shown: tuple[str, ...], said: str) -> bool:
-    """Whether `said` is what is shown, but for ids, hashes and times. A line of three dots stands for any lines."""
+    """Whether `said` is what is shown, but for ids, hashes and times. A line of three dots matches any lines."""
     wanted = ["(?:.*\n)*?" if line.strip() == "..." else re.escape(_settled(line)) + "\n" for line in shown]
     return re.fullmatch("".join(wanted), "".join(f"{_settled(line)}\n" for line in said.splitlines())) is not None
 

@@ -67,6 +67,15 @@ def fail_for_good(shop: Path) -> None:
     asyncio.run(bury())
 
 
+def exhaust(shop: Path, request_id: str) -> None:
+    """A run of the workspace that may make one call, and needs three."""
+    body = json.loads((shop / "requests" / "next.json").read_text().replace("5000", "800"))
+    body["request_id"] = request_id
+    body["runtime"]["max_tool_calls"] = 1
+    (shop / "requests" / "short.json").write_text(json.dumps(body))
+    assert run_command_line(["invoke", "requests/short.json"]) == 1
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != STAYS])
 def test_the_help_ends_with_an_example_that_runs(
     name: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -85,17 +94,27 @@ def test_the_help_ends_with_an_example_that_runs(
     if "PROPOSAL" in words:
         run_command_line(["memory", "list", "--json"])
         words[words.index("PROPOSAL")] = json.loads(capsys.readouterr().out)["proposals"][0]["proposal_id"]
+    if "VERSION" in words:
+        run_command_line(["policies", "list", "--json"])
+        words[words.index("VERSION")] = str(json.loads(capsys.readouterr().out)["version"])
     if name == "retry":
         fail_for_good(shop)
+    if name in ("resolve", "reopen"):
+        exhaust(shop, words[2])
+        capsys.readouterr()
     with monkeypatch.context() as before:
         for variable, value in LOSING.items() if name == "settle" else ():
             before.setenv(variable, value)
         for line in BEFORE.get(name, ()):
             assert run_command_line(shlex.split(line)) == 5
+    if "DIGEST" in words:
+        capsys.readouterr()
+        run_command_line(["show", words[2], "--json"])
+        words[words.index("DIGEST")] = json.loads(capsys.readouterr().out)["waiting"]["binding_digest"]
     assert run_command_line(words[1:]) == EXPECTED.get(name, 0), capsys.readouterr().err
 
 
-def test_the_generated_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generated_pages_agree_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert reference.write_reference(["--check"]) == 0, "run `python -m contextos.cli.reference`"
 

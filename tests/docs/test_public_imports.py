@@ -34,7 +34,7 @@ def unstable(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_imports_only_what_is_stable(page) -> None:
+def test_a_page_imports_only_stable_names(page) -> None:
     sources = [block.text for block in blocks(page.read_text("utf-8")) if block.language == "python"]
     assert [name for source in sources for name in unstable(source)] == []
 

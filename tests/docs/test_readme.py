@@ -35,7 +35,7 @@ def hops() -> list[str]:
     return [found["text"] for found in HOP.finditer(README.split("five hops:", 1)[1])]
 
 
-def test_the_readme_says_what_it_is_in_five_lines() -> None:
+def test_the_readme_describes_the_project_in_five_lines() -> None:
     said = README.split("\n\n")[1].splitlines()
     assert len(said) == 5
     assert all(line.endswith(".") for line in said)
@@ -59,7 +59,7 @@ def test_five_hops_lead_from_the_readme_to_a_test() -> None:
 
 
 @pytest.mark.parametrize("plane", PLANES)
-def test_a_plane_says_what_it_owns_and_which_tests_prove_it(plane: str) -> None:
+def test_each_plane_lists_its_responsibilities_and_the_tests_that_prove_them(plane: str) -> None:
     said = docstring(PACKAGE / plane / "__init__.py")
     assert "Owns" in said
     assert re.search(r"does not own", said, re.IGNORECASE)
@@ -92,7 +92,7 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The refund that the README explains, as `contextos show --json` tells it."""
+    """The refund that the README explains, as `contextos show --json` reports it."""
     kept = tmp_path_factory.mktemp("demo") / "workspace"
     assert play(f"contextos demo --yes --keep {kept}", kept)[0] == 0
     with chdir(kept):
@@ -105,17 +105,17 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_each_line_of_the_story_is_of_the_entry_kind_that_the_readme_says(large: dict[str, Any]) -> None:
     rows = list(ROW.finditer(README))
     assert len(rows) >= 12
-    told = " \n ".join(moment["text"] for moments in large["story"].values() for moment in moments)
+    story = " \n ".join(moment["text"] for moments in large["story"].values() for moment in moments)
     recorded = [entry["kind"] for entry in large["entries"]]
     for row in rows:
-        assert row["line"] in told, f"the story has no line `{row['line']}`"
+        assert row["line"] in story, f"the story has no line `{row['line']}`"
         assert row["kind"] in recorded, f"the run has no entry `{row['kind']}`"
         kind = KINDS[row["kind"]]
         assert row["ledger"] == kind.ledger.replace("none", "–")
         assert row["source"] == ("recorded" if kind.recorded else "derived")
 
 
-def test_the_table_of_kinds_stands_in_the_order_of_the_journal(large: dict[str, Any]) -> None:
+def test_the_table_of_kinds_has_the_order_of_the_journal(large: dict[str, Any]) -> None:
     recorded = iter(entry["kind"] for entry in large["entries"])
     for row in ROW.finditer(README):
         assert row["kind"] in recorded, f"`{row['kind']}` stands too late in the table"

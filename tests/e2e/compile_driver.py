@@ -30,7 +30,7 @@ class CountedEntropy:
         return hashlib.sha256(self._taken.to_bytes(8, "big")).digest()[:count]
 
 
-async def told(path: Path, amount: int) -> dict[str, Any]:
+async def report(path: Path, amount: int) -> dict[str, Any]:
     world = await open_world(path, clock=ManualClock())
     world.deployment.ports = replace(world.deployment.ports, entropy=CountedEntropy())
     view = await world.invoke(request(amount, "req_same"))
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     for number in range(int(sys.argv[2])):
         made = Path(sys.argv[1]) / str(number)
         made.mkdir(parents=True)
-        sys.stdout.write(json.dumps(run(told(made, 900))) + "\n")
+        sys.stdout.write(json.dumps(run(report(made, 900))) + "\n")

@@ -98,18 +98,18 @@ class WatchedStore:
         return getattr(self._inner, name)
 
     async def commit(self, batch: Batch) -> None:
-        told = {
+        stated = {
             "run": batch.run,
             "entries": [[e.seq, e.kind, e.key] for e in batch.entries],
             "writes": sorted({write.collection for write in batch.writes}),
         }
-        self._boundaries.passes("before", "commit", **told)
+        self._boundaries.passes("before", "commit", **stated)
         try:
             await self._inner.commit(batch)
         except ContextOSError as error:
             self._boundaries.refused(error)
             raise
-        self._boundaries.passes("after", "commit", **told)
+        self._boundaries.passes("after", "commit", **stated)
 
 
 class WatchedStores:
@@ -190,7 +190,7 @@ async def approve(world: TestWorld, job: Job) -> dict[str, Any]:
 
 
 async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
-    """What a fresh process and a person do after a crash; then what an auditor sees."""
+    """The steps of a fresh process and a person after a crash; then the auditor's view."""
     durable = await found(world)
     await resume(world, job.queue)
     resumed = await found(world)
@@ -331,9 +331,9 @@ def reap(running: dict[int, int], ended: dict[int, int], stopped: dict[int, int]
 
 if __name__ == "__main__":
     plan = Path(sys.argv[1])
-    told = [Job(**one) for one in json.loads(plan.read_text("utf-8"))]
-    if any(job.queue for job in told):
+    stated = [Job(**one) for one in json.loads(plan.read_text("utf-8"))]
+    if any(job.queue for job in stated):
         import dbos  # noqa: F401 - once, and not in every child
     reports = plan.parent / "reports"
     reports.mkdir()
-    (plan.parent / "answer.json").write_text(json.dumps(run_all(told, reports)), "utf-8")
+    (plan.parent / "answer.json").write_text(json.dumps(run_all(stated, reports)), "utf-8")

@@ -75,13 +75,13 @@ async def answer_of(world: TestWorld, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(plan: Path, out: Path) -> None:
-    told = json.loads(plan.read_text("utf-8"))
-    workspace = Path(told["workspace"])
+    stated = json.loads(plan.read_text("utf-8"))
+    workspace = Path(stated["workspace"])
     world = asyncio.run(open_world(workspace, stores=place_of(workspace), clock=SystemClock()))
-    payments = ChangedPayments(world.adapters[PAYMENTS], told["slow_ms"], told["identity_args"])
+    payments = ChangedPayments(world.adapters[PAYMENTS], stated["slow_ms"], stated["identity_args"])
     world.adapters[PAYMENTS] = payments
-    bodies = told["bodies"]
-    loops = min(told["loops"], len(bodies))
+    bodies = stated["bodies"]
+    loops = min(stated["loops"], len(bodies))
     together = Barrier(loops)
 
     async def callers(part: list[dict[str, Any]]) -> list[dict[str, Any]]:

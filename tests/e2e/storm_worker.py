@@ -1,6 +1,6 @@
 """One of several worker processes in a storm: it asks for every run of the plan, and its engine drives what is due.
 
-`python -m tests.e2e.storm_worker PLAN.json SEED`. What it is told of a run it appends to `told.jsonl` beside the plan:
+`python -m tests.e2e.storm_worker PLAN.json SEED`. It appends each result of a run to `seen.jsonl` beside the plan:
 that is promised. It may be killed anywhere; the test beside it starts the next one.
 """
 
@@ -70,7 +70,7 @@ def promise(file: int, view: RunView, request_id: str) -> None:
     os.write(file, json.dumps(said).encode() + b"\n")
 
 
-async def ask_for_all(world: TestWorld, plan: dict[str, Any], told: int, chance: random.Random) -> None:
+async def ask_for_all(world: TestWorld, plan: dict[str, Any], results: int, chance: random.Random) -> None:
     """Every request of the plan in an order of this worker's own, each until there is an answer.
 
     Half of those that somebody asked for before are left to the engines.
@@ -90,7 +90,7 @@ async def ask_for_all(world: TestWorld, plan: dict[str, Any], told: int, chance:
                 except Unavailable as error:
                     await asyncio.sleep(error.retry_after_ms / 1e3)
                     continue
-                promise(told, view, body["request_id"])
+                promise(results, view, body["request_id"])
                 return
 
     await asyncio.gather(*map(ask, bodies))
@@ -138,7 +138,7 @@ async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
             await asyncio.sleep(error.retry_after_ms / 1e3)
     world.deployment.config = replace(world.deployment.config, lease_ttl_us=LEASE_TTL_US)
     world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
-    notes = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told.jsonl", "failed.jsonl")]
+    notes = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("seen.jsonl", "failed.jsonl")]
     engine = engine_of(world, plan, notes[1])
     await started(engine)
     await ask_for_all(world, plan, notes[0], chance)

@@ -24,6 +24,7 @@ from contextos.contracts.journal import Batch, Entry, Write
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput
 from contextos.operations import operator
+from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.store.memory.stores import MemoryStore
 from contextos.trust.approvals.assertion import approval_statement, sign_approval
 from contextos.trust.journal.chain import append
@@ -33,6 +34,7 @@ from tests.world import (
     APPROVER,
     APPROVER_KEY,
     OPERATOR,
+    OPERATOR_KEY,
     TENANT,
     TestWorld,
     example,
@@ -102,16 +104,16 @@ async def edge_id(world: TestWorld, predicate: str) -> str:
 
 async def evidence_withdrawn(world: TestWorld) -> None:
     gone = {"retracts": await edge_id(world, "identity_verified"), "evidence_ref": "artifact:idv_withdrawn#rev_1"}
-    await world.stores.graph(TENANT).put([], [gone])
+    await world.put_facts([gone])
 
 
 async def evidence_replaced(world: TestWorld) -> None:
     new = edge("identity_verified", "check:idv_cus_77", value=False, retracts=await edge_id(world, "identity_verified"))
-    await world.stores.graph(TENANT).put([], [new])
+    await world.put_facts([new])
 
 
 async def evidence_contradicted(world: TestWorld) -> None:
-    await world.stores.graph(TENANT).put([], [edge("identity_verified", "check:idv_again", value=False)])
+    await world.put_facts([edge("identity_verified", "check:idv_again", value=False)])
 
 
 async def evidence_doubted(world: TestWorld) -> None:
@@ -122,7 +124,7 @@ async def evidence_doubted(world: TestWorld) -> None:
         integrity="untrusted",
         retracts=await edge_id(world, "identity_verified"),
     )
-    await world.stores.graph(TENANT).put([], [new])
+    await world.put_facts([new])
 
 
 async def customer_replaced(world: TestWorld) -> None:
@@ -132,13 +134,11 @@ async def customer_replaced(world: TestWorld) -> None:
         "evidence_ref": "artifact:moved#rev_1",
         "retracts": await edge_id(world, "placed_by_of_881"),
     }
-    await world.stores.graph(TENANT).put([], [moved])
+    await world.put_facts([moved])
 
 
 async def pack_withdrawn(world: TestWorld) -> None:
-    await world.deployment.catalog(TENANT).withdraw(
-        "ctxpack.support@5.2.0", by="user_ops_1", reason="wrong", at_us=world.clock.now_us(), salt=bytes
-    )
+    await world.withdraw("ctxpack.support@5.2.0")
 
 
 def other_policy() -> dict[str, Any]:
@@ -149,12 +149,9 @@ def other_policy() -> dict[str, Any]:
 
 
 async def policies_changed(world: TestWorld) -> None:
-    catalog, at_us = world.deployment.catalog(TENANT), world.clock.now_us()
     body = {"version": "1.0.0", "tenant": TENANT, "bundle": other_policy()}
-    ref = await catalog.publish(
-        seal(POLICY_TYPE, canonical(body), world.keys, "pack"), by="user_ops_1", at_us=at_us, salt=bytes
-    )
-    await catalog.activate_policies([("tenant", ref)], by="user_ops_1", at_us=at_us, salt=bytes)
+    ref = await world.publish(seal(POLICY_TYPE, canonical(body), world.keys, "pack"))
+    await world.activate(("tenant", ref))
 
 
 def definition_changed(adapter: str) -> Change:
@@ -264,12 +261,10 @@ def test_a_newer_version_of_something_else_does_not_void(tmp_path: Path) -> None
         await world.answer(waiting.run_id)
         body = example("pack.json")
         body["pack_meta"]["pack_version"] = "5.3.0"
-        await world.deployment.catalog(TENANT).publish(
-            seal(PACK_TYPE, canonical(body), world.keys, "pack"), by="test", at_us=world.clock.now_us(), salt=bytes
-        )
+        await world.publish(seal(PACK_TYPE, canonical(body), world.keys, "pack"))
         world.edit_directory(edited("users", 1, "delegation_live", to=False))
         await in_shop("UPDATE orders SET total_inr = 1 WHERE order_id = 'ord_882'")(world)
-        await world.stores.graph(TENANT).put([], [edge("memory_consent", "check:consent_2", value=False)])
+        await world.put_facts([edge("memory_consent", "check:consent_2", value=False)])
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -316,7 +311,7 @@ async def open_question(world: TestWorld, run_id: str) -> tuple[list[Entry], str
 
 
 async def forge(world: TestWorld, run_id: str, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
-    """An answer that does not come through the desk: whoever reaches the store appends it, with a chain that holds."""
+    """An answer that bypasses the operator's checks: a process with store access appends it to a valid chain."""
     entries, key, asked, document = await open_question(world, run_id)
     given: dict[str, Any] = {
         "approver": APPROVER,
@@ -353,7 +348,6 @@ def denied_to_approved(given: dict[str, Any], asked: dict[str, Any]) -> None:
 
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
     "no_key_at_all": lambda given, asked: given.update(assertion={"kind": "unsafe_local"}),
-    "unknown_kind": lambda given, asked: given.update(assertion={"kind": "webauthn", "token": "x"}),
     "empty_token": lambda given, asked: given.update(assertion={"kind": "jws", "token": ""}),
     "another_binding": lambda given, asked: given.update(binding_digest="sha256:" + "0" * 64),
     "a_strangers_key": resigned(STRANGER_KEY),
@@ -394,6 +388,8 @@ def test_a_forged_answer_in_a_chain_that_verifies_moves_nothing(name: str, tmp_p
     [
         lambda given, asked: given.update(verdict="maybe"),
         lambda given, asked: given.pop("assertion"),
+        lambda given, asked: given.update(assertion={"kind": "webauthn", "token": "x"}),
+        lambda given, asked: given["assertion"].update(note="x"),
         lambda given, asked: given.update(reason=7),
     ],
 )
@@ -450,7 +446,7 @@ def with_keys(tenant: dict[str, Any]) -> None:
         (SECOND, APPROVER_KEY, "assertion_invalid"),
     ],
 )
-def test_who_may_not_approve_is_told_why_and_the_question_stays_open(
+def test_a_person_without_the_right_to_approve_gets_the_reason_and_the_question_stays_open(
     approver: str, seed: bytes, reason: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
@@ -494,13 +490,25 @@ def test_the_agents_owner_and_who_granted_the_role_may_not_approve(
 
 
 @pytest.mark.requirement("T-APPROVAL-NOT-SELF")
-@pytest.mark.parametrize("how", [{"pack": edited("contract_meta", "issuer", to=APPROVER)}, {"publisher": APPROVER}])
-def test_the_packs_issuer_and_its_publisher_may_not_approve(how: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["issuer", "publisher"])
+def test_the_packs_issuer_and_its_publisher_may_not_approve(who: str, tmp_path: Path) -> None:
+    """The operator of the example publishes its pack; here they hold the approver's role as well."""
+
+    def lead(tenant: dict[str, Any]) -> None:
+        for one in tenant["approvers"]:
+            if one["approver_id"] == OPERATOR:
+                one["roles"].append("finance_lead")
+                one["granted_by"]["finance_lead"] = "user_ops_1"
+
     async def go() -> None:
-        world = await open_world(tmp_path, **how)
+        world = await open_world(
+            tmp_path, pack=edited("contract_meta", "issuer", to=APPROVER) if who == "issuer" else None
+        )
+        world.edit_directory(lead)
         waiting = await world.invoke(request(4200, "req_1"))
+        answers = {"issuer": (APPROVER, APPROVER_KEY), "publisher": (OPERATOR, OPERATOR_KEY)}
         with pytest.raises(ApprovalRefused) as error:
-            await world.answer(waiting.run_id)
+            await world.answer(waiting.run_id, approver=answers[who][0], seed=answers[who][1])
         assert error.value.reason == "self_approval"
         world.close()
 
@@ -523,7 +531,8 @@ def test_an_answer_without_a_key_counts_only_where_settings_allow_it_and_is_mark
             approver_id=APPROVER,
             verdict="approved",
             reason="test",
-            vouch=operator.unsafe_local_assertion,
+            binding_digest=await world.binding_digest(waiting.run_id),
+            vouch=unsafe_local_assertion,
         )
         if not allowed:
             with pytest.raises(ApprovalRefused) as error:
@@ -561,7 +570,7 @@ def test_an_answer_without_a_key_counts_only_where_settings_allow_it_and_is_mark
         ("approved", "AKIA" + "IOSFODNN7EXAMPLE"),
     ],
 )
-def test_an_answer_that_could_not_stand_in_a_record_is_refused_before_it_is_kept(
+def test_an_answer_that_a_record_cannot_hold_is_refused_before_it_is_stored(
     verdict: str, reason: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
@@ -580,6 +589,7 @@ def test_an_answer_that_could_not_stand_in_a_record_is_refused_before_it_is_kept
                 approver_id=APPROVER,
                 verdict=verdict,
                 reason=reason,
+                binding_digest=await world.binding_digest(waiting.run_id),
                 vouch=vouch,
             )
         assert await world.kinds(waiting.run_id) == before
@@ -591,7 +601,9 @@ def test_an_answer_that_could_not_stand_in_a_record_is_refused_before_it_is_kept
 
 @pytest.mark.requirement("T-APPROVAL-ONCE")
 @pytest.mark.parametrize("verdicts", [("approved", "approved"), ("approved", "denied"), ("denied", "approved")])
-def test_of_two_answers_the_first_counts_and_the_second_is_told(verdicts: tuple[str, str], tmp_path: Path) -> None:
+def test_of_two_answers_the_first_counts_and_the_second_is_refused_with_a_reason(
+    verdicts: tuple[str, str], tmp_path: Path
+) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         world.edit_directory(with_keys)
@@ -685,12 +697,12 @@ def test_of_answers_given_at_the_same_time_in_one_loop_one_counts(tmp_path: Path
         world.edit_directory(with_keys)
         for number in range(5):
             waiting = await world.invoke(request(4200 + number, f"req_{number}", order_id="ord_895"))
-            told = await asyncio.gather(
+            outcomes = await asyncio.gather(
                 attempt(world.answer(waiting.run_id)),
                 attempt(world.answer(waiting.run_id, "denied", approver=SECOND, seed=SECOND_KEY)),
                 attempt(world.answer(waiting.run_id, approver=SECOND, seed=SECOND_KEY)),
             )
-            assert sorted(told) == ["already_answered", "already_answered", "counted"]
+            assert sorted(outcomes) == ["already_answered", "already_answered", "counted"]
             assert (await world.kinds(waiting.run_id)).count("approval.answered") == 1
         await world.aclose()
 
@@ -704,22 +716,22 @@ def test_of_answers_given_at_the_same_time_by_threads_one_counts(tmp_path: Path,
         world.edit_directory(with_keys)
         for number in range(3):
             waiting = await world.invoke(request(4200 + number, f"req_{number}", order_id="ord_895"))
-            start = threading.Barrier(4)
+            start = threading.Barrier(4, timeout=60)
 
             async def answer(seed: bytes, approver: str, run_id: str, start: threading.Barrier) -> str:
                 # A server's connections belong to one event loop, so there each thread comes with its own store.
                 mine = world if shared_stores == "sqlite" else await open_world(tmp_path, stores=shared_stores)
                 start.wait()
-                told = await attempt(mine.answer(run_id, approver=approver, seed=seed))
+                outcomes = await attempt(mine.answer(run_id, approver=approver, seed=seed))
                 if mine is not world:
                     await mine.aclose()
-                return told
+                return outcomes
 
             people = [(APPROVER_KEY, APPROVER), (SECOND_KEY, SECOND)] * 2
-            told = await asyncio.gather(
+            outcomes = await asyncio.gather(
                 *(asyncio.to_thread(lambda one: run(answer(*one)), (*who, waiting.run_id, start)) for who in people)
             )
-            assert sorted(told) == ["already_answered"] * 3 + ["counted"]
+            assert sorted(outcomes) == ["already_answered"] * 3 + ["counted"]
             await world.deployment.advance(TENANT, waiting.run_id)
         assert [refund["amount_inr"] for refund in world.refunds()] == [4200, 4201, 4202]
         await world.aclose()
@@ -749,19 +761,26 @@ def test_an_answer_counts_until_the_deadline_on_the_stores_clock(
 
 
 @pytest.mark.requirement("T-APPROVAL-DEADLINE")
-def test_an_answer_that_the_clock_overtakes_between_the_desk_and_the_store_is_expired(tmp_path: Path) -> None:
+def test_an_answer_whose_deadline_passes_between_the_check_and_the_commit_is_expired(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         deadline = (waiting.waiting or {})["deadline_us"]
 
         def vouch(said: Any) -> dict[str, Any]:
-            # The approver takes their time: the desk looked before, the store looks after.
+            # The approver takes their time: the operator's check was before, the store's check is after.
             world.clock.at_us = deadline - 1_500
             return {"kind": "jws", "token": sign_approval(APPROVER_KEY, kid_of(public_key(APPROVER_KEY)), said)}
 
         answered = operator.answer_approval(
-            world.deployment, TENANT, waiting.run_id, approver_id=APPROVER, verdict="approved", reason="t", vouch=vouch
+            world.deployment,
+            TENANT,
+            waiting.run_id,
+            approver_id=APPROVER,
+            verdict="approved",
+            reason="t",
+            binding_digest=await world.binding_digest(waiting.run_id),
+            vouch=vouch,
         )
         assert await attempt(answered) == "expired"
         assert "approval.answered" not in await world.kinds(waiting.run_id)
@@ -777,14 +796,14 @@ def test_an_answer_and_the_expiry_at_one_moment_have_one_winner(stores: str, tmp
         for number, early_us in enumerate((6_000, 4_000, 3_000, 2_000, 1_000, 0)):
             waiting = await world.invoke(request(4200 + number, f"req_{number}", order_id="ord_895"))
             world.clock.at_us = (waiting.waiting or {})["deadline_us"] - early_us
-            told, _ = await asyncio.gather(
+            outcomes, _ = await asyncio.gather(
                 attempt(world.answer(waiting.run_id)), world.deployment.advance(TENANT, waiting.run_id)
             )
             world.clock.at_us += 10_000
             await world.deployment.advance(TENANT, waiting.run_id)
             kinds = await world.kinds(waiting.run_id)
             assert kinds.count("approval.answered") + kinds.count("approval.expired") == 1
-            assert (told == "counted") == ("approval.answered" in kinds)
+            assert (outcomes == "counted") == ("approval.answered" in kinds)
             view = await world.deployment.view(TENANT, waiting.run_id)
             assert view.ended
         await world.aclose()
@@ -793,11 +812,11 @@ def test_an_answer_and_the_expiry_at_one_moment_have_one_winner(stores: str, tmp
 
 
 @pytest.mark.requirement("R-CANCEL", "T-APPROVAL-ONCE")
-def test_an_answer_after_the_cancellation_is_told_and_moves_nothing(tmp_path: Path) -> None:
+def test_an_answer_after_the_cancellation_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="a mistake")
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
         await world.deployment.advance(TENANT, waiting.run_id)
         assert await attempt(world.answer(waiting.run_id)) == "already_answered"
@@ -811,8 +830,8 @@ def test_cancelling_twice_is_one_wish(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="again")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="again")
         assert (await world.kinds(waiting.run_id)).count("run.cancel_requested") == 1
         await world.deployment.advance(TENANT, waiting.run_id)
         assert (await world.deployment.view(TENANT, waiting.run_id)).state == "cancelled"
@@ -822,7 +841,7 @@ def test_cancelling_twice_is_one_wish(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("T-APPROVAL-SHOWN")
-def test_what_the_approver_is_shown_is_the_call_and_its_evidence(tmp_path: Path) -> None:
+def test_the_approver_sees_the_call_and_its_evidence(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))

@@ -2,7 +2,7 @@
 
 The list of facts comes from the compiled rules, so a rule that is added tomorrow is tested tomorrow. Each fact is
 spoiled twice over: in what the policy engine is asked, alone and in pairs, and at its source (the directory, the graph,
-an adapter's answer, the request), where the whole runtime stands between the fact and the money.
+an adapter's answer, the request), where the whole runtime is between the fact and the money.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, CapabilityView, LeveledBundle, PolicyDecision
 from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.contracts.facts import Vocabulary
 from contextos.errors import ContextOSError
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 from tests.e2e.test_approvals import edge, edge_id
@@ -36,6 +37,7 @@ def compiled() -> PolicySet:
         gates=[gate.gate_id for gate in layer.approval_gates],
         must_refuse=layer.guardrails.must_refuse,
         must_escalate=layer.guardrails.must_escalate,
+        vocabulary=Vocabulary(),
     )
 
 
@@ -196,7 +198,7 @@ async def spoil_identity(world: TestWorld, body: dict[str, Any], value: Any) -> 
         change: dict[str, Any] = {"retracts": gone, "evidence_ref": "artifact:gone#rev_1"}
     else:
         change = edge("identity_verified", "check:idv_cus_77", value=value, retracts=gone)
-    await world.stores.graph(TENANT).put([], [change])
+    await world.put_facts([change])
 
 
 def spoil_eval(name: str) -> Spoil:
@@ -264,7 +266,7 @@ def test_a_fact_spoiled_at_its_source_never_moves_money_that_it_did_not_move_bef
 
 
 @pytest.mark.requirement("T-ASSERTED")
-def test_what_the_caller_asserts_of_a_fact_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_fact_asserted_by_the_caller_counts_for_nothing(tmp_path: Path) -> None:
     """The request says `identity_verified: true` in every test here; the graph is what is asked."""
 
     async def go() -> None:

@@ -1,6 +1,6 @@
 """Any operation of the storage fails, for every Nth one until a run makes no more, by each cause there is.
 
-While the fault lasts a run is told to be unavailable, and never to have ended without a durable record. When it is
+While the fault lasts a run is reported as unavailable, and never to have ended without a durable record. When it is
 over, the same request, or the sweep, brings the run to the one end that it would have had.
 """
 
@@ -29,8 +29,7 @@ from tests.world import TENANT, TestWorld, open_world, request, run
 
 Faults = FaultySqlite | FaultyPostgres
 BY_DEFAULT = {
-    ("io", "invoked"),
-    ("lost reply", "approved"),
+    ("lost reply", "invoked"),
     ("full", "invoked"),
     ("read-only", "approved"),
     ("cut before", "invoked"),
@@ -79,7 +78,7 @@ async def with_large_order(world: TestWorld) -> TestWorld:
     return world
 
 
-async def told(act: Callable[[], Awaitable[Any]]) -> Any:
+async def outcome_of(act: Callable[[], Awaitable[Any]]) -> Any:
     """What a caller hears: a view, or that it is unavailable. Anything else is a defect."""
     try:
         return await act()
@@ -98,7 +97,7 @@ async def swept(world: TestWorld) -> None:
 async def soon(act: Callable[[], Awaitable[Any]]) -> Any:
     """What comes of it when it is tried again: each connection that was idle may have been lost."""
     for _ in range(20):
-        if not isinstance(heard := await told(act), Unavailable):
+        if not isinstance(heard := await outcome_of(act), Unavailable):
             return heard
     raise AssertionError(f"the fault is over, and it is still unavailable: {heard}")
 
@@ -145,7 +144,7 @@ async def every_nth_operation_fails(world: TestWorld, faults: Faults, *, gated: 
             return await world.invoke(body) if asked is None else await world.approve(asked.run_id)
 
         await faults.arm(nth)
-        heard = await told(act)
+        heard = await outcome_of(act)
         await faults.disarm()
         view = await ended(world, body, heard, by_sweep=nth % 2 == 0)
         await audited(world, view, amount)

@@ -1,4 +1,4 @@
-"""Whatever stands in an export, also under a trusted signature, is equal to the byte or refused with a typed error."""
+"""Every change of an export, also under a trusted signature, is refused with a typed error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def signed(manifest: Any, lines: list[bytes]) -> bytes:
 
 
 def manifest_of(entries: list[Entry], artifacts: list[bytes]) -> dict[str, Any]:
-    covered = {"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash}
+    covered = {"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash, "erased": []}
     return {"tenant": entries[0].tenant, "streams": [covered], "lines": [digest(line) for line in artifacts]}
 
 
@@ -152,7 +152,7 @@ def test_every_byte_of_the_manifest_counts_too(change: Any) -> None:
         read_export(resealed(change), KEYS)
 
 
-def test_what_nobody_signed_is_not_even_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsigned_export_is_not_even_split_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "_read", None)
     with pytest.raises(ChainBroken, match="no manifest"):
         read_export(b"x\n" * 1_000_000, KEYS)

@@ -1,4 +1,4 @@
-"""A caller who is told `Unavailable`, or who gives up, at any boundary, and asks again: one refund, one run."""
+"""A caller who gets `Unavailable`, or who gives up, at any boundary, and asks again: one refund, one run."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Faults:
 
     def __init__(self, at: int, fault: Callable[[], BaseException]) -> None:
         self._at, self._fault, self.passed = at, fault, 0
+        self.caller: asyncio.Task[Any] | None = None
         self.raised: str | None = None
 
     def passes(self, side: str, what: str, **_details: Any) -> None:
@@ -33,6 +34,10 @@ class Faults:
         # An adapter answers in its own terms; here the store fails, and the caller is cancelled anywhere.
         if self.passed - 1 == self._at and (what == "commit" or self._fault is asyncio.CancelledError):
             self.raised = f"{side} {what}"
+            if self._fault is asyncio.CancelledError and self.caller is not asyncio.current_task():
+                # An adapter has a task of its own; a caller that gives up cancels the task that waits for it.
+                assert self.caller is not None
+                self.caller.cancel()
             raise self._fault()
 
 
@@ -41,7 +46,7 @@ def unavailable() -> Unavailable:
 
 
 async def watched(path: Path, faults: Faults) -> TestWorld:
-    world = await open_world(path)
+    world, faults.caller = await open_world(path), asyncio.current_task()
     world.adapters["adp_payments"] = DownAtFirst(world.adapters["adp_payments"])  # type: ignore[assignment]
     boundaries: Any = faults
     for name, adapter in world.adapters.items():
@@ -52,7 +57,7 @@ async def watched(path: Path, faults: Faults) -> TestWorld:
 
 
 async def patiently(world: TestWorld, act: Callable[[], Awaitable[Any]]) -> Any:
-    """Do it, and once more after the fault: as a caller who was told to come again, or one who lost patience."""
+    """Do it, and once more after the fault: as a caller who got a retry time, or one who lost patience."""
     try:
         return await act()
     except (Unavailable, asyncio.CancelledError):
@@ -87,9 +92,11 @@ async def refunded(world: TestWorld, amount: int) -> None:
         try:
             view = await patiently(world, approve)
         except ApprovalRefused as refused:
-            # The answer was durable although nobody said so; whoever asks now drives the run on.
+            # The answer was durable although nobody was informed; the next caller drives the run on.
             assert refused.reason == "already_answered"
             view = await world.invoke(body)
+    # The payments were down at first, and the run waits before it asks them again.
+    view = view if view.ended else await patiently(world, lambda: world.invoke(body))
     again = await world.invoke(body)
     assert view.state == "completed"
     assert (again.run_id, again.record) == (view.run_id, view.record)

@@ -17,6 +17,7 @@ import pytest
 import rfc8785
 
 from contextos import __version__
+from contextos.adapters.code import runtime_digest
 from contextos.audit.replay import Unreachable, replay
 from contextos.context.surface import tool_manifest
 from contextos.contracts.encoding.pointer import resolve_pointer
@@ -83,13 +84,13 @@ every = pytest.mark.parametrize("name", RUNS)
 @every
 def test_one_trace_id_runs_through_everything_a_run_leaves(ran: dict[str, Ran], name: str) -> None:
     one = ran[name]
-    told = [body["trace_id"] for body in one.all("run.context")]
-    told += [body["context_ledger"]["trace_id"] for body in one.all("context.compiled")]
+    trace_ids = [body["trace_id"] for body in one.all("run.context")]
+    trace_ids += [body["context_ledger"]["trace_id"] for body in one.all("context.compiled")]
     for kind in ("tool.dispatching", "tool.returned", "tool.refused"):
-        told += [body["envelope"]["trace_id"] for body in one.all(kind)]
-    told += [body["trace_id"] for body in (*one.all("record.revised"), *one.all("replay.packed"))]
-    assert set(told) == {"4bf92f3577b34da6a3ce929d0e0e4736"}
-    assert len(told) >= 4
+        trace_ids += [body["envelope"]["trace_id"] for body in one.all(kind)]
+    trace_ids += [body["trace_id"] for body in (*one.all("record.revised"), *one.all("replay.packed"))]
+    assert set(trace_ids) == {"4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert len(trace_ids) >= 4
 
 
 @pytest.mark.requirement("C-INV-2", "R-CORE-3")
@@ -166,7 +167,7 @@ def test_what_would_do_harm_twice_carries_its_key_and_the_outside_got_that_key(r
 
 
 @pytest.mark.requirement("C-INV-6", "R-CORE-9", "T-REPLAY-NO-EFFECT")
-def test_a_result_names_what_it_changed_and_a_replay_reads_it_instead_of_doing_it_again(ran: dict[str, Ran]) -> None:
+def test_a_result_names_its_mutations_and_a_replay_reads_them_without_a_second_effect(ran: dict[str, Ran]) -> None:
     for name in ("completed", "approved"):
         one = ran[name]
         results = [body["envelope"] for body in one.all("tool.returned")]
@@ -297,7 +298,7 @@ def test_the_budget_of_a_run_is_used_up_no_further_than_it_goes(ran: dict[str, R
 
 
 @pytest.mark.requirement("R-CORE-8")
-def test_what_a_run_proposes_to_remember_is_not_recalled_before_it_is_promoted(tmp_path: Path) -> None:
+def test_a_proposed_memory_is_not_recalled_before_it_is_promoted(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         first = await world.invoke(request(1000, "req_1"))
@@ -337,15 +338,19 @@ def test_whatever_a_run_comes_to_it_writes_neither_graph_nor_promoted_memory(tmp
 
 @pytest.mark.requirement("P-PINNED")
 @every
-def test_a_run_records_by_digest_what_it_pinned_and_by_which_rules_it_goes(ran: dict[str, Ran], name: str) -> None:
+def test_a_run_records_the_digests_of_its_pins_and_its_rules(ran: dict[str, Ran], name: str) -> None:
     one = ran[name]
     (pinned,) = one.all("run.pinned")
-    refs = {"ctxpack.support@5.2.0", "active_policies", *(f"adapter:{adapter}" for adapter in one.world.adapters)}
-    assert set(pinned["pins"]) == refs
+    adapters = one.world.adapters
+    refs = {"ctxpack.support@5.2.0", "active_policies", *(f"adapter:{adapter}" for adapter in adapters)}
+    code = {f"code:{adapter}" for adapter in adapters}
+    assert set(pinned["pins"]) == refs | code | {"runtime"}
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in pinned["pins"].values())
     for adapter, live in one.world.adapters.items():
         canonical = rfc8785.dumps(live.describe().to_json())
         assert pinned["pins"][f"adapter:{adapter}"] == "sha256:" + hashlib.sha256(canonical).hexdigest()
+        assert pinned["pins"][f"code:{adapter}"] == one.world.deployment.ports.code.adapter(live)
+    assert pinned["pins"]["runtime"] == runtime_digest()
     head = run(one.world.stores.graph(TENANT).head())
     rules = {field: pinned[field] for field in ("snapshot", "semantics", "runtime_version", "profile", "estimator")}
     assert rules == {

@@ -52,7 +52,7 @@ def engine_of(kind: str, world: TestWorld, stores: Any, queue: str) -> LocalEngi
 
 
 async def idle_cost(stores: CountedSweeps, relay: FaultyPostgres) -> dict[str, float]:
-    """What a process holds while nothing happens, and what it says to the server of the store per sweep."""
+    """The memory of an idle process, and the statements that it sends to the store's server per sweep."""
     await asyncio.sleep(0.2)
     sweeps, heard = stores.sweeps, relay.heard
     while stores.sweeps < sweeps + SWEEPS:  # noqa: ASYNC110 - an engine sweeps by itself

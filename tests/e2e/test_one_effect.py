@@ -131,8 +131,8 @@ def test_one_act_in_three_hundred_requests_is_one_refund_and_its_output_to_all(w
     assert all(one.ended for one in runs(streams))
 
 
-def test_callers_of_a_slow_effect_wait_or_are_told_to_come_again_and_all_get_the_same_bytes(workspace: Path) -> None:
-    """Slower than another process waits for a run that it does not drive, so that some are told `Unavailable` first."""
+def test_callers_of_a_slow_effect_wait_or_get_a_retry_time_and_all_get_the_same_bytes(workspace: Path) -> None:
+    """Slower than another process waits for a run that it does not drive, so that some get `Unavailable` first."""
     body = request(900, "req_same")
     # On a server each look at a run takes longer, and so does a process that waits for another's.
     slow_ms = 1_500 if place_of(workspace) == "sqlite" else 6_000
@@ -153,11 +153,11 @@ def test_one_request_id_with_two_bodies_has_one_effect_and_the_other_body_is_ref
     refunds, streams = run(settled(workspace))
     assert len(refunds) == 1
     paid = refunds[0]["amount_inr"]
-    told: dict[int, set[str]] = {amount: set() for amount in amounts}
+    states: dict[int, set[str]] = {amount: set() for amount in amounts}
     for answer, amount in zip(answers, asked_for(bodies), strict=True):
-        told[amount].add(answer.get("state") or answer["error"])
-    assert told.pop(paid) == {"completed"}
-    assert list(told.values()) == [{"conflicting_request"}]
+        states[amount].add(answer.get("state") or answer["error"])
+    assert states.pop(paid) == {"completed"}
+    assert list(states.values()) == [{"conflicting_request"}]
     assert len({answer["record"] for answer in answers if "record" in answer}) == 1
     assert len(runs(streams)) == 1
 

@@ -26,7 +26,7 @@ ENVIRONMENTS = (
 
 
 def lines(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Every run of one process, which stands in a directory of its own."""
+    """Every run of one process, which has its own working directory."""
     folder.mkdir()
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     process = subprocess.run(
@@ -45,11 +45,11 @@ def lines(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
 def test_a_hundred_runs_of_one_request_compile_to_one_hash_and_leave_one_journal(tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(len(ENVIRONMENTS))]
     with ThreadPoolExecutor(2) as several:
-        told = [one for part in several.map(lines, folders, ENVIRONMENTS) for one in part]
-    assert len(told) == RUNS * len(ENVIRONMENTS) == 100
-    assert (told[0]["state"], len(told[0]["compiled"])) == ("completed", 1)
+        results = [one for part in several.map(lines, folders, ENVIRONMENTS) for one in part]
+    assert len(results) == RUNS * len(ENVIRONMENTS) == 100
+    assert (results[0]["state"], len(results[0]["compiled"])) == ("completed", 1)
     # Not the compiled context alone: with the same chance and time the whole chain has the same head.
-    assert all(one == told[0] for one in told)
+    assert all(one == results[0] for one in results)
 
 
 @pytest.mark.requirement("C-DETERMINISTIC")

@@ -93,7 +93,7 @@ ORDER_DEPENDENT = frozenset(
     }
 )
 """What of a record depends on the order in which reads answered: when the run ended, and hashes over its entries."""
-RESTART_DEPENDENT = ORDER_DEPENDENT | {"budget_usage.wall_clock_ms", "scorecard.latency_ms"}
+RESTART_DEPENDENT = ORDER_DEPENDENT | {"budget_usage.wall_clock_ms", "scorecard.latency_ms", "scorecard.latency.score"}
 """What also depends on a restart within the group: durations."""
 
 

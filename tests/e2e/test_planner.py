@@ -135,7 +135,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_what_a_hostile_planner_answers_is_a_verdict_that_replays(tmp_path: Path, hostile: str) -> None:
+def test_the_answer_of_a_hostile_planner_becomes_a_verdict_that_replays(tmp_path: Path, hostile: str) -> None:
     says, code = HOSTILE[hostile]
 
     async def refused() -> None:
@@ -178,8 +178,8 @@ def test_a_planner_that_fails_is_a_dependency_that_is_away(tmp_path: Path, error
 
     class Impatient(type(asyncio_concurrency())):  # type: ignore[misc]
         async def within(self, timeout_ms: int, call: Any) -> Any:
-            assert timeout_ms == 5_000
-            return await super().within(20, call)
+            # The template's time for its planner; the adapters have times of their own.
+            return await super().within(20 if timeout_ms == 5_000 else timeout_ms, call)
 
     async def refund() -> None:
         world = await open_world(tmp_path, pack=short)

@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.app import open_app, open_unpublished
+from contextos.app import initialise, open_app, open_unchecked
 from contextos.audit import export, verify
 from contextos.cli import run_command_line as command
-from contextos.cli.demo.workspace import Workspace, seed_graph
+from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
 from contextos.contracts.journal import Batch, Write
 from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.local import EngineLimits, LocalEngine
@@ -42,7 +42,7 @@ def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path:
         assert [one["amount_inr"] for one in world.refunds()] == [900, 4200]
         verified = await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
         assert {one.stream for one in verified} == {"index", "control", small.run_id, view.run_id}
-        raw = await export.export_runs(world.deployment, TENANT, [small.run_id, view.run_id], by="test")
+        raw = await export.export_runs(world.deployment, TENANT, [small.run_id, view.run_id], by=world.actor())
         replayed = await export.replay_export(export.read_export(raw, world.keys))
         assert [one.record_hash for one in replayed] == [
             one.record["record_hash"] for one in (small, view) if one.record
@@ -63,6 +63,7 @@ def test_a_session_belongs_to_the_worker_that_beats_and_to_another_when_it_is_si
         assert not await both.taken_over(), "its lease ran out long ago"
         await both.later(TTL_US, beating=False)
         assert await both.taken_over()
+        await both.later(TTL_US, beating=True)
         await both.finished()
         assert both.drive.result().state == "completed"
         assert len(both.world.refunds()) == 1
@@ -85,7 +86,7 @@ def test_a_hundred_callers_of_one_act_pay_it_once(tmp_path: Path, database: Data
 
 
 @pytest.mark.parametrize("what", ["a run", "the tail of the index", "the whole tenant"])
-def test_what_the_databases_owner_deletes_is_named_against_the_witness(
+def test_a_deletion_by_the_databases_owner_is_named_against_the_witness(
     tmp_path: Path, database: Database, what: str
 ) -> None:
     statements = {
@@ -194,6 +195,7 @@ def shop(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) ->
 
 async def seeded(path: Path) -> None:
     app = await open_app(Settings.read(path))
+    await initialise(app, TENANT, by=example_operator(path))
     await seed_graph(app, Workspace(path, TENANT, {}))
     app.close()
 
@@ -230,8 +232,8 @@ def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_
 
 
 async def said_restored(shop: Path, copy: Database) -> None:
-    app = await open_unpublished(replace(Settings.read(shop), store=copy.app))
-    await record_restore(app.deployment, None, TENANT, by="user_operator_5")
+    app = await open_unchecked(replace(Settings.read(shop), store=copy.app))
+    await record_restore(app.deployment, None, TENANT, by=example_operator(shop))
     app.close()
 
 
@@ -249,7 +251,8 @@ def test_one_line_of_the_settings_moves_the_command_line_to_postgresql(
     code, large = said(capsys, "invoke", str(shop / "requests" / "large.json"))
     assert code == 5
     key = ["--as", "user_finance_lead_77", "--key", str(shop / "keys" / "user_finance_lead_77.key")]
-    assert said(capsys, "approve", large["run_id"], *key)[0] == 0
+    binding = ["--binding", large["waiting"]["binding_digest"]]
+    assert said(capsys, "approve", large["run_id"], *binding, *key)[0] == 0
     assert said(capsys, "verify")[0] == 0
     assert said(capsys, "replay", "req_large")[0] == 0
 

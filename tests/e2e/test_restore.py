@@ -1,4 +1,4 @@
-"""A backup that was restored answers for every run it holds, and what it does not hold is named against the witness."""
+"""A restored backup answers for every run in it, and a missing run is named against the witness."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import asyncpg
 import orjson
 import pytest
 
-from contextos.app import open_app
+from contextos.app import initialise, open_app
 from contextos.cli import run_command_line as command
-from contextos.cli.demo.workspace import Workspace, seed_graph
+from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
 from contextos.settings import Settings
 from tests.postgres import TEMPLATE, Database, Server, program_path
 from tests.unit.store.postgres.test_isolation import TABLES, lacking
@@ -32,7 +32,7 @@ class Shop:
     """A demo's workspace with a witness, and how its store is backed up, restored and cut.
 
     `cut` deletes what a condition names and returns what puts it back. `before` is what `verify` said at the backup,
-    `paid` what the shop's own books say at the restore.
+    `binding` the digest of what `req_large` asked, `paid` what the shop's own books say at the restore.
     """
 
     path: Path
@@ -41,6 +41,7 @@ class Shop:
     cut: Callable[[str], Callable[[], None]]
     database: Database | None = None
     before: list[dict[str, Any]] = field(default_factory=list)
+    binding: str = ""
     paid: list[int] = field(default_factory=list)
 
     def refunds(self) -> list[int]:
@@ -73,6 +74,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
         async def seeded() -> None:
             app = await open_app(Settings.read(path))
+            await initialise(app, TENANT, by=example_operator(path))
             await seed_graph(app, Workspace(path, TENANT, {}))
             app.close()
 
@@ -83,7 +85,8 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         assert said("invoke", "requests/large.json")[0] == 5
         made.before = said("verify")[1]["verified"]
         made.backup()
-        assert said("approve", "req_large", *LEAD)[0] == 0
+        made.binding = said("show", "req_large")[1]["waiting"]["binding_digest"]
+        assert said("approve", "req_large", "--binding", made.binding, *LEAD)[0] == 0
         assert said("invoke", "requests/next.json")[0] == 5
         made.paid = made.refunds()
         made.restore()
@@ -94,11 +97,11 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def said(*arguments: str) -> tuple[int, Any]:
-    """The exit code of a command, and what it said."""
-    told = io.StringIO()
-    with redirect_stdout(told), redirect_stderr(told):
+    """The exit code of a command, and what it said on standard output."""
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(io.StringIO()):
         code = command([*arguments, "--json"])
-    return code, orjson.loads(told.getvalue() or b"null")
+    return code, orjson.loads(output.getvalue() or b"null")
 
 
 def on_sqlite(path: Path, kept_in: Callable[[str], None]) -> Shop:
@@ -158,7 +161,7 @@ def test_before_anybody_said_so_the_cut_is_named_and_nothing_acts(shop: Shop) ->
     assert (code, named["error"]["code"]) == (3, "chain_broken")
     assert "witnessed at" in str(named)
     assert said("invoke", "requests/cancel.json")[0] == 3
-    assert said("approve", "req_large", *LEAD)[0] == 3
+    assert said("approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 3
     assert shop.refunds() == shop.paid
 
 
@@ -179,19 +182,19 @@ def test_without_a_witness_a_database_elsewhere_is_noticed_by_itself(shop: Shop)
 
 
 @pytest.mark.requirement("J-BACKUP")
-def test_what_came_after_the_backup_is_counted_and_every_run_in_it_verifies(shop: Shop) -> None:
-    code, epoch = said("restored", "--by", "user_operator_5")
+def test_runs_after_the_backup_are_counted_and_every_run_in_it_verifies(shop: Shop) -> None:
+    code, epoch = said("restored", "--by", "user_operator_5", "--key", "keys/user_operator_5.key")
     assert code == 0
-    assert {one["stream"]: one["gone"] for one in epoch["restored"]} == {"control": 0, "index": 2}
+    assert {one["stream"]: one["gone"] for one in epoch["restored"]} == {"control": 0, "index": 3}
     code, known = said("verify")
     assert code == 0
     after = {one["stream"]: one for one in known["verified"]}
     assert all(after[one["stream"]] == one for one in shop.before if one["stream"].startswith("run_"))
-    assert {one["stream"]: one["gone"] for one in known["restored"]} == {"control": 0, "index": 2}
+    assert {one["stream"]: one["gone"] for one in known["restored"]} == {"control": 0, "index": 3}
 
 
 def test_an_approval_from_before_pays_nothing_again_and_a_new_request_goes_its_way(shop: Shop) -> None:
-    assert said("approve", "req_large", *LEAD)[0] == 1
+    assert said("approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 1
     assert shop.refunds() == shop.paid
     assert said("replay", "req_large")[0] == 0
     assert said("invoke", "requests/cancel.json")[0] == 5
@@ -200,7 +203,7 @@ def test_an_approval_from_before_pays_nothing_again_and_a_new_request_goes_its_w
 
 @pytest.mark.requirement("J-BACKUP")
 @pytest.mark.parametrize("shop", ["postgresql"], indirect=True)
-def test_tenants_are_apart_and_the_journal_only_grows_in_a_restored_database(shop: Shop) -> None:
+def test_a_restored_database_isolates_tenants_and_its_journal_is_append_only(shop: Shop) -> None:
     assert shop.database is not None
     again = shop.database
     assert lacking(again) == []
@@ -215,7 +218,7 @@ def test_tenants_are_apart_and_the_journal_only_grows_in_a_restored_database(sho
 
 
 @pytest.mark.requirement("J-WITNESSED")
-def test_what_the_owner_deletes_after_the_restore_is_named(shop: Shop) -> None:
+def test_a_deletion_by_the_owner_after_the_restore_is_named(shop: Shop) -> None:
     for where in (
         "run = (SELECT key FROM {} WHERE run = 'index' LIMIT 1)",
         "run LIKE 'run_%' AND seq > 20",

@@ -20,6 +20,7 @@ from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Write
 from contextos.errors import ApprovalRefused, Integrity, InvalidInput, LostReply, Unavailable
 from contextos.operations import operator
+from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.journal.chain import append
@@ -145,7 +146,7 @@ REFUSED: dict[str, tuple[str, Callable[[dict[str, Any]], None], operator.SignSta
     "other evidence": (OPERATOR, as_it_is, jws(OPERATOR_KEY, evidence_ref="memory:x"), "assertion_invalid"),
     "no token": (OPERATOR, as_it_is, lambda _: {"kind": "jws"}, "assertion_invalid"),
     "no kind": (OPERATOR, as_it_is, lambda _: {}, "assertion_invalid"),
-    "unsigned": (OPERATOR, as_it_is, operator.unsafe_local_assertion, "unsafe_not_allowed"),
+    "unsigned": (OPERATOR, as_it_is, unsafe_local_assertion, "unsafe_not_allowed"),
 }
 
 
@@ -185,12 +186,12 @@ UNFIT: dict[str, tuple[operator.SettlementInput, str]] = {
 @pytest.mark.requirement("T-SETTLEMENT")
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_settlement_that_a_run_could_not_go_by_is_refused_before_it_is_kept(name: str, tmp_path: Path) -> None:
-    told, pointer = UNFIT[name]
+    settlement, pointer = UNFIT[name]
 
     async def go() -> None:
         world, run_id = await uncertain(tmp_path)
         with pytest.raises(InvalidInput) as refused:
-            await world.settle(run_id, told)
+            await world.settle(run_id, settlement)
         assert refused.value.problems[0].pointer == pointer
         assert refused.value.problems[0].remedy
         await still_uncertain(world, run_id)
@@ -200,7 +201,7 @@ def test_a_settlement_that_a_run_could_not_go_by_is_refused_before_it_is_kept(na
 
 
 @pytest.mark.requirement("T-SETTLEMENT")
-def test_what_an_operator_states_is_redacted_before_it_is_signed_and_kept(tmp_path: Path) -> None:
+def test_a_settlement_is_redacted_before_it_is_signed_and_stored(tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id = await uncertain(tmp_path)
         signed: list[Mapping[str, Any]] = []
@@ -209,8 +210,8 @@ def test_what_an_operator_states_is_redacted_before_it_is_signed_and_kept(tmp_pa
             signed.append(said)
             return jws(OPERATOR_KEY)(said)
 
-        told = replace(HAPPENED, output={**PAID, "transaction_id": "4111 1111 1111 1111"})
-        await operator.settle_effect(world.deployment, TENANT, run_id, told, vouch=vouch)
+        settlement = replace(HAPPENED, output={**PAID, "transaction_id": "4111 1111 1111 1111"})
+        await operator.settle_effect(world.deployment, TENANT, run_id, settlement, vouch=vouch)
         await world.deployment.advance(TENANT, run_id)
         view = await world.deployment.view(TENANT, run_id)
         assert (view.record or {})["outputs"]["transaction_id"] == "[redacted:pan]"
@@ -224,7 +225,7 @@ def test_what_an_operator_states_is_redacted_before_it_is_signed_and_kept(tmp_pa
 
 
 @pytest.mark.requirement("T-SETTLEMENT", "A-DEFINITION-PINNED")
-def test_what_is_stated_is_held_to_the_definition_that_was_pinned(tmp_path: Path) -> None:
+def test_a_settlement_must_fit_the_definition_that_was_pinned(tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id = await uncertain(tmp_path)
         payments: Any = world.adapters["adp_payments"]
@@ -260,10 +261,10 @@ def test_an_unsigned_settlement_counts_where_the_settings_allow_it_and_the_recor
         world, run_id = await uncertain(tmp_path, unsafe=("unsafe_local_approvals",))
         with pytest.raises(ApprovalRefused) as refused:
             await operator.settle_effect(
-                world.deployment, TENANT, run_id, replace(HAPPENED, by=APPROVER), vouch=operator.unsafe_local_assertion
+                world.deployment, TENANT, run_id, replace(HAPPENED, by=APPROVER), vouch=unsafe_local_assertion
             )
         assert refused.value.reason == "not_operator"
-        await operator.settle_effect(world.deployment, TENANT, run_id, HAPPENED, vouch=operator.unsafe_local_assertion)
+        await operator.settle_effect(world.deployment, TENANT, run_id, HAPPENED, vouch=unsafe_local_assertion)
         await world.deployment.advance(TENANT, run_id)
         view = await world.deployment.view(TENANT, run_id)
         assert view.state == "completed"
@@ -338,12 +339,13 @@ def test_of_two_settlements_at_once_one_counts(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("T-SETTLEMENT")
 @pytest.mark.parametrize("kind", ["identity.resolved", "tool.dispatching"])
-def test_where_what_settling_rests_on_was_erased_nobody_settles(kind: str, tmp_path: Path) -> None:
+def test_an_effect_whose_dispatch_was_erased_cannot_be_settled(kind: str, tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id = await uncertain(tmp_path)
         entries = await world.stores.tenant(TENANT).read(run_id)
         seqs = [entry.seq for entry in entries if entry.kind == kind]
-        await world.stores.erase(TENANT, run_id, seqs[0 if kind == "identity.resolved" else -1])
+        seq = seqs[0 if kind == "identity.resolved" else -1]
+        await operator.erase_entry(world.deployment, TENANT, run_id, seq, by=world.actor(), reason="x")
         with pytest.raises(ApprovalRefused) as refused:
             await world.settle(run_id, DID_NOT)
         assert refused.value.reason == "not_waiting"
@@ -396,12 +398,14 @@ FORGED: dict[str, Callable[[str, str], Any]] = {
 }
 
 
-async def forge(world: TestWorld, run_id: str, told: Any) -> int:
-    """Append a settlement past the desk, as whoever reaches the store can."""
+async def forge(world: TestWorld, run_id: str, settlement: Any) -> int:
+    """Append a settlement past the operator's checks, as any process with store access can."""
     store = world.stores.tenant(TENANT)
     entries = await store.read(run_id)
     key = [entry.key for entry in entries if entry.kind == "tool.dispatching"][-1].rsplit("/", 1)[0]
-    entry = append(entries, "effect.settled", key, by=OPERATOR, answer=told, at_us=world.clock.now_us(), salt=bytes(16))
+    entry = append(
+        entries, "effect.settled", key, by=OPERATOR, answer=settlement, at_us=world.clock.now_us(), salt=bytes(16)
+    )
     await store.commit(Batch(run=run_id, entries=(entry,), wake_at_us=world.clock.now_us()))
     return entry.seq
 
@@ -409,7 +413,7 @@ async def forge(world: TestWorld, run_id: str, told: Any) -> int:
 @pytest.mark.requirement("T-SETTLEMENT", "A-SAME-ACT")
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
 @pytest.mark.parametrize("name", FORGED)
-def test_a_settlement_that_was_appended_past_the_desk_stops_the_run_and_releases_nothing(
+def test_a_settlement_appended_past_the_operators_checks_stops_the_run_and_releases_nothing(
     name: str, stores: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
@@ -469,11 +473,11 @@ CANCELLERS = {
     "usr_771": None,
     "usr_owner_1": None,
     OPERATOR: None,
-    "usr_772": "not_operator",
-    "user_ops_1": "not_operator",
-    APPROVER: "not_operator",
-    "agt_support": "not_operator",
-    "": "not_operator",
+    "usr_772": "not_allowed",
+    "user_ops_1": "unknown_actor",
+    APPROVER: "not_allowed",
+    "agt_support": "unknown_actor",
+    "": "unknown_actor",
 }
 
 
@@ -482,18 +486,25 @@ CANCELLERS = {
 def test_who_asked_the_agents_owner_and_operators_may_cancel(by: str, reason: str | None, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
+        if by in ("usr_771", "usr_772", "usr_owner_1", APPROVER):
+            world.know(by)
         waiting = await world.invoke(request(4200, "req_1"))
         if reason is None:
-            await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
+            await operator.request_cancel(
+                world.deployment, TENANT, waiting.run_id, by=world.actor(by), reason="a mistake"
+            )
             await world.deployment.advance(TENANT, waiting.run_id)
             assert (await world.deployment.view(TENANT, waiting.run_id)).state == "cancelled"
         else:
             with pytest.raises(ApprovalRefused) as refused:
-                await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="a mistake")
+                await operator.request_cancel(
+                    world.deployment, TENANT, waiting.run_id, by=world.actor(by), reason="a mistake"
+                )
             assert refused.value.reason == reason
             assert "run.cancel_requested" not in await world.kinds(waiting.run_id)
             assert not await world.stores.tenant(TENANT).scan("cancels")
-            assert (await world.approve(waiting.run_id)).state == "completed"
+            seed = OPERATOR_KEY if by == APPROVER else APPROVER_KEY
+            assert (await world.approve(waiting.run_id, seed=seed)).state == "completed"
         world.close()
 
     run(go())
@@ -505,13 +516,14 @@ def test_where_it_was_erased_who_asked_only_an_operator_may_cancel(tmp_path: Pat
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         entries = await world.stores.tenant(TENANT).read(waiting.run_id)
-        await world.stores.erase(
-            TENANT, waiting.run_id, next(one.seq for one in entries if one.kind == "identity.resolved")
-        )
+        seq = next(one.seq for one in entries if one.kind == "identity.resolved")
+        await operator.erase_entry(world.deployment, TENANT, waiting.run_id, seq, by=world.actor(), reason="x")
         with pytest.raises(ApprovalRefused) as refused:
-            await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by="usr_771", reason="x")
-        assert refused.value.reason == "not_operator"
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="x")
+            await operator.request_cancel(
+                world.deployment, TENANT, waiting.run_id, by=world.actor("usr_771"), reason="x"
+            )
+        assert refused.value.reason == "unknown_actor"
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="x")
         assert await world.stores.tenant(TENANT).scan("cancels")
         world.close()
 

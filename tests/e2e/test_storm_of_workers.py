@@ -120,7 +120,8 @@ def planned(number: int) -> dict[str, Any]:
 
 
 def quick_gate(body: dict[str, Any]) -> None:
-    """Above INR 50,000 the gate waits for seconds only."""
+    """Above INR 50,000 the gate waits for seconds only, and a service that is away is asked again for seconds only."""
+    body["tooling_layer"]["max_retry_s"] = 3
     layer = body["policy_layer"]
     layer["approval_gates"].append({**layer["approval_gates"][0], "gate_id": "GATE_QUICK_APPROVAL", "timeout_s": 3})
     rules = layer["policy_bundles"][0]["policy_dsl"]["rules"]
@@ -188,13 +189,13 @@ async def settle(world: TestWorld, one: dict[str, Any], view: RunView) -> None:
     await world.settle(view.run_id, known, drive=False)
 
 
-async def audited(world: TestWorld, plan: dict[str, Any], told: list[dict[str, Any]]) -> Counter[str]:
+async def audited(world: TestWorld, plan: dict[str, Any], results: list[dict[str, Any]]) -> Counter[str]:
     """What an auditor counts when it is quiet."""
     counts: Counter[str] = Counter()
     refunds = Counter(refund["order_id"] for refund in world.refunds())
     counts["duplicate effects"] = sum(number - 1 for number in refunds.values())
     views = {one["request_id"]: await found(world, one) for one in plan["requests"]}
-    for promised in told:
+    for promised in results:
         view = views[promised["request_id"]]
         kept = (
             view is not None
@@ -243,12 +244,12 @@ async def weather(made: Storm, rage_s: float, patience_s: float) -> Counter[str]
         assert worker.poll() is None, (made.folder / "said.log").read_text()[-4000:]
         worker.kill()
         worker.wait()
-    told = [json.loads(line) for line in (made.folder / "told.jsonl").read_text().splitlines() if line.endswith("}")]
+    results = [json.loads(line) for line in (made.folder / "seen.jsonl").read_text().splitlines() if line.endswith("}")]
     failed = (made.folder / "failed.jsonl").read_text().splitlines()
-    made.counts["promises"] = len(told)
+    made.counts["promises"] = len(results)
     made.counts["failed drives"] = len(failed)
     print("\n".join(sorted({line.partition('"fault"')[2] for line in failed})))
-    made.counts += await audited(world, made.plan, told)
+    made.counts += await audited(world, made.plan, results)
     await world.aclose()
     return made.counts
 

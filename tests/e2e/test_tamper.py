@@ -1,4 +1,4 @@
-"""Proof 7: whoever changes what was recorded is found, and the entry is named.
+"""Proof 7: every change of a recorded entry is found, and the entry is named.
 
 The export first: every byte of it counts. Then the database, by an attacker who owns the file and drops its triggers.
 Then lawful erasure: the chain still verifies and a replay says what it lacks.
@@ -32,7 +32,7 @@ from contextos.operations import operator
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import KeyRing
 from tests.e2e.test_approvals import policies_changed
-from tests.world import TENANT, TestWorld, open_world, request, run
+from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeyRing, 
         waiting = await world.invoke(request(4200, "req_1"))
         await world.approve(waiting.run_id)
         other = await world.invoke(request(2500, "req_2"))
-        raw = await export.export_runs(world.deployment, TENANT, [waiting.run_id, other.run_id], by="test")
+        raw = await export.export_runs(world.deployment, TENANT, [waiting.run_id, other.run_id], by=world.actor())
         world.close()
         return raw, world.keys, waiting.run_id
 
@@ -130,17 +130,17 @@ def test_a_line_that_is_dropped_doubled_or_swapped_is_named(exported: tuple[byte
     raw, keys, _ = exported
     lines, named = raw.split(b"\n")[:-1], places(raw)
 
-    def told(rows: list[bytes]) -> tuple[str, int] | None:
+    def first_fault(rows: list[bytes]) -> tuple[str, int] | None:
         return where(b"\n".join(rows) + b"\n", keys)
 
     for at in range(1, len(lines)):
-        assert told(lines[:at] + lines[at + 1 :]) is not None, f"line {at + 1} was dropped"
-        assert told(lines[: at + 1] + lines[at:]) is not None, f"line {at + 1} was doubled"
+        assert first_fault(lines[:at] + lines[at + 1 :]) is not None, f"line {at + 1} was dropped"
+        assert first_fault(lines[: at + 1] + lines[at:]) is not None, f"line {at + 1} was doubled"
         if named[at][0] != "export":
-            assert told(lines[:at] + lines[at + 1 :]) == named[at]
-            assert told([*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]) == named[at]
+            assert first_fault(lines[:at] + lines[at + 1 :]) == named[at]
+            assert first_fault([*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]) == named[at]
         if at > 1:
-            assert told(lines[:at]) is not None, f"the tail from line {at + 1} on was dropped"
+            assert first_fault(lines[:at]) is not None, f"the tail from line {at + 1} on was dropped"
 
 
 @pytest.mark.requirement("T-TAMPER-EXPORT")
@@ -161,7 +161,9 @@ def test_a_line_that_is_dropped_doubled_or_swapped_is_named(exported: tuple[byte
         b"x" * 100,
     ],
 )
-def test_what_is_no_export_is_told_and_never_a_defect(raw: bytes, exported: tuple[bytes, KeyRing, str]) -> None:
+def test_a_file_that_is_no_export_is_refused_with_a_typed_error(
+    raw: bytes, exported: tuple[bytes, KeyRing, str]
+) -> None:
     assert where(raw, exported[1]) is not None
 
 
@@ -174,7 +176,7 @@ DROP_TRIGGERS = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
 
 
 def attack(path: Path, *statements: tuple[str, tuple[Any, ...]]) -> None:
-    """Change the file as its owner would, without the triggers that stand in the way."""
+    """Change the file as its owner would, without the triggers that prevent it."""
     with closing(sqlite3.connect(path / "contextos.db")) as connection, connection:
         for (name,) in connection.execute(DROP_TRIGGERS).fetchall():
             connection.execute(f"DROP TRIGGER {name}")
@@ -183,7 +185,7 @@ def attack(path: Path, *statements: tuple[str, tuple[Any, ...]]) -> None:
             assert connection.execute(statement, values).rowcount > 0, "an attack that changes nothing proves nothing"
 
 
-async def told(world: TestWorld) -> tuple[str, int] | None:
+async def first_fault(world: TestWorld) -> tuple[str, int] | None:
     try:
         await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
     except ChainBroken as broken:
@@ -197,7 +199,7 @@ async def two_runs(path: Path) -> tuple[TestWorld, str, str, list[Entry]]:
     waiting = await world.invoke(request(4200, "req_1"))
     await world.approve(waiting.run_id)
     other = await world.invoke(request(2500, "req_2"))
-    assert await told(world) is None
+    assert await first_fault(world) is None
     return world, waiting.run_id, other.run_id, list(await world.stores.tenant(TENANT).read(waiting.run_id))
 
 
@@ -226,9 +228,9 @@ def test_a_changed_column_of_any_entry_is_named(column: str, tmp_path: Path) -> 
                 place = "WHERE tenant = ? AND run = ? AND seq = ?"
                 (kept,) = connection.execute(f"SELECT {column} FROM journal {place}", (TENANT, run_id, seq)).fetchone()
             attack(tmp_path, (f"UPDATE journal SET {column} = ? {place}", (COLUMNS[column], TENANT, run_id, seq)))
-            assert await told(world) == (run_id, before.seq), column
+            assert await first_fault(world) == (run_id, before.seq), column
             attack(tmp_path, (f"UPDATE journal SET {column} = ? {place}", (kept, TENANT, run_id, seq)))
-            assert await told(world) is None
+            assert await first_fault(world) is None
         world.close()
 
     run(go())
@@ -238,7 +240,7 @@ OF = "tenant = ? AND run = ?"
 
 
 @pytest.mark.requirement("T-TAMPER-STORE", "R-INDEX")
-def test_what_is_taken_out_of_the_database_is_missed(tmp_path: Path) -> None:
+def test_a_row_deleted_from_the_database_is_missed(tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id, other, entries = await two_runs(tmp_path)
         last = len(entries)
@@ -275,7 +277,7 @@ def test_what_is_taken_out_of_the_database_is_missed(tmp_path: Path) -> None:
                     (f"DELETE FROM journal WHERE {OF}", (TENANT, other)),
                     (f"DELETE FROM journal WHERE {OF} AND key = ?", (TENANT, INDEX, other)),
                 ],
-                (INDEX, index[-1].seq - 1),
+                (INDEX, next(line.seq for line in index if line.key == other)),
             ),
             ("signed heads", [("DELETE FROM heads WHERE tenant = ? AND stream = ?", (TENANT, run_id))], (run_id, 1)),
             (
@@ -294,7 +296,7 @@ def test_what_is_taken_out_of_the_database_is_missed(tmp_path: Path) -> None:
                 tables = ("journal", "heads")
                 kept = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
             attack(tmp_path, *statements)
-            found = await told(world)
+            found = await first_fault(world)
             assert found is not None, f"{what} was taken and nobody noticed"
             if what != "the last signed head":
                 assert found == place, what
@@ -302,7 +304,7 @@ def test_what_is_taken_out_of_the_database_is_missed(tmp_path: Path) -> None:
                 for table, rows in kept.items():
                     connection.execute(f"DELETE FROM {table}")
                     connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-            assert await told(world) is None
+            assert await first_fault(world) is None
         world.close()
 
     run(go())
@@ -352,7 +354,7 @@ def test_a_run_rewritten_with_hashes_that_fit_is_found_by_its_signed_heads(heads
             for one in lines
         ]
         attack(tmp_path, *statements)
-        found = await told(world)
+        found = await first_fault(world)
         assert found is not None
         assert found[0] == run_id
         world.close()
@@ -394,7 +396,9 @@ def test_a_rewritten_record_does_not_replay(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("T-ERASE", "P-ACTS")
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
-def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missing(stores: str, tmp_path: Path) -> None:
+def test_after_a_lawful_erasure_the_chain_verifies_and_replay_names_the_missing_entries(
+    stores: str, tmp_path: Path
+) -> None:
     async def go() -> None:
         world = await open_world(tmp_path, stores=stores)
         waiting = await world.invoke(request(4200, "req_1"))
@@ -404,24 +408,24 @@ def test_after_a_lawful_erasure_the_chain_verifies_and_replay_says_what_is_missi
         noted = [entry.seq for entry in whole if entry.kind in ("run.context", "context.compiled", "plan.proposed")]
         for seq in noted:
             await operator.erase_entry(
-                world.deployment, TENANT, run_id, seq, by="user_dpo_1", reason="the customer asked"
+                world.deployment, TENANT, run_id, seq, by=world.actor(), reason="the customer asked"
             )
         acts = [entry for entry in await store.read("control") if entry.kind == "entry.erased"]
-        assert [orjson.loads(act.body or b"")["seq"] for act in acts] == noted
+        assert [orjson.loads(act.body or b"")["act"]["arguments"]["seq"] for act in acts] == noted
         with pytest.raises(NotFound):
-            await operator.erase_entry(world.deployment, TENANT, run_id, 999, by="user_dpo_1", reason="no such entry")
+            await operator.erase_entry(world.deployment, TENANT, run_id, 999, by=world.actor(), reason="no such entry")
         verified = {one.stream: one for one in await verify.verify_tenant(store, TENANT, world.keys)}
         assert verified[run_id].erased == tuple(noted)
         replayed = await replay(world.deployment, TENANT, run_id)
         assert (replayed.status, replayed.missing) == ("DECIDED", tuple(noted))
         message = next(entry.seq for entry in whole if entry.kind == "run.received")
-        await world.stores.erase(TENANT, run_id, message)
+        await operator.erase_entry(world.deployment, TENANT, run_id, message, by=world.actor(), reason="asked again")
         await verify.verify_tenant(store, TENANT, world.keys)
         with pytest.raises(ReplayMismatch) as error:
             await replay(world.deployment, TENANT, run_id)
         assert error.value.seq == message
         assert "erased" in str(error.value)
-        raw = await export.export_runs(world.deployment, TENANT, [run_id], by="test")
+        raw = await export.export_runs(world.deployment, TENANT, [run_id], by=world.actor())
         streams = export.read_export(raw, world.keys).streams
         assert [entry.seq for entry in streams[run_id] if entry.body is None] == sorted([*noted, message])
         world.close()
@@ -439,7 +443,8 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
         entries = list(await store.read(view.run_id))
         kept = world.stores._tenants[TENANT].streams
         for entry in entries:
-            kept[view.run_id] = [one._replace(body=None, salt=None) if one is entry else one for one in entries]
+            kept[view.run_id] = list(entries)
+            await operator.erase_entry(world.deployment, TENANT, view.run_id, entry.seq, by=world.actor(), reason="x")
             seen = await world.deployment.view(TENANT, view.run_id)
             assert (seen.state, seen.ended) == ("completed", True), entry.kind
             await verify.verify_tenant(store, TENANT, world.keys)
@@ -447,7 +452,7 @@ def test_whichever_body_is_erased_the_run_can_be_looked_at_verified_and_its_repl
                 replayed = await replay(world.deployment, TENANT, view.run_id)
                 assert replayed.missing == (entry.seq,)
             except Integrity as error:
-                assert f"entry {entry.seq} " in str(error)
+                assert f"entry {entry.seq}" in str(error)
         kept[view.run_id] = [one._replace(body=None, salt=None) for one in entries]
         seen = await world.deployment.view(TENANT, view.run_id)
         assert (seen.ended, seen.record) == (True, None)
@@ -463,9 +468,10 @@ def test_a_question_that_was_erased_can_be_cancelled_and_not_answered(tmp_path: 
         waiting = await world.invoke(request(4200, "req_1"))
         entries = await world.stores.tenant(TENANT).read(waiting.run_id)
         asked = next(entry.seq for entry in entries if entry.kind == "approval.asked")
-        await world.stores.erase(TENANT, waiting.run_id, asked)
+        shown = await world.binding_digest(waiting.run_id)
+        await operator.erase_entry(world.deployment, TENANT, waiting.run_id, asked, by=world.actor(), reason="x")
         with pytest.raises(ApprovalRefused):
-            await world.answer(waiting.run_id)
+            await world.answer(waiting.run_id, binding_digest=shown)
         assert world.refunds() == []
         world.close()
 
@@ -476,7 +482,7 @@ def test_half_an_erasure_is_found(tmp_path: Path) -> None:
     async def go() -> None:
         world, run_id, _, _ = await two_runs(tmp_path)
         attack(tmp_path, (f"UPDATE journal SET salt = NULL WHERE {OF} AND seq = 4", (TENANT, run_id)))
-        assert await told(world) == (run_id, 4)
+        assert await first_fault(world) == (run_id, 4)
         world.close()
 
     run(go())
@@ -491,13 +497,13 @@ def test_a_database_taken_back_whole_is_only_found_by_a_witness_outside(tmp_path
             connection.execute("VACUUM INTO ?", (str(tmp_path / "yesterday.db"),))
         later = await world.invoke(request(4200, "req_2"))
         await world.approve(later.run_id)
-        witness = await export.export_runs(world.deployment, TENANT, [later.run_id], by="test")
+        witness = await export.export_runs(world.deployment, TENANT, [later.run_id], by=world.actor())
         world.close()
         for name in ("contextos.db", "contextos.db-wal", "contextos.db-shm"):
             (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / "yesterday.db").rename(tmp_path / "contextos.db")
         again = await open_world(tmp_path, stores="sqlite")
-        assert await told(again) is None, "nothing inside can tell"
+        assert await first_fault(again) is None, "nothing inside can tell"
         streams = export.read_export(witness, again.keys).streams
         assert await again.stores.tenant(TENANT).read(later.run_id) == []
         assert streams[later.run_id][-1].kind == "run.ended", "the export kept outside shows what is gone"
@@ -512,14 +518,14 @@ def test_an_export_holds_runs_of_its_tenant_only(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(Exception, match="there is no run"):
-            await export.export_runs(world.deployment, "tenant_other_prod", [view.run_id], by="test")
-        raw = await export.export_runs(world.deployment, TENANT, [view.run_id], by="test")
+            await export.export_runs(world.deployment, "tenant_other_prod", [view.run_id], by=world.actor())
+        raw = await export.export_runs(world.deployment, TENANT, [view.run_id], by=world.actor())
         manifest = orjson.loads(raw.split(b"\n")[0])["manifest"]
         assert orjson.loads(base64.b64decode(manifest["payload"]))["tenant"] == TENANT
         assert set(export.read_export(raw, world.keys).streams) == {view.run_id}
         control = await world.stores.tenant(TENANT).read("control")
-        assert (control[-1].kind, control[-1].by) == ("runs.exported", "test")
-        assert list(orjson.loads(control[-1].body or b"")["runs"]) == [view.run_id]
+        assert (control[-1].kind, control[-1].by) == ("runs.exported", OPERATOR)
+        assert list(orjson.loads(control[-1].body or b"")["act"]["arguments"]["runs"]) == [view.run_id]
         assert await world.stores.tenant("tenant_other_prod").read("control") == []
         world.close()
 

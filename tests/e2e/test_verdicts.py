@@ -61,7 +61,7 @@ def said(**output: Any) -> Callable[[AdapterReply], AdapterReply]:
 
 
 def edited(*path: str | int, to: Any) -> Callable[[Body], None]:
-    """A change of the pack at one place; `to` may be a function of what stands there."""
+    """A change of the pack at one place; `to` can be a function of the value there."""
 
     def change(body: Body) -> None:
         node: Any = body
@@ -141,6 +141,14 @@ def hidden(body: Body) -> None:
     )
 
 
+def reads_freeze(body: Body) -> None:
+    """A rule reads evidence that retrieval looks for, and that no customer of the example has."""
+    refs = body["intelligence_refs"]
+    refs["ontology"]["relationship_types"].append("change_freeze")
+    refs["retrieval"]["evidence"].append({"name": "change_freeze", "seed": 0, "path": ["placed_by", "change_freeze"]})
+    edited(*RULES, 4, "if", to={"==": [{"var": "evidence.change_freeze"}, True]})(body)
+
+
 @dataclass
 class Case:
     """A request and a world, and the verdict that they must come to."""
@@ -159,7 +167,8 @@ class Case:
 
 
 def user(name: str) -> Callable[[Body], None]:
-    return edited("user", "user_id", to=name)
+    token = {"subject": name, "token_ref": f"tok_{name}"}
+    return edited("user", to=lambda stated: {"user_id": name, "delegation": {**stated["delegation"], **token}})
 
 
 def hint(name: str, value: Any) -> Callable[[Body], None]:
@@ -171,8 +180,9 @@ NOTHING = {"adp_orders": 0, "adp_policy": 0, "adp_payments": 0}
 
 CASES: dict[str, Case] = {
     # Who and what: admission.
+    # A pack is pinned for intents, so another intent has no pack.
     "unknown_intent": Case(
-        "unknown_intent", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
+        "unpinned_ref", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
     ),
     "unknown_channel": Case(
         "unknown_intent", "rejected", request=edited("input", to=lambda i: {**i, "channel": "fax"}), reaches=NOTHING
@@ -250,12 +260,6 @@ CASES: dict[str, Case] = {
         reaches=NOTHING,
         request=edited("input", "context", to=lambda c: {k: v for k, v in c.items() if k != "currency"}),
     ),
-    "spec_cannot_say_approved": Case(
-        "violates_decision_spec",
-        "rejected",
-        reaches=NOTHING,
-        pack=edited("decision_layer", "decision_specs", 0, "allowed_outcomes", to=["denied", "escalated"]),
-    ),
     # What the Gateway refuses.
     "schema_at_gateway": Case(
         "schema_mismatch",
@@ -316,12 +320,7 @@ CASES: dict[str, Case] = {
             *RULES, 7, "then", to=lambda then: {k: v for k, v in then.items() if k != "requires_approval_gate"}
         ),
     ),
-    "fact_missing_at_policy": Case(
-        "policy_eval_error",
-        "refused",
-        reaches=READS,
-        pack=edited(*RULES, 4, "if", to={"==": [{"var": "evidence.policy.eval.colour"}, "red"]}),
-    ),
+    "fact_missing_at_policy": Case("policy_eval_error", "refused", reaches=READS, pack=reads_freeze),
     "loop_guard": Case(
         "loop_guard",
         "escalated",
@@ -451,8 +450,7 @@ def stopped_as(entries: Sequence[Entry]) -> set[str]:
 
 
 async def known_only_to_the_graph(world: TestWorld, order: str) -> None:
-    await world.stores.graph(TENANT).put(
-        [{"ceid": f"order:{order}", "type": "order", "properties": {}}],
+    await world.put_facts(
         [
             {
                 "src": f"order:{order}",
@@ -464,6 +462,7 @@ async def known_only_to_the_graph(world: TestWorld, order: str) -> None:
                 "classification": "CONFIDENTIAL",
             }
         ],
+        [{"ceid": f"order:{order}", "type": "order", "properties": {}}],
     )
 
 
@@ -623,7 +622,7 @@ def test_an_effect_whose_output_is_unsafe_still_happened_and_is_never_sent_again
 
 @pytest.mark.requirement("R-FAIL-TYPED")
 @pytest.mark.parametrize("code", ["cancelled", "missing_evidence", "approval_denied", "policy_denied", "whatever"])
-def test_what_an_adapter_calls_its_error_does_not_speak_for_the_gateway(code: str, tmp_path: Path) -> None:
+def test_an_error_code_of_an_adapter_is_never_taken_for_one_of_the_gateway(code: str, tmp_path: Path) -> None:
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case("tool_failed", "escalated"))
         error = ToolError(code=code, message="no")
@@ -712,7 +711,7 @@ def meanwhile(world: TestWorld, happens: Callable[[], object]) -> None:
     ],
     ids=["delegation", "user", "agent"],
 )
-def test_who_lost_their_standing_since_admission_moves_no_money(tmp_path: Path, lost: Any) -> None:
+def test_a_user_who_lost_their_role_since_admission_moves_no_money(tmp_path: Path, lost: Any) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         meanwhile(world, lambda: world.edit_directory(lost))
@@ -753,8 +752,8 @@ def test_what_would_leave_the_machine_is_refused_without_an_allow_list(tmp_path:
         view = await world.invoke(request(900, "req_1"))
         assert view.record is not None
         failure = view.record["rationale"]["failures"][0]
-        assert (failure["code"], outward.calls) == ("policy_denied", [])
-        assert "egress" in failure["detail"]
+        assert (failure["code"], outward.calls) == ("unknown_ref", [])
+        assert "declares no endpoint" in failure["detail"]
         await audited(world, view)
         world.close()
 
@@ -833,9 +832,8 @@ def test_all_revisions_together_stay_within_the_tokens_of_the_run(tmp_path: Path
 
 
 def reads_only(body: Body) -> None:
-    """One template that looks an order up and decides nothing; no spec of the pack knows the word `approved`."""
+    """One template that looks an order up and decides nothing."""
     layer = body["decision_layer"]
-    layer["decision_specs"][0]["allowed_outcomes"] = ["denied"]
     template = layer["task_templates"][0]
     template["steps"], template["decision_checkpoints"] = template["steps"][:1], []
     template["memory"], template["outputs"] = [], {"status": {"from": "step", "pointer": "/s1/status"}}
@@ -875,7 +873,7 @@ def stored(world: TestWorld) -> int:
         pytest.param(request(2500, "req_1") | {"mode": "someday"}, id="bad_mode"),
     ],
 )
-def test_a_malformed_request_is_told_and_stores_nothing(raw: Any, tmp_path: Path) -> None:
+def test_a_malformed_request_is_refused_and_stores_nothing(raw: Any, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         before = stored(world)
@@ -900,7 +898,7 @@ JUNK: list[Any] = [None, "", "x", 0, -1, 10**12, 1.5, True, [], {}, ["x"], {"a":
 
 
 @pytest.mark.requirement("R-MALFORMED", "R-FAIL-TYPED")
-def test_a_request_with_junk_anywhere_is_refused_typed_or_pays_what_it_says(tmp_path: Path) -> None:
+def test_a_request_with_junk_anywhere_is_refused_with_a_type_or_pays_its_own_amount(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         number = 0
@@ -992,7 +990,7 @@ def test_a_denial_is_final_and_nobody_is_asked_again(tmp_path: Path) -> None:
     ("on_timeout", "end", "code"),
     [("escalate", "escalated", "approval_timeout"), ("deny", "rejected", "approval_denied")],
 )
-def test_what_nobody_answers_ends_as_the_gate_says(on_timeout: str, end: str, code: str, tmp_path: Path) -> None:
+def test_an_unanswered_approval_ends_as_its_gate_says(on_timeout: str, end: str, code: str, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(
             tmp_path, pack=edited("policy_layer", "approval_gates", 0, "on_timeout", to=on_timeout)
@@ -1034,7 +1032,7 @@ def test_a_run_cancelled_while_it_waits_moves_no_money(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -1055,7 +1053,7 @@ def test_a_run_cancelled_after_the_approval_and_before_the_dispatch_moves_no_mon
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         await world.answer(waiting.run_id)
-        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=OPERATOR, reason="a mistake")
+        await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=world.actor(), reason="a mistake")
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
@@ -1073,7 +1071,7 @@ def test_a_run_that_ended_cannot_be_cancelled(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
         with pytest.raises(operator.ApprovalRefused) as error:
-            await operator.request_cancel(world.deployment, TENANT, view.run_id, by=OPERATOR, reason="too late")
+            await operator.request_cancel(world.deployment, TENANT, view.run_id, by=world.actor(), reason="too late")
         assert error.value.reason == "not_waiting"
         world.close()
 
@@ -1121,12 +1119,12 @@ def test_an_unknown_run_and_another_tenants_run_answer_alike(tmp_path: Path) -> 
     async def go() -> None:
         world = await open_world(tmp_path)
         view = await world.invoke(request(2500, "req_1"))
-        told = []
+        messages = []
         for tenant, name in ((TENANT, "run_" + "0" * 16), ("tenant_other_prod", view.run_id)):
             with pytest.raises(NotFound) as error:
                 await world.deployment.view(tenant, name)
-            told.append(str(error.value).replace(name, "NAME"))
-        assert told[0] == told[1]
+            messages.append(str(error.value).replace(name, "NAME"))
+        assert messages[0] == messages[1]
         world.close()
 
     run(go())
@@ -1151,8 +1149,10 @@ def test_an_outside_that_does_not_answer_ends_a_read_typed_after_its_attempts(tm
     run(go())
 
 
-@pytest.mark.parametrize(("passed_us", "sent"), [(0, 3), (31_000_000, 1)])
-def test_a_read_is_not_tried_again_when_the_wall_clock_is_used_up(tmp_path: Path, passed_us: int, sent: int) -> None:
+@pytest.mark.parametrize(("passed_us", "state", "sent"), [(0, "escalated", 3), (31_000_000, "exhausted", 1)])
+def test_a_read_is_not_tried_again_when_the_wall_clock_is_used_up(
+    tmp_path: Path, passed_us: int, state: str, sent: int
+) -> None:
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case("tool_failed", "escalated"))
 
@@ -1162,18 +1162,15 @@ def test_a_read_is_not_tried_again_when_the_wall_clock_is_used_up(tmp_path: Path
 
         wrapped["adp_orders"].answer = away
         view = await world.invoke(request(2500, "req_1"))
-        assert (view.state, len(wrapped["adp_orders"].calls)) == ("escalated", sent)
+        assert (view.state, len(wrapped["adp_orders"].calls)) == (state, sent)
         await audited(world, view)
         world.close()
 
     run(go())
 
 
-@pytest.mark.parametrize(("max_cost_cents", "sent"), [(25, 2), (0.51, 1)])
-def test_a_lost_payment_is_sent_again_under_its_key_only_if_that_is_still_paid_for(
-    tmp_path: Path, max_cost_cents: float, sent: int
-) -> None:
-    """The reads cost 0.1 each and the payment 0.31, so 0.51 pays for one sending and not for two."""
+def test_a_lost_payment_is_sent_again_under_its_key_and_paid_for_once(tmp_path: Path) -> None:
+    """The reads cost 0.1 each and the payment 0.31, however often it is sent."""
 
     async def go() -> None:
         world, wrapped = await opened(tmp_path, Case("effect_uncertain", "waiting"))
@@ -1185,23 +1182,18 @@ def test_a_lost_payment_is_sent_again_under_its_key_only_if_that_is_still_paid_f
             return reply
 
         wrapped["adp_payments"].answer = once
-        body = request(900, "req_1")
-        body["runtime"]["max_cost_cents"] = max_cost_cents
-        view = await world.invoke(body)
-        assert len(wrapped["adp_payments"].calls) == sent
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        assert (len(wrapped["adp_payments"].calls), view.record["budget_usage"]["cost_usd_cents"]) == (2, 0.51)
         assert [refund["amount_inr"] for refund in world.refunds()] == [900]
-        if sent == 1:
-            assert view.waiting is not None
-            assert view.waiting["for"] == "settlement"
-        else:
-            assert view.state == "completed"
-            await audited(world, view)
+        assert view.state == "completed"
+        await audited(world, view)
         world.close()
 
     run(go())
 
 
-def test_what_an_adapter_does_to_its_arguments_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_change_that_an_adapter_makes_to_its_arguments_is_not_sent_again(tmp_path: Path) -> None:
     def with_note(body: Body) -> None:
         body["decision_layer"]["task_templates"][0]["steps"][2]["params"]["note"] = {"text": "as agreed"}
 
@@ -1274,8 +1266,9 @@ def test_every_failure_code_that_this_version_can_give_has_a_case() -> None:
         "tool_failed",  # above, and in the crash tests
         "effect_uncertain",
         "idempotency_conflict",  # the crash tests, and the gateway's machine
+        "output_disagrees",  # tests/attacks/test_b13_evidence_is_about_the_call.py
     }
-    not_yet = {"no_model_route", "evidence_stale"}  # no model gateway yet; stale evidence loses its name: missing
+    not_yet = {"no_model_route"}  # no model gateway yet
     tested = {case.code for case in CASES.values()} | {code for code, _ in HOSTILE.values()}
     assert set(get_args(FailureCode)) - tested == elsewhere | not_yet
 

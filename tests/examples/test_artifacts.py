@@ -17,6 +17,7 @@ from contextos.contracts.envelopes.evidence import RetrievalQuery
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.facts import Vocabulary
 from contextos.control.lint.pack import lint_pack
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.store.memory.graph import MemoryGraph
@@ -45,6 +46,7 @@ def policy(pack: ContextPack) -> PolicySet:
         gates=[gate.gate_id for gate in layer.approval_gates],
         must_refuse=layer.guardrails.must_refuse,
         must_escalate=layer.guardrails.must_escalate,
+        vocabulary=Vocabulary(),
         declared={PAY.capability_id: "destructive"},
     )
 
@@ -78,12 +80,12 @@ def test_the_request_is_the_one_of_the_specification() -> None:
 
 
 def test_the_pack_passes_lint_alone_and_with_its_adapters(pack: ContextPack, tmp_path: Path) -> None:
-    adapters = load_function_adapters("shop.py:adapters", None, root=ROOT, workspace=tmp_path)
+    adapters = load_function_adapters("shop.py:adapters", None, root=ROOT, workspace=tmp_path).adapters
     assert lint_pack(pack, None) == ()
     assert lint_pack(pack, {adapter.describe().adapter_id: adapter.describe() for adapter in adapters}) == ()
 
 
-def test_the_directory_knows_who_asks_and_who_may_approve() -> None:
+def test_the_directory_knows_the_requester_and_the_approvers() -> None:
     directory = FileDirectory(ROOT / "directory.json")
     known = asyncio.run(directory.resolve("tenant_acme_prod", "usr_771", "agt_support"))
     approver = asyncio.run(directory.approver("tenant_acme_prod", "user_finance_lead_77"))
@@ -154,7 +156,7 @@ def test_the_record_names_the_rules_of_the_specification(policy: PolicySet) -> N
         ({"role": "warehouse_clerk"}, "denied_by_rule"),
     ],
 )
-def test_what_is_not_verified_eligible_or_support_is_denied(
+def test_an_unverified_ineligible_or_foreign_request_is_denied(
     policy: PolicySet, amount_inr: int, changes: dict[str, Any], reason: str
 ) -> None:
     decision = decide(policy, amount_inr, **changes)

@@ -37,7 +37,7 @@ class Opened:
         self.workspace = workspace
         self.adapters: dict[str, FunctionAdapter] = {}
         digest = source_digest("shop.py:adapters", root=ROOT)
-        for adapter in load_function_adapters("shop.py:adapters", digest, root=ROOT, workspace=workspace):
+        for adapter in load_function_adapters("shop.py:adapters", digest, root=ROOT, workspace=workspace).adapters:
             assert isinstance(adapter, FunctionAdapter)
             self.adapters[adapter.describe().adapter_id] = adapter
         self.module: ModuleType = sys.modules[self.adapters["adp_orders"]._functions["lookup"].__module__]
@@ -101,7 +101,7 @@ def test_an_order_that_is_not_there_is_a_business_error(shop: Opened) -> None:
         assert error.code == "order_not_found"
 
 
-def test_eligibility_subtracts_what_was_refunded_before(shop: Opened) -> None:
+def test_eligibility_subtracts_earlier_refunds(shop: Opened) -> None:
     ask = {"order_id": "ord_881", "amount_inr": 6000}
     before = shop.call("adp_policy.eval", ask).output
     shop.refund()
@@ -150,7 +150,7 @@ def test_another_key_is_another_refund(shop: Opened) -> None:
     assert len(shop.paid()) == 2
 
 
-def test_only_a_shop_with_lookup_can_be_asked_what_a_key_did(shop: Opened) -> None:
+def test_only_a_shop_with_lookup_can_be_asked_about_a_key(shop: Opened) -> None:
     if mode_of(shop) != "lookup":
         with pytest.raises(LostReply):
             shop.lookup()
@@ -186,7 +186,8 @@ from pathlib import Path
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.contracts.envelopes.tool import CallContext
 given = CallContext("t", "run_1", "tool_1", "ik_0123456789abcdef", 1 << 60, 60_000)
-adapters = load_function_adapters("shop.py:adapters", None, root=Path(sys.argv[1]), workspace=Path(sys.argv[2]))
+root, workspace = map(Path, sys.argv[1:])
+adapters = load_function_adapters("shop.py:adapters", None, root=root, workspace=workspace).adapters
 args = {"order_id": "ord_881", "amount_inr": 4200, "currency": "INR"}
 asyncio.run(adapters[2].call("issue_refund", args, given))
 """

@@ -1,10 +1,9 @@
 """Makes the golden corpus: `PYTHONPATH=src:. python tests/golden/make.py [FILE ...]`, all of it or the files named.
 
-Ids differ each time it is made.
-
-So it is made again only where an old history must go, and `corpus.toml` then says why. Runs of every end are real ones
-over the example; each bad export holds one of them, spoiled as its name says by somebody who has every key of ours, and
-so with chains and signatures that hold wherever they can.
+Ids differ each time it is made, so it is made again only where an old history must go: after a change of `SEMANTICS`.
+`corpus.toml` is written with it; say why in its `because`. Runs of every end are real ones
+over the example; each bad export holds one of them, spoiled as its name says by an attacker who has every key of ours,
+and so with chains and signatures that hold wherever they can.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ async def runs(world: TestWorld) -> dict[str, str]:
     waiting = await world.invoke(request(4300, "req_void"))
     world.edit_directory(lambda tenant: tenant["users"][0]["roles"].append("auditor"))
     made["voided"] = (await world.approve(waiting.run_id)).run_id
-    stranger = request(900, "req_refused")
-    stranger["user"]["user_id"] = "user_nobody"
-    made["refused"] = (await world.invoke(stranger)).run_id
+    refused = request(900, "req_refused")
+    refused["user"]["user_id"] = "user_nobody"
+    made["refused"] = (await world.invoke(refused)).run_id
     return made
 
 
@@ -118,7 +119,7 @@ SPOILED: dict[str, Spoil] = {
 
 def written(world: TestWorld, entries: Sequence[Entry], artifacts: Sequence[bytes]) -> bytes:
     """An export of one stream, as `exports.export` writes it."""
-    streams = [{"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash}]
+    streams = [{"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash, "erased": []}]
     manifest = {"tenant": TENANT, "streams": streams, "lines": [digest(line) for line in artifacts]}
     sealed = seal(export.EXPORT_TYPE, canonical(manifest), world.keys, "export")
     lines = [canonical({"entry": export._line(entry)}) for entry in entries]
@@ -130,9 +131,9 @@ async def of_refunds() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await runs(world)
-        files = {"refunds": await export.export_runs(world.deployment, TENANT, list(made.values()), by="test")}
+        files = {"refunds": await export.export_runs(world.deployment, TENANT, list(made.values()), by=world.actor())}
         opened = export.read_export(files["refunds"], world.keys)
-        alone = await export.export_runs(world.deployment, TENANT, [made["approved"]], by="test")
+        alone = await export.export_runs(world.deployment, TENANT, [made["approved"]], by=world.actor())
         entries = list(opened.streams[made["approved"]])
         artifacts = alone.split(b"\n")[1 + len(entries) : -1]
         for title, spoil in SPOILED.items():
@@ -148,7 +149,7 @@ async def of_sessions() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         world = await open_world(Path(name))
         made = await sessions(world)
-        raw = await export.export_runs(world.deployment, TENANT, list(made.values()), by="test")
+        raw = await export.export_runs(world.deployment, TENANT, list(made.values()), by=world.actor())
         world.close()
     return raw
 
@@ -156,13 +157,29 @@ async def of_sessions() -> bytes:
 async def main(named: Sequence[str]) -> None:
     files = {**await of_refunds(), "sessions": await of_sessions()}
     keys = KeyRing.from_seed(SEED)
-    print("export key:", (keys.public_key("export", keys.kids("export")[0]) or b"").hex())
+    corpus = tomllib.loads((HERE / "corpus.toml").read_text("utf-8"))
+    corpus["export_key"] = (keys.public_key("export", keys.kids("export")[0]) or b"").hex()
     for title in named or files:
         (HERE / f"{title}.jsonl.gz").write_bytes(gzip.compress(files[title], mtime=0))
-        print(f'{title} = "{hashlib.sha256(files[title]).hexdigest()}"')
+        listed = corpus["good" if title in GOOD else "bad"][title]
+        listed["sha256"] = hashlib.sha256(files[title]).hexdigest()
         if title in GOOD:
-            for one in await export.replay_export(export.read_export(files[title], keys)):
-                print(f'{one.run_id} = ["{one.status}", "{one.record_hash}"]')
+            replayed = await export.replay_export(export.read_export(files[title], keys))
+            listed["runs"] = {one.run_id: [one.status, one.record_hash] for one in replayed}
+    (HERE / "corpus.toml").write_text("".join(toml_lines(corpus)), "utf-8")
+
+
+def toml_lines(corpus: dict[str, Any]) -> Iterator[str]:
+    """The lines of `corpus.toml`; a JSON string or array of strings is one of TOML too."""
+    yield "# The golden corpus: what each file is, and what comes of replaying it. `make.py` made them.\n"
+    yield f'\nexport_key = "{corpus["export_key"]}"\n'
+    for table in ("good", "bad"):
+        for title, listed in corpus[table].items():
+            yield f"\n[{table}.{title}]\n"
+            yield from (f"{key} = {json.dumps(value)}\n" for key, value in listed.items() if key != "runs")
+            if "runs" in listed:
+                yield f"\n[{table}.{title}.runs]\n"
+                yield from (f"{run} = {json.dumps(expected)}\n" for run, expected in listed["runs"].items())
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contextos.contracts.journal import KINDS
+from contextos.contracts.journal import KINDS, genesis
 from contextos.errors import ReplayMismatch
 from contextos.runtime.state_machine import ENDS, START, TABLE, event_of, events, step, transition
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.ledger import LiveDriver, RunJournal
+from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
@@ -49,8 +50,9 @@ def test_every_state_is_reached_and_every_live_one_reaches_every_end() -> None:
 
 
 @pytest.mark.requirement("R-TABLE")
-def test_an_end_is_final() -> None:
-    assert {state for state, row in TABLE.items() if not row} == ENDS
+def test_an_end_is_final_unless_an_operator_reopens_what_escalated() -> None:
+    left = {state: row for state, row in TABLE.items() if state in ENDS and row}
+    assert left == {end: {"run.reopened": "resolved"} for end in ("escalated", "exhausted")}
 
 
 @pytest.mark.requirement("R-TABLE")
@@ -158,7 +160,9 @@ class RunTable(RuleBasedStateMachine):
             else:
                 tape.derive(entry.kind, entry.key, entry.body)
         assert not tape.on_tape
-        assert (tape.state, tape.head) == (self.journal.state, self.journal.head)
+        # A `run.resumed` is read together with the entry after it, so the last ones are not read.
+        read = next((entry for entry in reversed(entries) if entry.kind != "run.resumed"), None)
+        assert (tape.state, tape.head) == (self.journal.state, read.hash if read else genesis(TENANT, RUN))
 
     async def unreachable(self) -> None:
         raise AssertionError("a tape asks nobody")
@@ -166,4 +170,4 @@ class RunTable(RuleBasedStateMachine):
 
 @pytest.mark.requirement("R-TABLE")
 class TestRunTable(RunTable.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(max_examples=40, stateful_step_count=40)
+    settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=40)

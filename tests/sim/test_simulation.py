@@ -12,7 +12,8 @@ import pytest
 
 from contextos.errors import InvalidSettings
 from contextos.sim import SeedOutcome, simulate_seed, simulate_seeds
-from contextos.sim.end import check_quiet
+from contextos.sim.checks.alterations import ALTERATIONS
+from contextos.sim.checks.end import check_quiet
 from contextos.sim.faults import CRASH_RATES
 from contextos.sim.mutants import MUTANTS
 from contextos.sim.play import play
@@ -20,10 +21,22 @@ from contextos.sim.scenario import HOSTILE_PLANS, PlannedRequest, Scenario, draw
 from contextos.sim.world import SimulatedWorld
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-MAX_SEEDS = 250
+MAX_SEEDS = 1_000
 """Every planted bug is found within this many seeds."""
-FIRST_SEED = {"blind_recheck": 200}
-"""First seed of a search. This bug needs an approval, a change of its evidence and a payment, in that order."""
+LIKELY_SEED = {
+    "blind_recheck": 733,
+    "forget_plan_controls": 327,
+    "forget_to_wake": 13,
+    "give_up_early": 869,
+    "ignore_the_cost": 15,
+    "ignore_the_index": 20,
+    "look_moves_time": 93,
+    "retry_uncertain": 15,
+    "skip_commit_policy": 39,
+    "skip_verify": 140,
+}
+"""The seed that found a bug when this was written, tried first. After a change of the simulator it can be another one;
+then the search takes longer and finds that."""
 
 
 def undisturbed(strategy: str, amount_inr: int, scope: str = "tenant", times: int = 1) -> Scenario:
@@ -70,6 +83,8 @@ def test_fifty_seeds_hold_every_invariant_and_exercise_each_case():
         "effects",
         "approvals asked",
         "circuit open",
+        "altered: payment stated as not made",
+        *(f"altered: {name}" for name in ALTERATIONS),
     )
     for name in named:
         assert report.exercised[name] > 0, name
@@ -116,8 +131,7 @@ def test_a_seed_does_not_depend_on_the_hash_seed_of_the_process():
 @pytest.mark.parametrize("plant", MUTANTS)
 def test_a_planted_bug_is_found_and_its_seed_reproduces_it(plant):
     found: SeedOutcome | None = None
-    first = FIRST_SEED.get(plant, 0)
-    for seed in range(first, first + MAX_SEEDS):
+    for seed in (LIKELY_SEED.get(plant, 0), *range(MAX_SEEDS)):
         found = simulate_seed(seed, plant)
         if found.violations:
             break

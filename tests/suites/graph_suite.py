@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos.errors import InvalidInput
+from contextos.contracts.envelopes.evidence import EdgeRow, edge_digest
+from contextos.errors import Conflict, InvalidInput
 from contextos.store.memory.graph import MemoryGraph
 from contextos.store.shared.graph_validation import MAX_PUT
 from tests.suites.store_suite import at_once
@@ -44,13 +45,22 @@ class GraphFace:
         return self.run(self.graph.head())
 
     def around(self, *seeds: str, at: int = 99, hops: int = 1, fan_out: int = 99, limit: int = 99) -> list[Any]:
-        return list(self.run(self.graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)))
+        found = self.run(self.graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit))
+        return [without_commit(edge) for edge in found]
+
+    def step(self, *sources: str, predicate: str = "knows", at: int = 99, limit: int = 99) -> list[Any]:
+        return [without_commit(edge) for edge in self.run(self.graph.step(sources, predicate, at=at, limit=limit))]
 
     def ids(self, *seeds: str, **bounds: int) -> list[tuple[int, str]]:
         return [(edge["hop"], edge["edge_id"]) for edge in self.around(*seeds, **bounds)]
 
     def nodes(self, *ceids: str, at: int = 99) -> list[Any]:
         return list(self.run(self.graph.nodes(ceids, at=at)))
+
+
+def without_commit(edge: Any) -> dict[str, Any]:
+    """The edge as it was put, with its hop."""
+    return {name: value for name, value in edge.items() if name != "commit"}
 
 
 def edge(src: str, dst: str, edge_id: str | None = None, **more: Any) -> dict[str, Any]:
@@ -123,6 +133,45 @@ class GraphSuite:
         assert graph.ids("a", hops=3) == [(1, "e1"), (1, "e2")]
         assert graph.ids("b", hops=3) == [(1, "e2"), (2, "e1")]
 
+    @pytest.mark.requirement("I-SNAPSHOT", "I-HOPS")
+    def test_a_step_finds_every_edge_with_its_predicate_from_its_sources(self, world: GraphWorld) -> None:
+        graph = world.graph()
+        graph.put([edge("a", "b", "e2"), edge("c", "a", "e1"), edge("b", "a", "e3"), edge("a", "c", "e4", value=1)])
+        graph.put([edge("a", "d", "e5", predicate="owns"), {"retracts": "e2", "evidence_ref": "artifact:a#2"}])
+        assert [one["edge_id"] for one in graph.step("a", "b", at=1)] == ["e2", "e3", "e4"]
+        assert [one["edge_id"] for one in graph.step("a", "b", at=1, limit=2)] == ["e2", "e3"]
+        assert graph.step("a", at=2) == [edge("a", "c", "e4", value=1)]
+        assert graph.step("a", predicate="owns", at=1) == graph.step("z") == graph.step() == []
+        assert [one["edge_id"] for one in graph.step("a", predicate="owns")] == ["e5"]
+
+    def test_every_edge_is_read_with_the_commits_that_wrote_and_withdrew_it(self, world: GraphWorld) -> None:
+        graph = world.graph()
+        graph.put([edge("a", "b", "e1")])
+        graph.put([edge("a", "c", "e2"), {"retracts": "e1", "evidence_ref": "artifact:a#2"}])
+        assert [one["commit"] for one in graph.run(graph.graph.step(["a"], "knows", at=1, limit=9))] == [1]
+        around = graph.run(graph.graph.neighbourhood(["a"], at=2, hops=1, fan_out=9, limit=9))
+        assert [(one["edge_id"], one["commit"]) for one in around] == [("e2", 2)]
+        first, second = graph.run(graph.graph.rows())
+        assert first == EdgeRow("e1", "a", "knows", "b", edge("a", "b", "e1"), 1, 2, "artifact:a#2")
+        assert second == EdgeRow("e2", "a", "knows", "c", edge("a", "c", "e2"), 2, None, None)
+        assert graph.run(graph.graph.rows(limit=1)) == [first]
+        assert graph.run(graph.graph.rows(after="e1")) == [second]
+
+    def test_a_plan_says_what_a_put_changes_and_a_put_on_another_head_is_refused(self, world: GraphWorld) -> None:
+        graph = world.graph()
+        graph.put([edge("a", "b", "e1")])
+        wanted = [edge("a", "c", "e2", retracts="e1"), edge("a", "d")]
+        planned = graph.run(graph.graph.plan([], wanted))
+        assert (planned.number, planned.withdrawn, planned.changes) == (2, {"e1": "artifact:a#1"}, True)
+        assert planned.appended["e2"] == edge_digest(wanted[0])
+        assert graph.head() == 1
+        with pytest.raises(Conflict):
+            graph.run(graph.graph.put([], wanted, expect=0))
+        assert graph.run(graph.graph.put([], wanted, expect=1)) == 2
+        written = {row.edge_id: edge_digest(row.statement) for row in graph.run(graph.graph.rows()) if row.written == 2}
+        assert written == planned.appended
+        assert graph.run(graph.graph.plan([], wanted[1:])).changes is False
+
     @pytest.mark.requirement("I-SNAPSHOT")
     def test_a_snapshot_stays_as_it_was(self, world: GraphWorld) -> None:
         graph = world.graph()
@@ -180,7 +229,7 @@ class GraphSuite:
                 graph.put([incomplete])
         assert graph.head() == 0
 
-    def test_what_is_not_valid_cannot_be_withdrawn(self, world: GraphWorld) -> None:
+    def test_an_edge_that_is_not_valid_cannot_be_withdrawn(self, world: GraphWorld) -> None:
         graph = world.graph()
         end = {"retracts": "e1", "evidence_ref": "artifact:a#2"}
         with pytest.raises(InvalidInput, match="/edges/1/retracts"):
@@ -193,7 +242,7 @@ class GraphSuite:
             graph.put([end])
         assert graph.head() == 2
 
-    def test_what_is_there_already_is_not_put_again(self, world: GraphWorld) -> None:
+    def test_a_known_edge_is_not_put_again(self, world: GraphWorld) -> None:
         graph = world.graph()
         node = {"ceid": "a", "type": "person", "properties": {"name": "A"}}
         assert graph.put([edge("a", "b"), edge("a", "b", "mine"), edge("a", "b")], [node]) == 1

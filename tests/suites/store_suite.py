@@ -13,8 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextos.contracts import journal
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Document, Draft, Entry, Write, genesis, link
-from contextos.errors import Conflict, InvalidInput, NotFound
+from contextos.contracts.journal import (
+    CONTROL,
+    ENTRY_ERASED,
+    INDEX,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    Write,
+    erasure_key,
+    genesis,
+    link,
+)
+from contextos.errors import Conflict, InvalidInput, NotFound, Untimely
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES, MAX_NAME_BYTES
 
@@ -101,6 +113,15 @@ def entries_after(tenant: str, run: str, stream: list[Entry], count: int, text: 
         head = entry.hash
         made.append(entry)
     return tuple(made)
+
+
+def replace_salt(one: Draft, salt: bytes) -> Draft:
+    return one._replace(salt=salt)
+
+
+def erased(run: str, seq: int) -> Draft:
+    """The control entry that records the erasure of an entry."""
+    return draft(kind=ENTRY_ERASED, key=erasure_key(run, seq))
 
 
 def verify(tenant: str, run: str, stream: list[Entry]) -> None:
@@ -191,17 +212,21 @@ class StoreSuite:
         assert world.scan("keys") == [("present", 1, b"kept")]
 
     @pytest.mark.requirement("J-DEADLINE")
-    @pytest.mark.parametrize(("now_us", "stands"), [(99, False), (100, True), (150, True), (200, True), (201, False)])
-    def test_a_deadline_is_judged_on_the_stores_own_clock_and_includes_its_ends(
-        self, world: World, now_us: int, stands: bool
+    @pytest.mark.parametrize(("now_us", "in_time"), [(99, False), (100, True), (150, True), (200, True), (201, False)])
+    def test_a_deadline_is_compared_with_the_stores_own_clock_and_includes_its_ends(
+        self, world: World, now_us: int, in_time: bool
     ) -> None:
         world.clock.us = now_us
         write = Write("keys", "k", 0, b"v", not_after_us=200, not_before_us=100)
         batch = Batch("run_a", writes=(write,))
-        check = Batch("run_a", writes=(replace(write, expect=int(stands), body=None),))
-        wanted = None if stands else str(Conflict("keys/k"))
+        check = Batch("run_a", writes=(replace(write, expect=int(in_time), body=None),))
+        wanted = None if in_time else str(Conflict("keys/k"))
         assert [outcome(world, batch), outcome(world, check)] == [wanted, wanted]
-        assert world.scan("keys") == ([("k", 1, b"v")] if stands else [])
+        if not in_time:
+            with pytest.raises(Untimely) as refused:
+                world.commit(batch)
+            assert (refused.value.what, refused.value.store_us) == ("keys/k", now_us)
+        assert world.scan("keys") == ([("k", 1, b"v")] if in_time else [])
 
     @pytest.mark.requirement("J-ATOMIC")
     def test_a_batch_happens_whole_or_not_at_all(self, world: World) -> None:
@@ -255,7 +280,7 @@ class StoreSuite:
             world.commit(Batch("run_b", signature=("k1", "aa"), writes=(Write("keys", "k", 0, b"v"),)))
         assert world.scan("keys") == []
 
-    def test_due_names_runs_of_all_tenants_earliest_first_and_never_those_at_rest(self, world: World) -> None:
+    def test_due_names_runs_of_all_tenants_earliest_first_and_none_without_a_wake_time(self, world: World) -> None:
         other = f"{world.tenant}_other"
         for tenant, run, wake_at_us in (
             (world.tenant, "run_b", 30),
@@ -344,12 +369,12 @@ class StoreSuite:
             "run_a", entries_after(world.tenant, "run_a", [], 1), (Write("keys", "k", 0, b"v"),), ((INDEX, draft()),)
         )
         world.commit(batch)
-        stranger = World(world.stores, world.clock, world.run, other)
-        assert stranger.everything() == World(world.stores, world.clock, world.run).everything()
-        stranger.commit(replace(batch, entries=entries_after(other, "run_a", [], 1)))
-        assert len(stranger.read(INDEX)) == 1
+        other_world = World(world.stores, world.clock, world.run, other)
+        assert other_world.everything() == World(world.stores, world.clock, world.run).everything()
+        other_world.commit(replace(batch, entries=entries_after(other, "run_a", [], 1)))
+        assert len(other_world.read(INDEX)) == 1
         with pytest.raises(NotFound):
-            world.run(world.stores.erase(f"{other}2", "run_a", 1))
+            world.run(world.stores.erase(f"{other}2", "run_a", 1, erased("run_a", 1)))
 
     @pytest.mark.requirement("J-TENANT")
     def test_a_batch_that_contradicts_itself_is_refused_and_nothing_is_stored(self, world: World) -> None:
@@ -358,6 +383,8 @@ class StoreSuite:
             Batch("run_b", (entry,)),
             Batch("run_a", entries_after("another", "run_a", [], 1)),
             Batch("run_a", (entry._replace(body=None, salt=None),)),
+            Batch("run_a", (entry._replace(salt=b"15 bytes, and no"[:15]),)),
+            Batch("run_a", shared=((INDEX, replace_salt(draft(), b"x" * 17)),)),
             Batch("run_a", shared=(("run_b", draft()),)),
             Batch("run_a", writes=(Write("keys", "k", -1, b"v"),)),
             Batch("run_a", writes=(Write("keys", "", 0, b"v"),)),
@@ -397,19 +424,47 @@ class StoreSuite:
         entries = entries_after(world.tenant, "run_a", [], 3)
         world.commit(Batch("run_a", entries))
         for _ in range(2):
-            world.run(world.stores.erase(world.tenant, "run_a", 2))
+            world.run(world.stores.erase(world.tenant, "run_a", 2, erased("run_a", 2)))
         assert world.read("run_a") == [entries[0], entries[1]._replace(body=None, salt=None), entries[2]]
         verify(world.tenant, "run_a", world.read("run_a"))
-        for stream, seq in (("run_a", 4), ("run_a", 0), ("run_b", 1)):
+        (recorded,) = world.run(world.store().lines(CONTROL, "run_a/2"))
+        assert (recorded.kind, recorded.seq) == (ENTRY_ERASED, 1), "an entry is erased once, and that is recorded"
+        for stream, seq in (("run_a", 4), ("run_a", 0), ("run_b", 1), (CONTROL, 1), (INDEX, 1)):
             with pytest.raises(NotFound):
-                world.run(world.stores.erase(world.tenant, stream, seq))
+                world.run(world.stores.erase(world.tenant, stream, seq, erased(stream, seq)))
+
+    @pytest.mark.requirement("J-ERASE")
+    def test_nothing_is_erased_without_its_record_and_no_erasure_recorded_that_did_not_happen(
+        self, world: World
+    ) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 2)
+        world.commit(Batch("run_a", entries))
+        for record in (draft(), erased("run_a", 1), replace_salt(erased("run_a", 2), b"")):
+            with pytest.raises(InvalidInput):
+                world.run(world.stores.erase(world.tenant, "run_a", 2, record))
+        with pytest.raises(InvalidInput):
+            world.commit(Batch("run_a", shared=((CONTROL, erased("run_a", 2)),)))
+        assert (world.read("run_a"), world.read(CONTROL)) == (list(entries), [])
+
+    def test_the_lines_with_one_key_are_found_in_the_shared_streams_only(self, world: World) -> None:
+        keys = ("run_a", "run_b", "run_a")
+        world.commit(Batch("run_a", entries_after(world.tenant, "run_a", [], 1)))
+        world.commit(Batch("run_a", shared=tuple((INDEX, draft(key=key)) for key in keys)))
+        world.commit(Batch("run_a", shared=((CONTROL, draft(key="run_a")),)))
+
+        def lines(stream: str, key: str) -> list[Entry]:
+            return list(world.run(world.store().lines(stream, key)))
+
+        assert lines(INDEX, "run_a") == [world.read(INDEX)[0], world.read(INDEX)[2]]
+        assert lines(CONTROL, "run_a") == world.read(CONTROL)
+        assert [lines(CONTROL, "run_b"), lines("run_a", ""), lines("absent", "run_a")] == [[], [], []]
 
     @pytest.mark.requirement("J-CHAIN", "J-COMPARE-AND-SET")
     def test_any_history_agrees_with_the_reference_model(self, world: World) -> None:
         @settings(max_examples=60)
         @given(data=st.data())
         def agrees(data: st.DataObject) -> None:
-            # A tenant of its own for every example; both implementations judge time by the same clock.
+            # A tenant of its own for every example; both implementations use the same clock.
             real = World(world.stores, world.clock, world.run)
             model = World(MemoryStores(clock=world.clock), world.clock, at_once, real.tenant)
             for drawn in data.draw(histories(), label="history"):

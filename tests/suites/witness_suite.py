@@ -25,7 +25,7 @@ def head(seq: int, stream: str = INDEX, tenant: str = TENANT) -> WitnessedHead:
 
 
 class WitnessSuite:
-    def test_what_was_put_is_known_to_whoever_looks_and_to_its_tenant_alone(self, make: Make) -> None:
+    def test_a_head_that_was_put_is_visible_to_every_reader_of_its_tenant_alone(self, make: Make) -> None:
         async def go() -> None:
             assert await make().heads(TENANT) == []
             await make().put([head(1), head(2, CONTROL), head(3, tenant="other")])
@@ -70,11 +70,11 @@ class WitnessSuite:
 
         asyncio.run(go())
 
-    def test_a_cut_a_restore_and_a_cut_after_it_are_told_apart(self, make: Make, tmp_path: Path) -> None:
+    def test_a_cut_a_restore_and_a_cut_after_it_are_distinguished(self, make: Make, tmp_path: Path) -> None:
         async def go() -> None:
             world = await open_world(tmp_path)
 
-            def told() -> WitnessPublisher:
+            def new_publisher() -> WitnessPublisher:
                 return WitnessPublisher(world.stores, make(), world.keys, world.clock)
 
             async def verified() -> None:
@@ -82,30 +82,30 @@ class WitnessSuite:
                 await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
             await world.invoke(request(900, "req_1"))
-            await told().publish([TENANT])
+            await new_publisher().publish([TENANT])
             taken = backup(world)
             await world.invoke(request(901, "req_2"))
-            await told().publish([TENANT])
+            await new_publisher().publish([TENANT])
             await verified()
             restore(world, taken)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await verified()
-            await record_restore(world.deployment, told(), TENANT, by="user_operator_5")
-            await told().publish([TENANT])
+            await record_restore(world.deployment, new_publisher(), TENANT, by=world.actor())
+            await new_publisher().publish([TENANT])
             await verified()
             assert [(one.stream, one.gone) for one in restorations(await make().heads(TENANT))] == [
                 (CONTROL, 0),
-                (INDEX, 2),
+                (INDEX, 3),
             ]
             whole = backup(world)
             await world.invoke(request(902, "req_3"))
-            await told().publish([TENANT])
+            await new_publisher().publish([TENANT])
             await verified()
             restore(world, whole)
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await verified()
             with pytest.raises(ContextOSError):
-                await told().publish([TENANT])
+                await new_publisher().publish([TENANT])
             world.close()
 
         run(go())

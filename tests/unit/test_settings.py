@@ -56,6 +56,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         max_replan_attempts = 0
         [pressure]
         max_turns = 9
+        [redaction]
+        tenant_a = ["email", "pan"]
     """
     assert read(tmp_path, text) == Settings(
         tmp_path,
@@ -67,11 +69,12 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         adapters=(AdapterSetting("shop.py:make", "sha256:00"),),
         limits=RunLimits(max_cost_cents=12.5, max_replan_attempts=0),
         pressure=AdmissionLimits(max_turns=9),
+        redaction={"tenant_a": ("email", "pan")},
     )
 
 
 @pytest.mark.parametrize("profile", ["embedded", "service"])
-def test_without_an_unsafe_line_no_stand_in_is_allowed(tmp_path: Path, profile: str) -> None:
+def test_without_an_unsafe_line_no_development_substitute_is_allowed(tmp_path: Path, profile: str) -> None:
     settings = read(tmp_path, f'profile = "{profile}"')
     with pytest.raises(InvalidSettings, match="a directory file is a development stand-in") as raised:
         asyncio.run(open_app(settings))
@@ -79,7 +82,7 @@ def test_without_an_unsafe_line_no_stand_in_is_allowed(tmp_path: Path, profile: 
 
 
 @pytest.mark.parametrize("name", UNSAFE_SETTINGS)
-def test_a_service_takes_no_stand_in(tmp_path: Path, name: str) -> None:
+def test_a_service_refuses_development_substitutes(tmp_path: Path, name: str) -> None:
     said = problem(tmp_path, f'profile = "service"\nunsafe = ["{name}"]')
     assert (said.pointer, said.code) == ("/unsafe", "unsafe_not_allowed")
 
@@ -113,6 +116,10 @@ WRONG = [
     ('queue = "queue.db"', "/queue"),
     ('queue = "postgresql://q@h/q"', "/queue"),
     ("queue = 7", "/queue"),
+    ('redaction = ["email"]', "/redaction"),
+    ('redaction = {tenant_a = "email"}', "/redaction/tenant_a"),
+    ('redaction = {tenant_a = ["emails"]}', "/redaction/tenant_a/0"),
+    ("redaction = {tenant_a = [[]]}", "/redaction/tenant_a/0"),
     ("driving = 7", "/driving"),
     ("driving = {max_drives = 0}", "/driving/max_drives"),
     ("driving = {drives = 1}", "/driving/drives"),
@@ -132,7 +139,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "pointer"), WRONG, ids=[text for text, _ in WRONG])
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, pointer: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, pointer: str) -> None:
     assert problem(tmp_path, text).pointer == pointer
 
 

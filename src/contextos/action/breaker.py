@@ -27,10 +27,11 @@ CircuitKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """The state of one circuit. Times are Unix microseconds.
+    """The state of one circuit breaker. Times are Unix microseconds.
 
     `changes` counts the changes of state; the report of a call that began before the last one is ignored. `retry_at_us`
-    is when the next call is admitted: 0 if closed; if half open, when another probe follows if this one never reports.
+    is when the next call is admitted: 0 if closed; if half open, the time of another trial call if the current one
+    never reports.
     """
 
     state: CircuitState = "closed"
@@ -41,7 +42,8 @@ class Circuit:
 
 
 def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circuit | None:
-    """Return the circuit after admitting a call, or None if it does not admit one.
+    """Return the circuit breaker's state after it admits one call at `now_us` (Unix microseconds), or None if it
+    refuses.
 
     >>> opened = Circuit("open", retry_at_us=10)
     >>> admit_call(opened, AdmissionLimits(), 9)
@@ -58,7 +60,10 @@ def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circui
 
 
 def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
-    """Return the circuit after an answer to a call that was admitted when `changes` was `began_at`."""
+    """Return the circuit breaker's state after a call was answered.
+
+    `began_at` is the value of `changes` when the call was admitted; `now_us` is in Unix microseconds.
+    """
     if began_at != circuit.changes:
         return circuit
     if circuit.state == "closed":
@@ -67,7 +72,10 @@ def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
 
 
 def after_failure(circuit: Circuit, limits: AdmissionLimits, began_at: int, now_us: int) -> Circuit:
-    """Return the circuit after a transport failure of a call that was admitted when `changes` was `began_at`."""
+    """Return the circuit breaker's state after a call failed in transport (unreachable, reply lost or timed out).
+
+    `began_at` is the value of `changes` when the call was admitted; `now_us` is in Unix microseconds.
+    """
     if began_at != circuit.changes:
         return circuit
     counted = replace(circuit, failures=circuit.failures + 1)
@@ -81,7 +89,7 @@ def _moved(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int)
 
 
 class CircuitBreakers:
-    """The circuits of one process. A circuit that never failed takes no memory.
+    """The circuit breakers of one process. A circuit that never failed takes no memory.
 
     `lock` is held during each method; pass one if several threads use the object.
     """
@@ -91,7 +99,9 @@ class CircuitBreakers:
         self._circuits: dict[CircuitKey, Circuit] = {}
 
     def admit(self, key: CircuitKey, now_us: int) -> tuple[Circuit, bool, bool]:
-        """Ask for a call; return the circuit, whether the call is admitted, and whether the state changed."""
+        """Ask for permission to make one call. Returns (circuit, whether the call is admitted, whether the state
+        changed).
+        """
         with self._lock:
             before = self._circuits.get(key, _FRESH)
             after = admit_call(before, self.limits, now_us)
@@ -101,13 +111,13 @@ class CircuitBreakers:
             return after, True, after.changes != before.changes
 
     def open_until_us(self, key: CircuitKey, now_us: int) -> int:
-        """Return when the next call will be admitted (Unix microseconds), or 0 if one is admitted now."""
+        """Return when the circuit admits the next call (Unix microseconds), or 0 if it admits one now."""
         with self._lock:
             circuit = self._circuits.get(key, _FRESH)
             return circuit.retry_at_us if admit_call(circuit, self.limits, now_us) is None else 0
 
     def report(self, key: CircuitKey, began_at: int, now_us: int, *, answer: bool) -> tuple[Circuit, bool]:
-        """Record the outcome of a call; return (the circuit, whether its state changed).
+        """Record the outcome of a call; return (circuit, whether its state changed).
 
         `answer` says whether the call was answered. `began_at` is the circuit's `changes` when the call began.
         """
@@ -133,7 +143,7 @@ _FRESH: Final = Circuit()
 
 
 def circuit_document(key: CircuitKey, circuit: Circuit, process: str) -> CircuitDocument:
-    """Build the document of a circuit. `process` names the process that has it in this state."""
+    """Build the stored document that shows operators the state of one circuit breaker in the process `process`."""
     return CircuitDocument(
         adapter_id=key[1],
         capability=key[2],

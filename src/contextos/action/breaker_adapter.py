@@ -1,17 +1,20 @@
-"""Adapters behind circuit breakers: a call is admitted by its circuit, and the run yields its turn until the reply.
+"""Adapters behind circuit breakers: the breaker admits a call or not, and the run yields its turn until the reply.
 
-Every change of a circuit is written to the tenant's `breakers` documents for operators to read. Only the circuit in
-this process decides about calls. Refuses a call with `CircuitOpen` while its circuit is open.
+While a circuit is open, a call raises `CircuitOpen`. Every change of a circuit is written to the tenant's `breakers`
+documents for operators to read, and only the circuit in this process decides about calls.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from contextos.action.breaker import Circuit, CircuitBreakers, CircuitKey, circuit_document
+from contextos.action.foreign_code import ForeignCode, describe_adapter
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.documents.operations import BREAKERS, circuit_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
@@ -20,13 +23,15 @@ from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
 
+_LOG: Final = logging.getLogger("contextos.action")
+
 
 @dataclass(slots=True)
 class SharedYield:
-    """One yielded turn for all calls that a run makes at the same time.
+    """One turn (the right of a run to be driven) that is given up for all calls that the run makes at the same time.
 
-    The first call yields the turn with `leave`, and the last one to return waits for the next turn. A call that begins
-    during that wait does not yield again, because that would withdraw the wait.
+    The first call gives the turn up with `leave`, and the last one to return waits for the next turn. A call that
+    begins during that wait does not give it up again, because that would withdraw the wait.
     """
 
     leave: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
@@ -39,7 +44,7 @@ class SharedYield:
         return _SharedCall(self)
 
     async def begin(self) -> bool:
-        """Count one more call. Returns False if the run is already waiting for its next turn."""
+        """Count one more call. Returns False if the run is already waiting to get a turn back."""
         if self._returning:
             return False
         self._out += 1
@@ -78,10 +83,11 @@ class _SharedCall(AbstractAsyncContextManager[YieldedTurn]):
 
 @dataclass(frozen=True, slots=True)
 class OutboundPath:
-    """The outbound path of one run: all its calls go through here.
+    """All calls of one run to external systems go through this object, which asks the circuit breakers.
 
-    `yield_turn` is entered around each call. With `breakers` None, every call is admitted.
-    `process` names this process.
+    `yield_turn` is a context that is entered around each call. With `breakers` None every call is admitted.
+    `process` is the name of this process.
+    `foreign` bounds the calls and turns their faults into what the port promises.
     """
 
     tenant_id: str
@@ -90,14 +96,16 @@ class OutboundPath:
     process: str
     breakers: CircuitBreakers | None
     yield_turn: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
+    foreign: ForeignCode
 
     @asynccontextmanager
     async def admitted(self, adapter_id: str, capability: str, not_after_us: int) -> AsyncIterator[YieldedTurn]:
-        """Ask the circuit for one call, which the caller makes inside the context; report its outcome.
+        """Return a context in which the caller makes one call, if the circuit breaker admits it; the outcome is
+        reported on exit.
 
         Raises:
             CircuitOpen: the call is not admitted.
-            Unavailable: `not_after_us` passed before the call could be sent.
+            Unavailable: `not_after_us` (Unix microseconds) passed before the call could be sent.
         """
         if self.breakers is None:
             async with self.yield_turn() as yielded_turn:
@@ -124,7 +132,7 @@ class OutboundPath:
             await self._report(self.breakers, key, circuit.changes, answer=True)
 
     def open_until_us(self, adapter_id: str, capability: str) -> int:
-        """Return when the next call will be admitted (Unix microseconds), or 0 if one is admitted now.
+        """Return when the circuit breaker admits the next call (Unix microseconds), or 0 if it admits one now.
 
         Does not change the circuit.
         """
@@ -137,7 +145,19 @@ class OutboundPath:
         if changed:
             await self._publish(key, circuit)
 
+    def _log(self, key: CircuitKey, circuit: Circuit) -> None:
+        """Log a circuit that opened or closed. A half-open one is only a trial and is not logged."""
+        fields: dict[str, Any] = {"tenant": key[0], "capability": f"{key[1]}.{key[2]}"}
+        # A handler or filter of the embedding application is foreign code: it must not change the outcome of the call.
+        with suppress(Exception):
+            if circuit.state == "open":
+                retry_after_ms = (circuit.retry_at_us - circuit.since_us) // 1_000
+                _LOG.warning("circuit opened", extra=fields | {"retry_after_ms": retry_after_ms})
+            elif circuit.state == "closed":
+                _LOG.info("circuit closed", extra=fields)
+
     async def _publish(self, key: CircuitKey, circuit: Circuit) -> None:
+        self._log(key, circuit)
         # A failure to write must not lose the call's outcome; the next change writes the circuit again.
         with suppress(Conflict, Unavailable):
             document_key = circuit_key(key[1], key[2])
@@ -149,7 +169,7 @@ class OutboundPath:
 
 @dataclass(slots=True)
 class BreakerAdapter:
-    """An `Adapter` that is called through a run's outbound path. `yielded_turn` belongs to its last call."""
+    """An adapter whose calls pass a circuit breaker. `yielded_turn` holds the waiting time of its last call."""
 
     adapter_id: str
     adapter: Adapter
@@ -157,23 +177,25 @@ class BreakerAdapter:
     yielded_turn: YieldedTurn = field(default_factory=YieldedTurn)
 
     def describe(self) -> AdapterDefinition:
-        return self.adapter.describe()
+        return describe_adapter(self.adapter_id, self.adapter)
 
     def open_until_us(self, capability: str) -> int:
         return self.path.open_until_us(self.adapter_id, capability)
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        call = partial(self.adapter.call, capability, args, context)
         async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
-            return await self.adapter.call(capability, args, context)
+            return await self.path.foreign.call(self.adapter_id, capability, context, call)
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        call = partial(self.adapter.lookup, capability, idempotency_key, context)
         async with self.path.admitted(self.adapter_id, capability, context.not_after_us) as self.yielded_turn:
-            return await self.adapter.lookup(capability, idempotency_key, context)
+            return await self.path.foreign.lookup(self.adapter_id, capability, context, call)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BreakerAdapters(Mapping[str, Adapter]):
-    """The current adapters of a deployment, each called through a run's outbound path."""
+    """A mapping from adapter id to adapter. Calls of each adapter pass a circuit breaker."""
 
     adapters: Mapping[str, Adapter]
     path: OutboundPath

@@ -1,4 +1,4 @@
-"""Check whether one more dispatch fits the run's budget. Called before the first attempt and before each retry.
+"""Check whether one more tool call fits the run's budget, before each attempt, and whether a reply exceeded it.
 
 Source: API Contracts, "run_budget".
 """
@@ -7,33 +7,63 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from contextos.contracts.envelopes.run import RunBudget
+from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.model import UNITS_PER_CENT
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsed:
-    """What the run has used so far: dispatched calls, cost in 1/10,000 US cent, and wall clock in microseconds."""
+    """What a run has used so far: calls, cost in 1/10,000 US cent, and wall clock time in microseconds."""
 
     tool_calls: int
     cost_units: int
     wall_clock_us: int
 
 
-def exceeded_limit(budget: RunBudget, spent: BudgetUsed, definition: CapabilityDefinition) -> str | None:
-    """Return the limit that one more dispatch would exceed, or None."""
+def exceeded_limit(budget: BudgetInForce, spent: BudgetUsed, definition: CapabilityDefinition) -> str | None:
+    """Return the name of the budget limit that one more call of this tool would exceed, or None."""
     cost = round(definition.cost_cents * UNITS_PER_CENT)
     if spent.tool_calls + 1 > budget.max_tool_calls:
-        return f"`max_tool_calls` is {budget.max_tool_calls}"
-    if spent.cost_units + cost > round(budget.max_cost_cents * UNITS_PER_CENT):
-        return f"`max_cost_cents` is {budget.max_cost_cents}"
+        return "max_tool_calls"
+    return overrun_limit(budget, BudgetUsed(spent.tool_calls, spent.cost_units + cost, spent.wall_clock_us))
+
+
+def overrun_limit(budget: BudgetInForce, spent: BudgetUsed) -> str | None:
+    """Return the name of the limit on cost or wall clock that a run is above after a call, or None.
+
+    What a call costs is known only from its reply, so a run can be above its limit by the cost of what it sent last.
+    """
+    if spent.cost_units > round(budget.max_cost_cents * UNITS_PER_CENT):
+        return "max_cost_cents"
     if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
-        return f"`wall_clock_ms` is {budget.wall_clock_ms}"
+        return "wall_clock_ms"
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
+
+    `cut_by` states the limit of the run if that leaves less time than the capability declares.
+    """
+
+    limit_us: int
+    timeout_ms: int
+    cut_by: str | None = None
+
+
+def call_time(budget: BudgetInForce | None, spent: BudgetUsed, definition: CapabilityDefinition) -> CallTime:
+    """Return how long one more attempt of this call can take. With `budget` None the run does not limit it."""
+    timeout_ms = definition.timeout_s * 1_000
+    left_us = max(0, budget.wall_clock_ms * 1_000 - spent.wall_clock_us) if budget else timeout_ms * 1_000
+    if budget is None or left_us >= timeout_ms * 1_000:
+        return CallTime(timeout_ms * 1_000, timeout_ms)
+    # Rounded up, so that the limit is passed for certain when the adapter is cut.
+    return CallTime(left_us, left_us // 1_000 + 1, budget.stated("wall_clock_ms"))
+
+
 def with_dispatch(spent: BudgetUsed, definition: CapabilityDefinition) -> BudgetUsed:
-    """Return the usage after one more dispatch, at the declared cost of the capability."""
+    """Return what the run will have used after one more call of this tool, at the cost that the tool declares."""
     cost = round(definition.cost_cents * UNITS_PER_CENT)
     return BudgetUsed(spent.tool_calls + 1, spent.cost_units + cost, spent.wall_clock_us)

@@ -1,6 +1,6 @@
 """The adapter registry: the capabilities of all adapters, their compiled schemas, and which of them a caller can use.
 
-Refuses a schema that accepts unnamed properties, refers to another document, or exceeds the size limits.
+Refuses a schema that violates `action.schema_profile`. `format` is asserted.
 Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON Schema".
 """
 
@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
+from contextos.action.schema_profile import profile
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.compiled import SurfaceCapability
@@ -19,8 +20,6 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefi
 from contextos.contracts.scope import Capability
 from contextos.errors import InvalidArtifact, Problem
 
-MAX_SCHEMA_DEPTH: Final = 32
-MAX_SUBSCHEMAS: Final = 2_000
 MAX_REGISTERED: Final = 256
 
 
@@ -29,17 +28,17 @@ def _refuse_remote(uri: str) -> NoReturn:
 
 
 class Registry:
-    """Compiles and keeps the schemas of each capability."""
+    """Compiles and caches the input and output schemas of the tools (capabilities) of all adapters."""
 
     def __init__(self) -> None:
         self._validators: dict[tuple[str, str, str], jsonschema_rs.Draft202012Validator] = {}
         self._known: dict[int, tuple[tuple[AdapterDefinition, ...], dict[str, Capability]]] = {}
 
     def register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
-        """Compile the schemas of these adapters; return the capabilities by id. The same tuple is compiled once.
+        """Compile the schemas of these adapters; return their tools by id. The same tuple is compiled once.
 
         Raises:
-            InvalidArtifact: a schema violates the profile, or a capability is declared twice.
+            InvalidArtifact: a schema breaks the rules of `profile`, or a tool is declared twice.
         """
         known = self._known.get(id(definitions))
         if known is not None and known[0] is definitions:
@@ -71,7 +70,11 @@ class Registry:
             profile(schema, f"{name}.{side}_schema")
             try:
                 self._validators[digest, name, side] = jsonschema_rs.Draft202012Validator(
-                    schema, retriever=_refuse_remote, pattern_options=jsonschema_rs.RegexOptions()
+                    schema,
+                    retriever=_refuse_remote,
+                    pattern_options=jsonschema_rs.RegexOptions(),
+                    validate_formats=True,
+                    ignore_unknown_formats=False,
                 )
             except ValueError as error:
                 why = str(error).splitlines()[0]
@@ -80,7 +83,7 @@ class Registry:
                 ) from None
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
-        """Return the first violation of the `input` or `output` schema (`side`), or None.
+        """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.
 
         The problem never contains the value.
         """
@@ -97,42 +100,18 @@ class Registry:
         return None
 
 
-def profile(schema: Mapping[str, Any], name: str) -> None:
-    """Check a schema: an object without unnamed properties at its root, no remote references, within the size limits.
-
-    Raises:
-        InvalidArtifact: the schema violates one of these.
-    """
-
-    def refuse(code: str, detail: str, remedy: str) -> NoReturn:
-        raise InvalidArtifact(Problem("", code, f"`{name}` {detail}", remedy))
-
-    if schema.get("type") != "object":
-        refuse("schema_root", "is not an object at its root", "set `type` to `object`")
-    if schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False:
-        refuse("schema_open", "accepts unnamed properties", "set `additionalProperties` to false")
-    count, stack = 0, [(schema, 1)]
-    while stack:
-        node, depth = stack.pop()
-        count += 1
-        if depth > MAX_SCHEMA_DEPTH or count > MAX_SUBSCHEMAS:
-            refuse(
-                "schema_bounds", f"is larger than depth {MAX_SCHEMA_DEPTH} or {MAX_SUBSCHEMAS} nodes", "make it smaller"
-            )
-        reference = node.get("$ref")
-        if isinstance(reference, str) and not reference.startswith("#"):
-            refuse("schema_remote", f"refers to `{reference[:80]}`", "inline what it refers to")
-        for value in node.values():
-            children = value if isinstance(value, list) else [value]
-            stack.extend((child, depth + 1) for child in children if isinstance(child, dict))
-
-
 def surface(
-    pack: ContextPack, capabilities: Mapping[str, Capability], roles: frozenset[str], scopes: frozenset[str]
+    pack: ContextPack,
+    capabilities: Mapping[str, Capability],
+    roles: frozenset[str],
+    scopes: frozenset[str],
+    *,
+    acts_for_user: bool,
 ) -> tuple[SurfaceCapability, ...]:
-    """List every capability as granted or withheld (with the reason) for these roles and scopes.
+    """Return every tool, each marked as granted, or as withheld with the reason, for these roles and scopes.
 
-    A capability is granted if the pack lists and permits it, does not prohibit it, and its required scopes are present.
+    A tool is granted if the pack lists and permits it, does not prohibit it, and its required scopes are present. A
+    write that is declared `delegated` or above acts for a user: it needs their delegation (`acts_for_user`).
     """
     listed = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
@@ -155,6 +134,8 @@ def surface(
             withheld = "no_permission"
         elif not scopes.issuperset(definition.required_scopes):
             withheld = "scope_missing"
+        elif definition.acts_for_user and not acts_for_user:
+            withheld = "delegation_missing"
         constraints: dict[str, Any] = {}
         for permission in permissions:
             for argument, bound in permission.arg_constraints.items():

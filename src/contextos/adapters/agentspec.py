@@ -60,7 +60,9 @@ FlowTools: TypeAlias = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class FlowPaused:
-    """The flow waits for a person: the messages it has shown since it was resumed, and the state to resume from."""
+    """The flow waits for a person. It holds the messages shown since the last `resume`, and the state to
+    resume from.
+    """
 
     shown: tuple[str, ...]
     state: str
@@ -68,14 +70,14 @@ class FlowPaused:
 
 @dataclass(frozen=True, slots=True)
 class FlowFinished:
-    """The flow ended with these outputs."""
+    """The flow ended, with these outputs."""
 
     outputs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRefused:
-    """An autonomous slot could not be filled; the flow ended before its consumer."""
+    """The flow ended early, because a context slot that fills itself could not be filled."""
 
     why: PickRefused
 
@@ -91,13 +93,13 @@ class _Stopped(Exception):
 
 
 class AgentFlow:
-    """A loaded flow with the tools that it is allowed to call. It keeps no state of a run."""
+    """A loaded agent flow and the tools that it is allowed to call. It keeps no state between calls."""
 
     def __init__(self, flow: Any, document_digest: str) -> None:
         self._flow, self._digest = flow, document_digest
 
     async def begin(self, inputs: Mapping[str, Any]) -> FlowOutcome:
-        """Run from the start to the first pause or to the end.
+        """Run the flow from its start to its first pause or its end.
 
         Raises:
             InvalidInput: an input is missing or has the wrong type.
@@ -109,10 +111,10 @@ class AgentFlow:
         return await self._drive(conversation, [])
 
     async def resume(self, state: str, answer: str) -> FlowOutcome:
-        """Resume from a pause with the person's answer, up to the next pause or the end.
+        """Resume a paused flow with the person's answer, up to its next pause or its end.
 
         Raises:
-            InvalidInput: the state is not a state of this document.
+            InvalidInput: `state` is not a state of this document.
             LostReply, ContextOSError: as `begin`.
         """
         from wayflowcore.serialization import autodeserialize
@@ -161,7 +163,7 @@ class AgentFlow:
 
 
 def load_flow(raw: bytes, tools: FlowTools) -> AgentFlow:
-    """Load a flow from its document (JSON or YAML). `tools` are the functions that its tools call, by tool name.
+    """Load an Open Agent Spec flow from JSON or YAML. `tools` maps the tool names in it to the functions to call.
 
     Raises:
         InvalidSettings: the extra is not installed.
@@ -270,7 +272,9 @@ class _caught:
 
 
 def selection_tools(session: SelectionSession) -> dict[str, Callable[..., Any]]:
-    """Return the tools of the selection agent by name: `context_resolve`, `context_finalize` and `context_take`."""
+    """Return the tools by which an agent flow fills its context slots: `context_resolve`, `context_finalize`,
+    `context_take`.
+    """
 
     async def context_resolve(
         parentRunId: str, parentPackageName: str, slotId: str, projectId: str = ""

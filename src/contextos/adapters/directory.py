@@ -10,15 +10,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads, parse
-from contextos.contracts.envelopes.identity import Approver, KnownAgent, KnownUser, Principals
+from contextos.contracts.envelopes.identity import (
+    Approver,
+    DirectoryLimits,
+    HeldRoles,
+    KnownAgent,
+    KnownDelegation,
+    KnownUser,
+    Principals,
+)
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.files import read_regular_file
 
 MARK: Final = "unsafe_local_directory"
 MAX_DIRECTORY_BYTES: Final = 8 << 20
 
 
 class FileDirectory:
-    """The `Directory` port over `{tenant: {users, agents, approvers}}`: lists of `KnownUser`, `KnownAgent`, `Approver`.
+    """The `Directory` port over `{tenant: {users, agents, approvers, delegations, limits}}`: lists of `KnownUser`,
+    `KnownAgent` and `Approver`, `KnownDelegation` by token reference, and the tenant's `DirectoryLimits`. The last two
+    can be left out.
 
     Raises:
         InvalidSettings: from the constructor, if the file cannot be read.
@@ -34,25 +45,45 @@ class FileDirectory:
         except ContextOSError as error:
             raise InvalidSettings(Problem("/directory", "unreadable", str(error), "name a directory file")) from None
 
+    async def knows_tenant(self, tenant_id: str) -> bool:
+        """Return whether the file has this tenant."""
+        return tenant_id in self._current()
+
+    def tenants(self) -> tuple[str, ...]:
+        """Return the tenants that the file names, sorted."""
+        return tuple(sorted(self._current()))
+
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
-        """Return both identities as the file has them now, or None unless it has both in this tenant."""
+        """Return the user and the agent as the file has them now, or None if it lacks either of them in this tenant."""
         tenant = self._current().get(tenant_id, {})
         user, agent = tenant.get("users", {}).get(user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
-        return Principals(user=user, agent=agent, unsafe=(MARK,))
+        return Principals(user=user, agent=agent, tenant=tenant["limits"], unsafe=(MARK,))
+
+    async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
+        """Return the delegation that a token reference names, or None."""
+        found: KnownDelegation | None = self._current().get(tenant_id, {}).get("delegations", {}).get(token_ref)
+        return found
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         """Return a person who is allowed to answer approvals, or None."""
         found: Approver | None = self._current().get(tenant_id, {}).get("approvers", {}).get(approver_id)
         return found
 
+    async def held_roles(self, tenant_id: str) -> HeldRoles:
+        """Return the roles that the users and approvers of the tenant hold."""
+        tenant = self._current().get(tenant_id, {})
+        users = {role for one in tenant.get("users", {}).values() for role in (one.role, *one.roles)}
+        approvers = {role for one in tenant.get("approvers", {}).values() for role in one.roles}
+        return HeldRoles(users=tuple(sorted(users)), approvers=tuple(sorted(approvers)))
+
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
             state = self._path.stat()
             stamp = (state.st_mtime_ns, state.st_size)
             if stamp != self._stamp:
-                self._tenants = _read(self._path.read_bytes())
+                self._tenants = _read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
                 self._stamp = stamp
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
@@ -68,6 +99,10 @@ def _read(raw: bytes) -> dict[str, dict[str, Any]]:
         tenants[tenant_id] = {
             "users": {one["user_id"]: parse(KnownUser, one) for one in listed["users"]},
             "agents": {one["agent_id"]: parse(KnownAgent, one) for one in listed["agents"]},
+            "delegations": {
+                name: parse(KnownDelegation, one) for name, one in dict(listed.get("delegations", {})).items()
+            },
             "approvers": {one["approver_id"]: parse(Approver, one) for one in listed["approvers"]},
+            "limits": parse(DirectoryLimits, listed.get("limits", {})),
         }
     return tenants

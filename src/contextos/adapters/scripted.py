@@ -18,7 +18,9 @@ Answer = AdapterReply | Mapping[str, Any] | Exception | None
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it arrived. `lookup` is the idempotency key of a lookup; None for a call."""
+    """One recorded call of the test adapter. `lookup` is the idempotency key if it was a lookup, and
+    None for a call.
+    """
 
     capability: str
     args: Mapping[str, Any]
@@ -27,10 +29,10 @@ class Call:
 
 
 class ScriptedAdapter:
-    """Returns the scripted answers of each capability in order.
+    """A test adapter that returns prepared answers for each tool, in order.
 
     Raises:
-        AssertionError: from a call or a lookup for which the script has no answer left.
+        AssertionError: from a call or a lookup for which no answer is left.
     """
 
     def __init__(

@@ -10,24 +10,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
-import orjson
-
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Entry, Parked
-from contextos.errors import Integrity, NotFound, ReplayMismatch
+from contextos.contracts.journal import INDEX, Entry, Parked
+from contextos.errors import Integrity, ReplayMismatch
+from contextos.operations.acts.checks import no_run
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
 from contextos.runtime.environment import ContextSources, RunEnvironment, RunPorts
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
+from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.signed_heads import verify_indexed
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A replay that reached the recorded end. `missing` lists erased entries whose bodies were derived again."""
+    """The result of a replay that reached the recorded end of the run.
+    `missing` lists entries whose bodies were erased and computed again.
+    """
 
     run_id: str
     status: str
@@ -44,31 +48,42 @@ class Unreachable:
 
 
 _UNREACHABLE: Final[Any] = Unreachable()
-NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {})
+NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
-    """Drive the loop from the recorded entries and compare everything it derives, including the DecisionRecord.
+    """Run the loop again from the recorded entries of a run, and compare everything that it computes with the record.
+
+    No external system is called. `entries` are read from the store if they are None.
 
     Raises:
-        ReplayMismatch: the first entry that differs, or whose erased body cannot be derived.
+        ChainBroken: a body is missing and no signed `entry.erased` accounts for it, which is checked first; or the run
+            in the store is not the one that the index states.
+        ReplayMismatch: the first entry that differs, or whose erased body cannot be computed.
         UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
-    tape = tuple(entries if entries is not None else await app.ports.stores.tenant(tenant_id).read(run_id))
+    store = app.ports.stores.tenant(tenant_id)
+    # The lines are read before the run, which only grows.
+    lines = await store.lines(INDEX, run_id) if entries is None else ()
+    tape = tuple(await store.read(run_id) if entries is None else entries)
     if not tape:
-        raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        raise no_run(run_id)
+    await require_acts(store, tape, app.ports.keys)
+    await verify_indexed(store, run_id, tape, lines)
     return await replay_tape(tape, partial(app.environment, tenant_id))
 
 
 async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
-    """Replay the entries of one run, with the artifacts and estimator of `environment_of`. Raises as `replay`."""
+    """Replay the entries of one run in the environment that `environment_of` builds. Raises the same errors as
+    `replay`.
+    """
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
-    received = orjson.loads(tape[0].body)["answer"]
+    received = read_body(tape[0])
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
     environment = replace(environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None)
     try:

@@ -1,6 +1,7 @@
 """The command line: commands on one workspace, each of which returns its exit code. `main` is the outermost function.
 
 Commands import what they need when they run, so that `contextos --help` costs no more than the parser.
+Tests: `tests/unit/cli`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typer.exceptions import TyperException
 
 from contextos.cli.commands import COMMANDS
 from contextos.cli.parser import command_line
-from contextos.cli.terminal import JSON_OPTION, USAGE, defect, fail, misused
+from contextos.cli.terminal import JSON_OPTION, USAGE, defect, fail, misused, prepare_streams
 from contextos.errors import ContextOSError
 
 __all__ = ["COMMANDS", "command_line", "main", "run_command_line"]
@@ -31,15 +32,10 @@ def run_command_line(arguments: Sequence[str]) -> int:
         return fail(error, as_json=as_json)
     except (typer.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The process that read our output has gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except TyperException as error:
         return _usage(error, as_json=as_json)
-    except Exception as error:
-        if os.environ.get("CONTEXTOS_DEBUG"):
-            raise
+    except BaseException as error:
+        # A `SystemExit` of foreign code must not end a command with its own exit code.
         return defect(error, as_json=as_json)
 
 
@@ -50,7 +46,13 @@ def _usage(error: Any, *, as_json: bool) -> int:
 
 
 def main() -> None:
-    """The `contextos` command. With `CONTEXTOS_DEBUG` it logs to stderr, in JSON lines where that is no terminal."""
+    """The `contextos` command. The exit code says what was done, also where the output cannot be written.
+
+    With `CONTEXTOS_DEBUG` it logs to stderr, in JSON lines where that is no terminal.
+    """
+    prepare_streams()
+    # What a command creates, its user alone can read.
+    os.umask(0o077)
     if os.environ.get("CONTEXTOS_DEBUG"):
         from contextos.telemetry.logs import configure
 

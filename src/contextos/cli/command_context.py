@@ -1,30 +1,37 @@
-"""The context of a command: open the workspace, choose the tenant, run the operation, close.
+"""Run a command on a workspace: open it, choose the tenant, run the operation, close it.
 
 Refuses a workspace with several tenants unless `--tenant` names one. Imports the runtime only when a command runs.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, Integrity, InvalidInput, NotFound, Problem, Unavailable
+from contextos.files import read_regular_file
 
 if TYPE_CHECKING:
     from contextos.app import App
+    from contextos.contracts.journal import Entry
     from contextos.contracts.ports.storage import Store
     from contextos.operations.deployment import Deployment
     from contextos.queries.run_view import RunView
+    from contextos.settings import Settings
 
 ReturnT = TypeVar("ReturnT")
 
 MAX_FILE_BYTES: Final = 64 << 20
 MAX_DRIVES: Final = 64
+MAX_SHOWN_CHARS: Final = 300
 PATIENCE_US: Final = 10_000_000
 """A command that woke a run also drives it on after a pause that is shorter than this."""
 
@@ -47,7 +54,7 @@ WORKSPACE: Final = Path(".contextos")
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """An open deployment and the tenant of a command ("" where the command concerns all tenants)."""
+    """The open workspace and the tenant of one command. The tenant is "" if the command is about all tenants."""
 
     app: App
     tenant_id: str
@@ -57,11 +64,22 @@ class CommandContext:
         return self.app.deployment
 
     @property
+    def concerned(self) -> tuple[str, ...]:
+        """The tenants whose streams the command may change."""
+        settings = self.app.settings
+        return (self.tenant_id,) if self.tenant_id else tenants_in(settings.workspace / settings.directory)
+
+    @property
     def store(self) -> Store:
         return self.app.stores.tenant(self.tenant_id)
 
     async def run_id(self, named: str) -> str:
-        """The id of the run that has this id, or that was made by the request with this id. Raises `NotFound`."""
+        """Return the id of a run. `named` is that id or the id of the request that made the run.
+
+        Raises:
+            Integrity: the store names a run for this request that another request made.
+            NotFound: there is no such run or request.
+        """
         if not named.startswith("run_"):
             from contextos.contracts.documents.runs import REQUESTS
 
@@ -70,11 +88,19 @@ class CommandContext:
                 raise NotFound(
                     f"there is no run or request `{named[:64]}` in this tenant; list them with `contextos runs`"
                 )
+            received = (await self.store.read(claim.body.run_id))[:1]
+            made_by = _made_by(received[0]) if received else None
+            if made_by is not None and made_by != named:
+                raise Integrity(
+                    f"the store names `{claim.body.run_id}` for `{named[:64]}`, but `{made_by}` made that run"
+                )
             return claim.body.run_id
         return named
 
     async def drive_on(self, run_id: str) -> RunView:
-        """Drive a run until it ends, waits for a person, or is suspended for more than `PATIENCE_US`."""
+        """Drive a run until it ends, waits for a person, or does not become due within `PATIENCE_US`. Returns its
+        state.
+        """
         import asyncio
 
         for _ in range(MAX_DRIVES):
@@ -88,63 +114,116 @@ class CommandContext:
 
 
 def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
-    """Open the workspace, run `operation` for one tenant (None: for no tenant of its own), and close the workspace.
+    """Open the workspace, run `act` for one tenant (None: for no tenant of its own), and close the workspace.
+
+    A witness is asked before: a cut journal is found before anything is done, so that exit code 3 means that nothing
+    was done. Afterwards the heads are published to it.
 
     Raises:
-        ContextOSError: the workspace cannot be opened, or `operation` raised it.
+        ContextOSError: the workspace cannot be opened, its store has other policies in force than the settings name,
+            or `act` raised it.
     """
+    from contextos.app import open_app
+
+    async def checked(context: CommandContext) -> ReturnT:
+        await _check_witness(context)
+        return await _published(context, act)
+
+    return _run(workspace, tenant, checked, open_app)
+
+
+def with_unchecked_context(
+    workspace: Path,
+    tenant: str | None,
+    act: Callable[[CommandContext], Awaitable[ReturnT]],
+    *,
+    ask_witness: bool = True,
+) -> ReturnT:
+    """As `with_context`, whatever policies are in force: for the acts that change them, or that repair a store.
+
+    Raises:
+        ContextOSError: the workspace cannot be opened, a journal is cut (with `ask_witness`), or `act` raised it.
+    """
+    from contextos.app import open_unchecked
+
+    async def checked(context: CommandContext) -> ReturnT:
+        if ask_witness:
+            await _check_witness(context)
+        return await _published(context, act)
+
+    return _run(workspace, tenant, checked, open_unchecked)
+
+
+def with_read_context(
+    workspace: Path,
+    tenant: str | None,
+    act: Callable[[CommandContext], Awaitable[ReturnT]],
+    *,
+    ask_witness: bool = True,
+) -> ReturnT:
+    """Run `act` on a store that is open for reading only: nothing is changed, and nothing is published.
+
+    Raises:
+        ContextOSError: the workspace cannot be opened, a journal is cut (with `ask_witness`), or `act` raised it.
+    """
+    from contextos.app import open_unchecked
+
+    async def checked(context: CommandContext) -> ReturnT:
+        if ask_witness:
+            await _check_witness(context)
+        return await act(context)
+
+    return _run(workspace, tenant, checked, partial(open_unchecked, read_only=True))
+
+
+def _run(
+    workspace: Path,
+    tenant: str | None,
+    act: Callable[[CommandContext], Awaitable[ReturnT]],
+    open_with: Callable[[Settings], Awaitable[App]],
+) -> ReturnT:
     import asyncio
 
-    from contextos.app import open_app
     from contextos.settings import Settings
 
     async def inside() -> ReturnT:
         settings = Settings.read(workspace)
         tenant_id = only_tenant(workspace / settings.directory) if tenant == "" else tenant or ""
-        app = await open_app(settings)
+        app = await open_with(settings)
         try:
-            concerned = [tenant_id] if tenant_id else app.deployment.tenants()
-            if app.witness_publisher:
-                # A cut journal is found before the operation begins, so that exit code 3 means that nothing was done.
-                with _warning(Unavailable):
-                    for one in concerned:
-                        await app.witness_publisher.check(one)
-            done = await act(CommandContext(app, tenant_id))
-            if app.witness_publisher:
-                with _warning(Unavailable, Integrity):
-                    await app.witness_publisher.publish(concerned)
-            return done
+            return await act(CommandContext(app, tenant_id))
         finally:
             app.close()
 
     return asyncio.run(inside())
 
 
-def with_read_context(workspace: Path, tenant: str, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
-    """As `with_context`, without publishing the workspace's packs and without checking the witness first.
+async def _check_witness(context: CommandContext) -> None:
+    publisher = context.app.witness_publisher
+    if publisher:
+        with _warning(Unavailable):
+            for one in context.concerned:
+                await publisher.check(one)
 
-    Raises:
-        ContextOSError: the workspace cannot be opened, or `operation` raised it.
-    """
-    import asyncio
 
-    from contextos.app import open_unpublished
-    from contextos.settings import Settings
+async def _published(context: CommandContext, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
+    """Run `act`, then publish the heads to the witness."""
+    done = await act(context)
+    if context.app.witness_publisher:
+        with _warning(Unavailable, Integrity):
+            await context.app.witness_publisher.publish(context.concerned)
+    return done
 
-    async def inside() -> ReturnT:
-        settings = Settings.read(workspace)
-        tenant_id = tenant or only_tenant(workspace / settings.directory)
-        app = await open_unpublished(settings)
-        try:
-            done = await act(CommandContext(app, tenant_id))
-            if app.witness_publisher:
-                with _warning(Unavailable, Integrity):
-                    await app.witness_publisher.publish([tenant_id])
-            return done
-        finally:
-            app.close()
 
-    return asyncio.run(inside())
+def _made_by(received: Entry) -> str | None:
+    """The id of the request in a `run.received` entry; None if its body was erased."""
+    from contextos.contracts.entries.reading import read_body
+
+    try:
+        answer = read_body(received)
+        return str(answer["request"]["request_id"]) if answer is not None else None
+    except (ValueError, LookupError, TypeError):
+        raise Integrity(f"entry 1 of `{received.run}` was altered; name the run itself, and verify") from None
 
 
 @contextmanager
@@ -156,14 +235,19 @@ def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
         typer.echo(f"warning: {error}", err=True)
 
 
-def only_tenant(directory: Path) -> str:
-    """The only tenant that the directory file names. Raises `InvalidInput` where there are several, or none."""
+def tenants_in(directory: Path) -> tuple[str, ...]:
+    """Return the tenants that the directory file names, sorted. Raises `InvalidInput` where it cannot be read."""
     from contextos.contracts.encoding.codec import loads
 
     raw = read_file(directory)
     with about(directory):
         known = loads(raw, max_bytes=MAX_FILE_BYTES)
-    tenants = sorted(known) if isinstance(known, dict) else []
+    return tuple(sorted(known)) if isinstance(known, dict) else ()
+
+
+def only_tenant(directory: Path) -> str:
+    """The only tenant that the directory file names. Raises `InvalidInput` where there are several, or none."""
+    tenants = tenants_in(directory)
     if len(tenants) != 1:
         listed = ", ".join(f"`{name}`" for name in tenants[:8]) or "none"
         raise InvalidInput(
@@ -174,36 +258,33 @@ def only_tenant(directory: Path) -> str:
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Add the name of the file to the problems of a refused input."""
+    """Return a context that adds the name of the file to the problems of an `InvalidInput` raised in it."""
     try:
         yield
     except InvalidInput as error:
-        told = [Problem(one.pointer, one.code, f"`{path}`: {one.detail}", one.remedy) for one in error.problems]
-        raise type(error)(*told) from None
+        problems = [Problem(one.pointer, one.code, f"`{path}`: {one.detail}", one.remedy) for one in error.problems]
+        raise type(error)(*problems) from None
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file, or of stdin for `-`, at most 64 MiB. Raises `InvalidInput`."""
+    """Return the bytes of a regular file, or of stdin for `-`, at most 64 MiB. Raises `InvalidInput`."""
     import sys
 
     try:
         if str(path) == "-":
             raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+            if len(raw) > MAX_FILE_BYTES:
+                raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES} bytes")
+            return raw
+        return read_regular_file(path, MAX_FILE_BYTES)
     except OSError as error:
-        detail = f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}"
-        raise InvalidInput(Problem("", "unreadable", detail, "check the path")) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise InvalidInput(
-            Problem("", "too_large", f"`{path}` is larger than {MAX_FILE_BYTES} bytes", "give a smaller file")
-        )
-    return raw
+        detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be read: {(error.strerror or str(error)).lower()}"
+        code = "too_large" if error.errno == errno.EFBIG else "unreadable"
+        raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is no file")) from None
 
 
 def exit_code_of(view: RunView) -> int:
-    """0 decided, 1 refused, 5 waiting for a person or an engine, 4 held up by a dependency."""
+    """Return a command's exit code for a run: 0 decided, 1 refused, 5 waiting for a person or an engine, 4 held up."""
     if view.state == "completed":
         return 0
     if view.ended:
@@ -212,7 +293,7 @@ def exit_code_of(view: RunView) -> int:
 
 
 def document_of(view: RunView) -> dict[str, Any]:
-    """A run as `--json` shows it."""
+    """Return a run as the JSON object that `--json` prints."""
     return {
         "tenant_id": view.tenant_id,
         "run_id": view.run_id,

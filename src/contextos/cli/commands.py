@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli.demo import refunds
-from contextos.cli.governance import artifacts, audit, memory, simulate
-from contextos.cli.operations import breakers, migrate, restore, worker
-from contextos.cli.runs import approvals, requests, runs, sessions
+from contextos.cli.governance import artifacts, audit, facts, memory, packs, policies, simulate
+from contextos.cli.operations import breakers, keys, migrate, restore, worker
+from contextos.cli.runs import approvals, escalations, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
+
+_BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
 
 COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Runs": {
@@ -24,13 +26,13 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "sessions": (sessions.sessions_command, "contextos sessions"),
         "approve": (
             approvals.approve_command,
-            "contextos approve req_next --as user_finance_lead_77 --key keys/user_finance_lead_77.key",
+            "contextos approve req_next --binding DIGEST --as user_finance_lead_77 --key keys/user_finance_lead_77.key",
         ),
         "deny": (
             approvals.deny_command,
             (
-                "contextos deny req_deny --as user_finance_lead_77 --key keys/user_finance_lead_77.key "
-                "--reason 'paid before'"
+                "contextos deny req_deny --binding DIGEST --as user_finance_lead_77 "
+                "--key keys/user_finance_lead_77.key --reason 'paid before'"
             ),
         ),
         "settle": (
@@ -40,49 +42,82 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
                 "--as user_operator_5 --key keys/user_operator_5.key"
             ),
         ),
-        "cancel": (approvals.cancel_command, "contextos cancel req_cancel --by user_operator_5 --reason 'asked twice'"),
+        "cancel": (approvals.cancel_command, f"contextos cancel req_cancel {_BY}"),
+        "resolve": (
+            escalations.resolve_command,
+            f"contextos resolve req_resolve --rejected --reason 'paid by hand' {_BY}",
+        ),
+        "reopen": (escalations.reopen_command, f"contextos reopen req_reopen --to 8 --reason 'agreed' {_BY}"),
+        "close": (escalations.close_command, f"contextos close req_small --reason 'filed' {_BY}"),
     },
     "Operations": {
         "resume": (requests.resume_command, "contextos resume"),
         "worker": (worker.worker_command, "contextos worker"),
         "dead-letters": (worker.dead_letters_command, "contextos dead-letters"),
-        "retry": (worker.retry_command, "contextos retry req_dead"),
+        "retry": (worker.retry_command, f"contextos retry req_dead {_BY}"),
         "breakers": (breakers.breakers_command, "contextos breakers"),
         "migrate": (migrate.migrate_command, "contextos migrate"),
-        "restored": (restore.restored_command, "contextos restored --by user_operator_5"),
+        "keys list": (keys.keys_list_command, "contextos keys list"),
+        "keys rotate": (keys.keys_rotate_command, f"contextos keys rotate --purpose head {_BY}"),
+        "restored": (restore.restored_command, f"contextos restored {_BY}"),
     },
     "Governance": {
         "lint": (artifacts.lint_command, "contextos lint pack.json"),
+        "facts": (facts.facts_command, "contextos facts"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
         "replay": (audit.replay_command, "contextos replay req_large"),
         "verify": (audit.verify_command, "contextos verify"),
-        "export": (audit.export_command, "contextos export req_small req_large --out runs.jsonl"),
+        "export": (audit.export_command, f"contextos export req_small req_large --out runs.jsonl {_BY}"),
+        "erase": (audit.erase_command, f"contextos erase req_large 12 {_BY}"),
         "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
     },
     "Memory": {
         "memory list": (memory.memory_list_command, "contextos memory list"),
-        "memory review": (memory.memory_review_command, "contextos memory review PROPOSAL --promote --by user_ops_1"),
+        "memory review": (memory.memory_review_command, f"contextos memory review PROPOSAL --promote {_BY}"),
+    },
+    "Policies and packs": {
+        "init": (packs.init_command, f"contextos init {_BY}"),
+        "packs publish": (packs.publish_command, f"contextos packs publish policies/house.json {_BY}"),
+        "policies list": (policies.policies_list_command, "contextos policies list"),
+        "policies activate": (
+            policies.activate_command,
+            f"contextos policies activate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
+        ),
+        "policies deactivate": (
+            policies.deactivate_command,
+            f"contextos policies deactivate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
+        ),
+        "packs list": (packs.packs_list_command, "contextos packs list"),
+        "packs pin": (
+            packs.pin_command,
+            f"contextos packs pin ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
+        ),
+        "packs withdraw": (
+            packs.withdraw_command,
+            f"contextos packs withdraw ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
+        ),
+        "packs retire": (packs.retire_command, f"contextos packs retire POLICY_HOUSE@1.0.0 --expect VERSION {_BY}"),
     },
     "Slots": {
         "slots demo": (demo.slots_demo_command, "contextos slots demo"),
         "slots register-extension": (
             slot_artifacts.register_extension_command,
-            "contextos slots register-extension @cinatra-ai/marketing-icp-artifact",
+            f"contextos slots register-extension @cinatra-ai/marketing-icp-artifact {_BY}",
         ),
         "slots add-artifact": (
             slot_artifacts.add_artifact_command,
             (
                 "contextos slots add-artifact icp --org org_acme --title 'Enterprise ICP' --owner user:user_ann "
-                "--visibility org --by user_ann"
+                f"--visibility org {_BY}"
             ),
         ),
         "slots add-revision": (
             slot_artifacts.add_revision_command,
-            "contextos slots add-revision icp --org org_acme --file email_outreach/package.json --by user_ann",
+            f"contextos slots add-revision icp --org org_acme --file email_outreach/package.json {_BY}",
         ),
         "slots classify": (
             slot_artifacts.classify_command,
-            "contextos slots classify icp @cinatra-ai/marketing-icp-artifact --org org_acme --by user_ann",
+            f"contextos slots classify icp @cinatra-ai/marketing-icp-artifact --org org_acme {_BY}",
         ),
         "slots resolve": (
             selection.slots_resolve_command,
@@ -95,16 +130,16 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             selection.slots_select_command,
             (
                 "contextos slots select email_outreach/cinatra/oas.json offeringContext "
-                "--actor email_outreach/actor.json --run run_1 --package @cinatra-ai/email-outreach-agent"
+                "--actor email_outreach/actor.json --run run_1 --package @contextos-examples/email-outreach-agent"
             ),
         ),
         "slots answer": (selection.slots_answer_command, "contextos slots answer req_small --by usr_771"),
         "slots selections": (selection.slots_selections_command, "contextos slots selections run_1 --org org_acme"),
         "slots archive": (
             slot_artifacts.archive_command,
-            "contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme",
+            f"contextos slots archive icp @cinatra-ai/marketing-icp-artifact --org org_acme {_BY}",
         ),
-        "slots tombstone": (slot_artifacts.tombstone_command, "contextos slots tombstone icp --org org_acme"),
+        "slots tombstone": (slot_artifacts.tombstone_command, f"contextos slots tombstone icp --org org_acme {_BY}"),
         "slots agent": (agent.slots_agent_command, "contextos slots agent"),
         "slots lint": (lint.slots_lint_command, "contextos slots lint email_outreach"),
         "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
@@ -116,6 +151,9 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
 COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, command in group.items()}
 
 NESTED: Final = {
+    "packs": "Publish artifacts, and decide which packs requests may use.",
+    "policies": "The policies in force above every pack.",
+    "keys": "The keys of the runtime, one for each purpose.",
     "memory": "Review what runs propose to remember.",
     "slots": "Context slots of agents: declare, lint, fill and audit them.",
 }

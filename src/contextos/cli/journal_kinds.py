@@ -19,6 +19,7 @@ from contextos.contracts.journal import KINDS
 WRITING: Final = frozenset(
     {
         "record",
+        "record_found",
         "derive",
         "append",
         "_append",
@@ -30,6 +31,8 @@ WRITING: Final = frozenset(
         "RecordRequest",
         "Timeout",
         "Draft",
+        "ProposedAct",
+        "act",
     }
 )
 """Names of the functions that write an entry of the kind they are given."""
@@ -38,14 +41,17 @@ LEFT_OUT: Final = ("contracts/", "sim/", "runtime/state_machine.py", "cli/journa
 
 
 class KindUse(NamedTuple):
-    """Modules, without `contextos.`, that write entries of a kind, and that read them."""
+    """The modules (without `contextos.`) that write entries of one kind, and those that read them."""
 
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
 
 
 def kind_uses(sources: Mapping[str, str]) -> dict[str, KindUse]:
-    """Producers and consumers of every kind in these sources, given by path below `src/contextos`."""
+    """Return, for each kind of journal entry, the modules that write it and those that read it.
+
+    `sources` maps paths below `src/contextos` to source texts.
+    """
     writing: dict[str, set[str]] = defaultdict(set)
     reading: dict[str, set[str]] = defaultdict(set)
     for path, source in sources.items():
@@ -60,7 +66,7 @@ def kind_uses(sources: Mapping[str, str]) -> dict[str, KindUse]:
 
 
 def kinds_table() -> Iterator[tuple[str, ...]]:
-    """A row for each kind: kind, stream or ledger, recorded or derived, body, producers, consumers."""
+    """Yield a table row for each kind of entry: kind, stream or ledger, recorded or derived, body, writers, readers."""
     root = Path(__file__).resolve().parents[1]
     sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in sorted(root.rglob("*.py"))}
     uses = kind_uses(sources)

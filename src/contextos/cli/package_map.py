@@ -28,7 +28,7 @@ class PackageEntry:
 
 
 def sources(root: Path = PACKAGE) -> dict[str, Path]:
-    """Every module of the package by dotted name below `root`; a package by its own name, the root by ``""``."""
+    """Return the path of every module by its dotted name below `root`; the package `root` itself is ``""``."""
     found = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -38,7 +38,7 @@ def sources(root: Path = PACKAGE) -> dict[str, Path]:
 
 
 def entries(root: Path = PACKAGE) -> list[PackageEntry]:
-    """The packages and the modules at the root, in the order of their names."""
+    """Return the packages, and the modules directly below `root`, ordered by name."""
     modules = sources(root)
     listed = []
     for name, path in modules.items():
@@ -50,13 +50,13 @@ def entries(root: Path = PACKAGE) -> list[PackageEntry]:
 
 
 def imports(root: Path = PACKAGE) -> dict[str, set[str]]:
-    """For each module the modules of the package that it imports when it runs, also inside functions."""
+    """Return, for each module, the modules of the package that it imports when it runs, also inside functions."""
     modules = sources(root)
     return {name: set(_imported(path, modules)) - {name} for name, path in modules.items()}
 
 
 def package_arrows(root: Path = PACKAGE) -> dict[str, set[str]]:
-    """The same between what lies directly below `root`."""
+    """Return, for each package or module directly below `root`, those that it imports."""
     arrows: dict[str, set[str]] = {}
     for name, targets in imports(root).items():
         top = name.partition(".")[0]
@@ -65,7 +65,9 @@ def package_arrows(root: Path = PACKAGE) -> dict[str, set[str]]:
 
 
 def cycle(arrows: Mapping[str, set[str]]) -> list[str]:
-    """One import cycle as a path that ends where it began; empty if there is none."""
+    """Return one import cycle as a path that ends where it began; empty if there is none. `arrows` maps names to
+    imports.
+    """
     done: set[str] = set()
 
     def visit(name: str, path: list[str]) -> list[str]:
@@ -82,7 +84,7 @@ def cycle(arrows: Mapping[str, set[str]]) -> list[str]:
 
 
 def page() -> Iterator[str]:
-    """The lines of the page."""
+    """Yield the lines of the generated page `docs/design/map.md`."""
     arrows = package_arrows()
     yield from (
         "# Map of the packages",

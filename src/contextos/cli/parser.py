@@ -16,10 +16,10 @@ from contextos.errors import InvalidInput, Problem
 
 
 class GroupedHelp(TyperGroup):
-    """A group whose help lists its commands under the headings of `COMMAND_GROUPS`."""
+    """A command group whose help lists its commands under the headings of `COMMAND_GROUPS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
-        """Write one section for each heading; the descriptions begin in the same column in all of them."""
+        """Write the commands under their headings; all descriptions begin in the same column."""
         width = max(map(len, self.commands))
         for heading, group in COMMAND_GROUPS.items():
             names = dict.fromkeys(name.partition(" ")[0] for name in group)
@@ -31,7 +31,7 @@ class GroupedHelp(TyperGroup):
 
 
 def command_line() -> typer.Typer:
-    """The parser of every command."""
+    """Return the parser of the command line, with every command."""
     root = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _exit_codes(), GroupedHelp)
     root.callback()(_root)
     nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items()}

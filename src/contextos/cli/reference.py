@@ -20,7 +20,7 @@ ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, if `--workspace` is not given",
     "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, if `--url` is not given",
     "CONTEXTOS_MIGRATE_QUEUE_URL": "the queue's database, with the role that owns it, if `--queue-url` is not given",
-    "CONTEXTOS_DEBUG": "write the log to stderr, and show the traceback of a defect instead of one line",
+    "CONTEXTOS_DEBUG": "write the log to stderr; of an exception it holds the class and the frames, never the text",
     "NO_COLOR": "print without colour, even on a terminal",
 }
 
@@ -29,16 +29,19 @@ MEANING: Final = {
     "store": "holds journals, documents and the graph: a SQLite file, or the URL of a PostgreSQL database on which "
     "`contextos migrate` ran (extra `postgres`)",
     "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`)",
-    "keys": "the directory of key files; `runtime.key` signs heads, claims, exports and packs",
+    "keys": "the directory of key files: `runtime.json` lists the public keys, and each private one is beside it",
     "profile": "`embedded` or `service`; recorded in every run",
     "packs": "directories of signed artifacts, which are published at start",
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
-    "adapters": "trusted function adapters: `path` (`module.py:attribute`) and `digest` (`sha256:...` of the source)",
+    "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
+    "and `files`, a table of the helpers that it imports from the workspace, each with its digest",
     "unsafe": "the development stand-ins in use; see `unsafe` below",
     "lease_ttl_s": "seconds after which a run is taken over from a driver that may no longer exist",
     "heartbeat_ttl_s": "seconds without a heartbeat after which a `long_running` run is taken over from its engine",
     "witness": "a file, or the URL of a sink (extra `http`), where the owner of the store cannot write: it receives "
-    "the signed heads of `index` and `control`, and `verify` compares with them (empty: a cut cannot be proved)",
+    "the signed heads of `index` and `control`, and `verify` compares with them (empty: a file in "
+    "`$XDG_STATE_HOME/contextos` for the profile `embedded` with a SQLite file, else none; `off`: none, and a cut "
+    "cannot be proved)",
     "queue": "the URL of a separate PostgreSQL database, on which `contextos migrate` ran, through which workers share "
     "due runs (extra `durable`; empty: each worker finds them in the store)",
     "driving": "limits of workers; see `[driving]` below",
@@ -55,6 +58,8 @@ MEANING: Final = {
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
     "max_session_duration_ms": "milliseconds from the receipt of a `long_running` run to its end, including waiting",
+    "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
+    "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
     "claim_ttl_s": "seconds for which a run's own identity claim is valid",
     "pressure": "limits of this process; see `[pressure]` below",
     "max_callers": "requests answered at the same time; more are refused with exit code 4 (`overloaded`)",
@@ -72,12 +77,13 @@ UNSAFE_MEANING: Final = {
     "unsafe_local_directory": "identities come from a file",
     "unsafe_local_keys": "keys are files of this machine",
     "unsafe_local_approvals": "an approval can be answered without the approver's key",
+    "unsafe_local_operators": "an operator is only named (`--by` without `--key`); the act on record says so",
     "unsafe_unsigned_packs": "packs without a signature are loaded",
 }
 
 
 def reference_pages() -> dict[str, str]:
-    """Every generated page by its path below `docs`; the same on every call."""
+    """Return every generated page of the docs: its text by its path below `docs`. The same on every call."""
     from contextos.cli.package_map import page
 
     makers: dict[str, Callable[[], Iterator[str]]] = {
@@ -86,6 +92,7 @@ def reference_pages() -> dict[str, str]:
         "reference/settings.md": _settings,
         "reference/run.md": _run,
         "reference/journal-kinds.md": _journal_kinds,
+        "reference/facts.md": _fact_vocabulary,
         "design/map.md": page,
     }
     return {name: "\n".join([NOTE, "", *made()]).rstrip() + "\n" for name, made in makers.items()}
@@ -130,6 +137,8 @@ def _errors() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     from contextos.contracts.admission_limits import AdmissionLimits
+    from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+    from contextos.contracts.ids import EGRESS
     from contextos.runtime.environment import RunLimits
     from contextos.settings import SETTINGS_FILE, UNSAFE_SETTINGS, Driving, Settings
 
@@ -160,6 +169,20 @@ def _settings() -> Iterator[str]:
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(Driving)])
     yield from ("", "## `[pressure]`", "", "Limits of one process. Nothing is stored for a refused request.", "")
     yield from _table(("setting", "default", "meaning"), [_setting(one) for one in fields(AdmissionLimits)])
+    yield from (
+        "",
+        "## `[egress]`",
+        "",
+        f'One list for each tenant, such as `tenant_acme_prod = ["{EGRESS.example}"]`.',
+        "A tenant without a list reaches nothing outside.",
+        "An adapter that leaves the machine is called only if this list and the pack's allow every endpoint of it.",
+        "",
+        "## `[redaction]`",
+        "",
+        'One list for each tenant, such as `tenant_acme_prod = ["email"]`.',
+        f"The rules are {', '.join(f'`{rule}`' for rule in sorted(REDACTION_TARGETS))}.",
+        "They apply beside those of each pack, and every run pins them.",
+    )
     yield from (
         "",
         "## `unsafe`",
@@ -197,6 +220,34 @@ def _journal_kinds() -> Iterator[str]:
     yield from _table(heads, list(kinds_table()))
 
 
+def _fact_vocabulary() -> Iterator[str]:
+    from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
+
+    yield from (
+        "# Facts of policy rules",
+        "",
+        "`contextos facts` prints this list. Lint refuses a rule that reads anything else, or reads it as another",
+        "type.",
+        "",
+        f"Policy is asked at the points {', '.join(f'`{point}`' for point in CALLED_POINTS)}.",
+        f"`run.environment` is one of {', '.join(f'`{name}`' for name in ENVIRONMENTS)}.",
+        "What the `caller` supplies is only asserted: a rule that allows by it needs `accept_asserted`.",
+        "A rule that names no point and reads only literal arguments is also asked at `plan`.",
+        "",
+    )
+    rows = [
+        (
+            f"`{fact.path}`",
+            fact.type or "as the pack's adapters declare it",
+            fact.supplier,
+            ", ".join(fact.points),
+            "always" if fact.always else "can be absent",
+        )
+        for fact in FACTS
+    ]
+    yield from _table(("fact", "type", "supplied by", "known at", "presence"), rows)
+
+
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield f"|{'|'.join([' --- '] * len(heads))}|"
@@ -229,7 +280,7 @@ def _first_sentence(one: type) -> str:
 
 
 def write_reference(arguments: Sequence[str]) -> int:
-    """Write the pages, or with `--check` name those that differ (exit code 3)."""
+    """Write the generated pages of the docs. With `--check`, print those that differ and return exit code 3."""
     made = reference_pages()
     if "--check" not in arguments:
         for name, text in made.items():

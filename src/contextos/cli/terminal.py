@@ -6,11 +6,11 @@ sequences become escapes. `rich` is imported only when something is drawn.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -19,7 +19,8 @@ from contextos.contracts.encoding.display_escape import displayed
 if TYPE_CHECKING:
     from contextos.errors import ContextOSError
 
-WIDTH: Final = 80
+STDIN, STDOUT, STDERR = 0, 1, 2
+
 
 DECIDED, REFUSED, USAGE, INTEGRITY, UNAVAILABLE, WAITING, DEFECT = 0, 1, 2, 3, 4, 5, 70
 
@@ -35,6 +36,58 @@ EXIT_CODES: Final[dict[int, str]] = {
 }
 
 JSON_OPTION: Final = "--json"
+
+
+class _TolerantOutput(io.RawIOBase):
+    """Writes to a descriptor. What cannot be written is dropped, so that the exit code still says what was done.
+
+    The first failure is noted on stderr, unless the reader of a pipe has gone.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._failed = descriptor, False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        if not self._failed:
+            try:
+                return os.write(self._descriptor, data)
+            except OSError as error:
+                self._failed = True
+                if self._descriptor == STDOUT and not isinstance(error, BrokenPipeError):
+                    print_note(f"warning: the output cannot be written: {(error.strerror or str(error)).lower()}")
+        return len(data)
+
+
+def prepare_streams() -> None:
+    """Make the three standard streams of this process usable, whatever they are connected to.
+
+    A descriptor that is closed is opened on the null device; otherwise the next file that is opened, such as the store,
+    gets its number and the output. Characters that the encoding of a terminal lacks are written as escapes.
+    """
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(STDIN), "utf-8")
+    sys.stdout, sys.stderr = _tolerant(STDOUT, sys.stdout), _tolerant(STDERR, sys.stderr)
+
+
+def _tolerant(descriptor: int, replaced: TextIO | None) -> TextIO:
+    raw = _TolerantOutput(descriptor)
+    encoding = replaced.encoding if replaced else "utf-8"
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=descriptor == STDERR or raw.isatty()
+    )
 
 
 class Heading(str):
@@ -64,16 +117,8 @@ def _write(line: str) -> None:
 
 
 def colourful(stream: TextIO) -> bool:
-    """Whether colour is wanted: on a terminal, and not under NO_COLOR."""
+    """Return whether to print colours: only on a terminal, and not if NO_COLOR is set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def folded(first: str, text: str) -> Iterator[str]:
-    """`text` within 80 columns, after `first` and indented below it."""
-    below = " " * (len(first) + 2)
-    yield from textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=below, break_on_hyphens=False) or [
-        first.rstrip()
-    ]
 
 
 def print_note(text: str) -> None:
@@ -84,7 +129,7 @@ def print_note(text: str) -> None:
 
 
 def fail(error: ContextOSError, *, as_json: bool) -> int:
-    """Report an error and return its exit code."""
+    """Print an error to stderr and return its exit code."""
     body: dict[str, Any] = {"code": error.code, "detail": displayed(str(error)), "exit_code": error.exit_code}
     problems = getattr(error, "problems", ())
     if problems:
@@ -100,16 +145,24 @@ def fail(error: ContextOSError, *, as_json: bool) -> int:
 
 
 def misused(message: str, *, as_json: bool) -> int:
-    """Report a wrong command line."""
+    """Print to stderr what is wrong with a command line, and return the exit code."""
     return _failed(
         {"code": "usage", "detail": displayed(message), "exit_code": USAGE}, [displayed(message)], as_json=as_json
     )
 
 
 def defect(error: BaseException, *, as_json: bool) -> int:
-    """Report an unexpected exception: its type and text, and what to do."""
-    line = f"{type(error).__name__}: {displayed(str(error))[:300]}"
-    how = "this is a defect of contextos; report it with the command, or set CONTEXTOS_DEBUG=1 for the traceback"
+    """Print the class of an unexpected exception and what to do to stderr, and return the exit code.
+
+    The frames go to the log. The text is written nowhere, because it can hold a secret or a customer's data.
+    """
+    import logging
+
+    from contextos.telemetry.logs import error_fields
+
+    logging.getLogger("contextos.cli").error("defect", extra=error_fields(error))
+    line = f"unexpected `{displayed(type(error).__name__)}`"
+    how = "this is a defect of contextos; report it with the command, and with its log: set CONTEXTOS_DEBUG=1"
     return _failed({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, how], as_json=as_json)
 
 

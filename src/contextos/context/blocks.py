@@ -46,7 +46,9 @@ def one_line(value: Any) -> str:
 
 
 def escape_misleading(text: str) -> str:
-    """Escape every misleading character in JSON text. The JSON value stays the same."""
+    """Escape characters in JSON text that could mislead a reader (invisible, or changing the direction of writing).
+    The JSON value stays the same.
+    """
     if text.isascii() and "<" not in text and ">" not in text and "\x7f" not in text:
         return text
     return _MISLEADING.sub(_escaped, text)
@@ -60,7 +62,7 @@ def _escaped(match: re.Match[str]) -> str:
 def block(
     block_id: str, bucket: Bucket, content: str, priority: int, source: tuple[str, str, str], refs: Iterable[str] = ()
 ) -> JsonObject:
-    """Build a `ContextBlock` in its wire form. `source` is (origin, integrity, classification).
+    """Build a block of the prompt (a `ContextBlock`) as JSON. `source` is (origin, integrity, classification).
 
     Only trusted text is marked as an instruction; all other text is data.
     """
@@ -82,7 +84,10 @@ def block(
 
 
 def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int) -> JsonObject:
-    """Build the block of a retrieved or recalled fact. It is data, whatever its integrity."""
+    """Build the prompt block of a retrieved fact, as JSON. The block is marked as data, not as an instruction.
+
+    If its bucket is full, blocks with a higher `priority` are kept.
+    """
     ref = item.evidence_ref
     content: JsonObject = {
         "evidence_ref": ref,
@@ -110,7 +115,7 @@ def fact_block(block_id: str, bucket: Bucket, item: EvidenceItem, priority: int)
 
 
 def identified(items: Sequence[EvidenceItem], prefix: str) -> list[tuple[str, EvidenceItem]]:
-    """Return each distinct item with a unique block id, in a fixed order.
+    """Return each distinct evidence item with a unique block id, in a fixed order.
 
     The id is `prefix` and the item's name, or the first 16 hex digits of its digest.
     """
@@ -148,14 +153,16 @@ def _identity(item: EvidenceItem) -> tuple[Any, ...]:
 
 
 def evidence_priority(item: EvidenceItem, required: Collection[str]) -> int:
-    """Return the priority: required evidence is highest, then named evidence, then evidence nearer in the graph."""
+    """Return the priority of an evidence item in the prompt: required items first, then named ones, then by graph
+    distance.
+    """
     if item.name is None:
         return max(PRIORITY_DEFAULT - 100 * item.hop, 0)
     return PRIORITY_REQUIRED if item.name in required else PRIORITY_NAMED
 
 
 def evidence_entry(item: EvidenceItem) -> JsonObject:
-    """Build an `EvidenceManifestEntry` in its wire form."""
+    """Build the entry of an item in the evidence manifest (the list of evidence that the run can use), as JSON."""
     entry: JsonObject = {"evidence_ref": item.evidence_ref, "source_id": item.origin, "hash": item.digest}
     if item.name is not None:
         entry["name"] = item.name

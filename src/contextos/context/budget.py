@@ -20,7 +20,9 @@ RANK: Final[dict[str, int]] = {bucket: rank for rank, bucket in enumerate(BUCKET
 
 
 class BlockSize(NamedTuple):
-    """The size and rank of one block. `position` is its place among all blocks. A `required` block is never dropped."""
+    """The size in tokens and the rank of one prompt block. `position` is its index in the list of all blocks.
+    A `required` block is never dropped.
+    """
 
     bucket: Bucket
     block_id: str
@@ -32,9 +34,10 @@ class BlockSize(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The kept and the dropped blocks, and the tokens used in each bucket.
+    """Which blocks of the prompt are kept and which are dropped, and the tokens used in each bucket (part of the
+    prompt).
 
-    Both are sorted by bucket, then by descending priority, then by `block_id`.
+    Both lists are sorted by bucket, then by descending priority, then by `block_id`.
     """
 
     kept: tuple[BlockSize, ...]
@@ -43,7 +46,7 @@ class Packing(NamedTuple):
 
 
 def allocate(budget: RunBudget) -> dict[Bucket, int]:
-    """Return the tokens of each bucket: as configured, or scaled down (and rounded down) to fit `total_tokens`."""
+    """Return the token limit of each bucket (part of the prompt), scaled down so that their sum fits `total_tokens`."""
     configured: dict[Bucket, int] = {bucket: getattr(budget.bucket_tokens, bucket) for bucket in BUCKETS}
     total = sum(configured.values())
     if total <= budget.total_tokens:
@@ -54,9 +57,9 @@ def allocate(budget: RunBudget) -> dict[Bucket, int]:
 def pack_blocks(
     blocks: Sequence[BlockSize], allocated: Mapping[Bucket, int], reserved: Mapping[Bucket, int]
 ) -> Packing | Failure:
-    """Fill every bucket up to its allocation; `reserved` tokens are subtracted before any block is taken.
+    """Choose the blocks that fit the token limit of their bucket. `reserved` tokens are subtracted first.
 
-    Refuses with `budget_exhausted` if the required blocks do not fit; a required block is never dropped instead.
+    Returns a `budget_exhausted` failure if the required blocks do not fit; a required block is never dropped.
     """
     used = {bucket: reserved.get(bucket, 0) for bucket in BUCKETS}
     for block in blocks:
@@ -82,7 +85,12 @@ def pack_blocks(
 
 
 def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str, Any]:
-    """Build the `BudgetReport` in its wire form. Buckets that dropped no block are absent from the truncation lists."""
+    """Build the report on token use (`BudgetReport`) as JSON: tokens allocated and used in each bucket.
+
+    A bucket that dropped a block (one item of the context) is also listed under `bucket_truncations` and
+    `dropped_block_ids`; other buckets are not.
+
+    """
     dropped: dict[Bucket, list[str]] = {}
     for block in packing.dropped:
         dropped.setdefault(block.bucket, []).append(block.block_id)
@@ -97,7 +105,7 @@ def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str
 
 
 def omissions(packing: Packing) -> list[dict[str, Any]]:
-    """Build the `Omission`s of the dropped blocks in their wire form."""
+    """Build the list of dropped blocks (`Omission`) as JSON, each with the reason."""
     return [
         {
             "block_id": block.block_id,

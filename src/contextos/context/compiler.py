@@ -36,8 +36,10 @@ from contextos.context.sources import (
     tool_block,
 )
 from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
+from contextos.contracts.trace import format_traceparent
 
 TEXT_BUCKET: Final = "business"
 """The bucket that pays for the system, developer and task texts, before any block."""
@@ -78,7 +80,9 @@ def compile_context(inputs: CompileInput) -> JsonObject | Failure:
 
 
 def intent_classification(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
-    """Check that intent, template and run agree; render the texts of the prompt and the business and session blocks."""
+    """Stage 1: check that intent, template and run agree; write the prompt's texts and the business and session
+    blocks.
+    """
     task, pack = inputs.task, inputs.pack.pack
     intent, template, run = task.intent, task.template, task.run
     if run.intent not in (None, intent.intent_id) or template.intent != intent.intent_id:
@@ -106,7 +110,9 @@ def intent_classification(inputs: CompileInput, _products: CompileState) -> Json
 
 
 def policy_resolution(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
-    """List the bundles and rules behind the policy decisions, and the controls that the decisions put in force."""
+    """Stage 2: list the policy bundles and rules behind the policy decisions, and the controls that
+    follow from them.
+    """
     decisions, bundles, pack = inputs.surface.decisions_in_order, inputs.pack.bundles_in_force, inputs.pack.pack
     matched = matched_rules(decisions, bundles)
     if isinstance(matched, Failure):
@@ -122,7 +128,10 @@ def policy_resolution(inputs: CompileInput, _products: CompileState) -> JsonObje
 
 
 def tool_surfacing(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
-    """Surface what registry, permissions, policy, ceiling and lifecycle all allow; report on every capability."""
+    """Stage 3: list the tools that registry, permissions, policy, mode ceiling and lifecycle all allow.
+
+    Every registered tool is reported with the reason why it is listed or not.
+    """
     report, surfaced, blocks = [], [], []
     constraints: dict[str, JsonObject] = {}
     planned = {step.tool for step in inputs.task.template.steps}
@@ -148,7 +157,7 @@ def tool_surfacing(inputs: CompileInput, _products: CompileState) -> JsonObject 
 
 
 def evidence_retrieval(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
-    """Normalise the retrieved evidence: distinct items in a fixed order, as data, with their manifest entries."""
+    """Stage 4: sort the retrieved evidence, drop duplicates, and build its blocks and manifest entries."""
     knowledge, required = inputs.knowledge, frozenset(inputs.knowledge.required_evidence)
     if len(knowledge.evidence) + len(knowledge.memory) > MAX_FACTS:
         detail = f"more than {MAX_FACTS} facts were retrieved and recalled; lower the pack's limits"
@@ -159,19 +168,21 @@ def evidence_retrieval(inputs: CompileInput, _products: CompileState) -> JsonObj
             fact_block(block_id, "evidence", item, evidence_priority(item, required)) for block_id, item in items
         ],
         "manifest": [evidence_entry(item) for _, item in items],
-        "required": [block_id for block_id, item in items if item.name in required],
+        "required": [
+            block_id for block_id, item in items if item.name in required or item.digest in knowledge.required_digests
+        ],
     }
 
 
 def memory_recall(inputs: CompileInput, _products: CompileState) -> JsonObject | Failure:
-    """Normalise the recalled memory. Memory is never required."""
+    """Stage 5: sort the recalled memories, drop duplicates, and build their blocks. No memory is ever required."""
     items = identified(inputs.knowledge.memory, "mem_")
     blocks = [fact_block(block_id, "memory", item, PRIORITY_DEFAULT) for block_id, item in items]
     return {"blocks": blocks, "required": []}
 
 
 def token_budget_allocation(inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
-    """Allocate tokens to each bucket, and count the tokens of each text."""
+    """Stage 6: set the token limit of each bucket (part of the prompt), and count the tokens of each text."""
     count = inputs.estimator.count
     texts = products["intent_classification"]
     return {
@@ -183,7 +194,7 @@ def token_budget_allocation(inputs: CompileInput, products: CompileState) -> Jso
 
 
 def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
-    """Pack the blocks into their buckets. A block that does not fit is dropped whole and listed as an omission."""
+    """Stage 7: choose the blocks that fit their buckets. A block that does not fit is dropped whole and listed."""
     budget = products["token_budget_allocation"]
     required = {block_id for product in products.values() for block_id in product.get("required", ())}
     candidates = [
@@ -208,8 +219,10 @@ def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject
     }
 
 
-def manifests_and_controls(_inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
-    """Build the compiled context without its ledger. The digest of this stage is the `compiled_context_hash`."""
+def manifests_and_controls(inputs: CompileInput, products: CompileState) -> JsonObject | Failure:
+    """Stage 8: build the compiled context without its ledger. The digest of this stage is the
+    `compiled_context_hash`.
+    """
     texts, assembly = products["intent_classification"], products["bucket_assembly"]
     blocks = list(_blocks(products))
     kept = [blocks[index] for index in assembly["kept"]]
@@ -231,10 +244,36 @@ def manifests_and_controls(_inputs: CompileInput, products: CompileState) -> Jso
             "evidence_manifest": [*admitted, *texts["attachments"]],
             "omissions": assembly["omissions"],
             "surface_report": products["tool_surfacing"]["report"],
+            "redactions": _redactions(inputs),
+            "trace_context": _trace(inputs),
         },
         "runtime_controls": products["policy_resolution"]["controls"],
         "budget_report": assembly["budget_report"],
     }
+
+
+def _redactions(inputs: CompileInput) -> list[JsonObject]:
+    """What was redacted where and by which rules, of everything that this compile could see."""
+    active = sorted(set(inputs.pack.pack.policy_layer.guardrails.redaction_rules))
+    values = [("request", inputs.task.request.to_json())]
+    values += [(item.evidence_ref, item.value) for item in (*inputs.knowledge.evidence, *inputs.knowledge.memory)]
+    return [
+        {
+            "place": f"{where}:{place}",
+            "kinds": kinds,
+            "rules": [rule for rule in active if REDACTION_TARGETS.get(rule) in kinds],
+        }
+        for where, value in values
+        for place, kinds in redacted_places(value).items()
+    ]
+
+
+def _trace(inputs: CompileInput) -> JsonObject:
+    """The trace headers of the caller, as they were sent."""
+    trace = inputs.task.request.trace
+    stated = {"tracestate": trace.tracestate, "baggage": trace.baggage}
+    parent = format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16))
+    return {"traceparent": parent, **{name: text for name, text in stated.items() if text is not None}}
 
 
 STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (

@@ -20,7 +20,9 @@ MatchedRules = dict[str, tuple[Rule, list[str]]]
 
 
 def runtime_controls(decisions: Iterable[PolicyDecision], guardrails: Guardrails) -> dict[str, list[str]]:
-    """Build the `RuntimeControls` in their wire form: each list sorted and without duplicates."""
+    """Build the `RuntimeControls` (refusals, escalations, approval gates, redaction rules) as JSON: sorted, no
+    duplicates.
+    """
     refuse: set[str] = set()
     escalate: set[str] = set()
     gates: set[str] = set()
@@ -37,9 +39,9 @@ def runtime_controls(decisions: Iterable[PolicyDecision], guardrails: Guardrails
 
 
 def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle]) -> MatchedRules | Failure:
-    """Return every matched rule with its bundles, or a `policy_eval_error`.
+    """Return every policy rule that matched, with the bundles that contain it, or a `policy_eval_error` failure.
 
-    Guardrail conditions belong to no bundle, so they are not looked up here; the runtime controls list them.
+    Guardrail conditions belong to no bundle and are left out here; the runtime controls list them.
     """
     matched: set[str] = set()
     guards: set[str] = set()
@@ -61,7 +63,9 @@ def matched_rules(decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyB
 def policy_manifest(
     decisions: Iterable[PolicyDecision], bundles: Sequence[PolicyBundle], matched: MatchedRules
 ) -> list[dict[str, Any]]:
-    """Build the `PolicyManifestEntry`s in their wire form: every evaluated bundle, by descending priority and id."""
+    """Build the list of evaluated policy bundles (`PolicyManifestEntry`) as JSON, by descending priority and then by
+    id.
+    """
     rules: dict[str, list[str]] = {bundle_id: [] for decision in decisions for bundle_id in decision.bundle_ids}
     for rule_id in sorted(matched):
         for bundle_id in matched[rule_id][1]:

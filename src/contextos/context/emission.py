@@ -18,15 +18,17 @@ from contextos.contracts.envelopes.compiled import CompiledContext
 
 
 def is_plain(foreign: Any) -> bool:
-    """Whether sorted JSON output of `foreign` is canonical: no float, and no non-ASCII key that sorts differently."""
+    """Return whether `foreign`, written as JSON with sorted keys, is already canonical: no float and
+    only ASCII keys.
+    """
     return canonical(foreign) == orjson.dumps(foreign, option=SORTED)
 
 
 def address(product: JsonObject, *, plain: bool) -> str:
-    """Return the content address of a stage's product.
+    """Return the content digest of a compiler stage's output.
 
-    `plain` says that the argument constraints are plain (see `is_plain`). Everything else in a product is text,
-    integers and our own names; their sorted output is canonical, so no canonicalisation pass is needed.
+    `plain`: the argument constraints are plain (see `is_plain`). All else in the output is text, integers and our own
+    names, so no canonicalisation pass is needed.
     """
     if not plain:
         return content_address(product)
@@ -36,9 +38,9 @@ def address(product: JsonObject, *, plain: bool) -> str:
 def compiled_context(
     body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
 ) -> JsonObject:
-    """Return `body` with its ledger: a sealed `CompiledContext` in its wire form.
+    """Add the ledger to `body` and return the finished, validated `CompiledContext` as JSON.
 
-    The `compiled_context_hash` is the digest of the last stage, whose product is `body`.
+    The `compiled_context_hash` is the digest of the last stage, whose output is `body`.
     """
     prompt, manifests = body["compiled_prompt"], body["manifests"]
     ledger = _ledger(body) | {

@@ -13,7 +13,7 @@ BYTES_DIV_4: Final = "bytes_div_4@1"
 
 
 class BytesDiv4:
-    """An `Estimator` that counts one token per four UTF-8 bytes, rounded up.
+    """A token estimator that counts one token per four UTF-8 bytes, rounded up. Implements the port `Estimator`.
 
     >>> BytesDiv4().count("refund"), BytesDiv4().count("")
     (2, 0)

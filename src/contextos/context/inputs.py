@@ -20,7 +20,7 @@ from contextos.contracts.ports.outside import Estimator
 
 @dataclass(frozen=True, slots=True)
 class TaskInputs:
-    """The request, the run that serves it, and the intent and task template that were selected for it."""
+    """The request, its run, and the intent and task template (a plan with parameters) that were selected for it."""
 
     request: InvokeRequest
     run: RunContext
@@ -30,7 +30,9 @@ class TaskInputs:
 
 @dataclass(frozen=True, slots=True)
 class PackInputs:
-    """The pinned pack and its ref. `bundles` are the policies in force in addition to the pack's own."""
+    """The pack that the run uses, and its exact reference. `bundles` are policies that apply in addition to the
+    pack's own.
+    """
 
     pack: ContextPack
     pack_ref: str
@@ -38,23 +40,29 @@ class PackInputs:
 
     @property
     def bundles_in_force(self) -> tuple[PolicyBundle, ...]:
-        """Every bundle once, sorted by id. Where an id occurs twice, the pack's own bundle counts."""
+        """Return every policy bundle once, sorted by id. Where an id occurs twice, the pack's own bundle is used."""
         by_id = {bundle.bundle_id: bundle for bundle in (*self.bundles, *self.pack.policy_layer.policy_bundles)}
         return tuple(by_id[bundle_id] for bundle_id in sorted(by_id))
 
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeInputs:
-    """Retrieved evidence, recalled memory, and the names of the evidence that this run must have."""
+    """Retrieved evidence and recalled memory, and the evidence without which the run cannot be planned.
+
+    `required_evidence` has names, and `required_digests` the digests of the contents that a slot needs (`minItems`).
+    """
 
     evidence: Sequence[EvidenceItem]
     memory: Sequence[EvidenceItem]
     required_evidence: Collection[str]
+    required_digests: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceInputs:
-    """Every registered capability, and the policy decisions made at the point `compile`, by capability id."""
+    """Every registered tool (capability) and, for each tool id, the policy decision on whether this run can see the
+    tool.
+    """
 
     capabilities: Sequence[SurfaceCapability]
     decisions: Mapping[str, PolicyDecision]
@@ -67,7 +75,7 @@ class SurfaceInputs:
 
 @dataclass(frozen=True, slots=True)
 class CompileInput:
-    """Everything that one compile reads."""
+    """Everything that one call of the context compiler reads."""
 
     task: TaskInputs
     pack: PackInputs

@@ -1,8 +1,8 @@
 """The three plain texts of the prompt, from the pack's tone and business context and from the task template.
 
-These texts contain only published and signed text. Text from a request, the graph, memory or a tool is never rendered
-into them; it comes in blocks. The wording is part of the compiled bytes: changing it changes every context hash.
-Source: API Contracts, "Compiled output".
+These texts contain only published and signed text. Text from a request, the graph, memory or a tool never becomes part
+of them; it is in the prompt's blocks. The wording is part of the compiled bytes: changing it changes every context
+hash. Source: API Contracts, "Compiled output".
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ READING_RULES: Final = (
 
 
 def system(tone: ToneAndComms) -> str:
-    """Render how to read the blocks, and the tone to use."""
+    """Return the first text of the prompt: how to read its blocks, and the tone to use."""
     return "\n".join(
         [*READING_RULES, f"Voice: {tone.voice}", *_listed("Do:", tone.do), *_listed("Do not:", tone.do_not)]
     )
 
 
 def developer(pack: ContextPack, pack_ref: str) -> str:
-    """Render the business context, and where its non-negotiables are found."""
+    """Return the second text of the prompt: the business context, and where its non-negotiable rules are found."""
     lines = [f"Context pack: {pack_ref}", f"Business context: {pack.business_context.summary}"]
     if pack.business_context.non_negotiables:
         lines.append("The blocks named non_negotiable are never up for discussion.")
@@ -35,7 +35,7 @@ def developer(pack: ContextPack, pack_ref: str) -> str:
 
 
 def task(intent: Intent, template: TaskTemplate) -> str:
-    """Render the task from the intent and the template alone."""
+    """Return the third text of the prompt: the task, written from the intent and the task template alone."""
     about = f": {intent.description}" if intent.description else ""
     checkpoints = (f"{point.decision_id} after {point.after_step}" for point in template.decision_checkpoints)
     return "\n".join(

@@ -1,4 +1,4 @@
-"""The blocks of each source of a run: the pack, the caller, policy and the registry.
+"""Build the blocks of the prompt from their sources: the pack, the caller, policy and the registered tools.
 
 Only published and signed text is trusted. A caller's assertions and an adapter's description of itself are data, like
 all other external text.
@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 
 
 def business_blocks(pack: ContextPack) -> list[JsonObject]:
-    """Build one block for each non-negotiable, in the pack's order."""
+    """Build one prompt block for each non-negotiable rule of the pack, in the pack's order."""
     return [
         block(
             f"non_negotiable_{number}",
@@ -33,7 +33,9 @@ def business_blocks(pack: ContextPack) -> list[JsonObject]:
 
 
 def session_blocks(request: InvokeRequest, session_id: str | None, pack: ContextPack) -> list[JsonObject]:
-    """Build the blocks of the request: message, asserted facts and attachments. A run without a session has no ref."""
+    """Build the prompt blocks of the request: message, facts that the caller states, and attachments.
+    Without `session_id` the blocks name no session as their source.
+    """
     refs = (f"session:{session_id}",) if session_id else ()
     attached = sorted([item.artifact_id, item.media_type, item.sha256] for item in request.attachments)
     message = {"message": request.input.message, "channel": request.input.channel, "locale": request.input.locale}
@@ -49,7 +51,7 @@ def session_blocks(request: InvokeRequest, session_id: str | None, pack: Context
 
 
 def attachment_entries(request: InvokeRequest) -> list[JsonObject]:
-    """Build the evidence manifest entries of the attachments. Their bytes are not read here."""
+    """Build the entries of the request's attachments in the evidence manifest. The attached files are not read."""
     pins = sorted({(item.artifact_id, f"sha256:{item.sha256}") for item in request.attachments})
     return [
         {"evidence_ref": f"attachment:{artifact_id}#{digest}", "source_id": artifact_id, "hash": digest}
@@ -58,7 +60,7 @@ def attachment_entries(request: InvokeRequest) -> list[JsonObject]:
 
 
 def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[JsonObject]:
-    """Build one block of the active controls, or no block if none is active."""
+    """Build one prompt block that lists the active controls, or no block if none is active."""
     if not any(controls.values()):
         return []
     return [
@@ -67,7 +69,7 @@ def control_blocks(controls: Mapping[str, Any], pack: ContextPack) -> list[JsonO
 
 
 def rule_blocks(matched: MatchedRules, pack: ContextPack) -> list[JsonObject]:
-    """Build one block for each matched rule, with its rationale."""
+    """Build one prompt block for each policy rule that matched, with its rationale."""
     found = []
     for rule_id, (rule, bundle_ids) in sorted(matched.items()):
         content = {"rule_id": rule_id, "allow": rule.then.allow, "rationale": rule.rationale}
@@ -80,7 +82,9 @@ def rule_blocks(matched: MatchedRules, pack: ContextPack) -> list[JsonObject]:
 def tool_block(
     capability: SurfaceCapability, decision: PolicyDecision, constraints: JsonObject, priority: int, pack: ContextPack
 ) -> JsonObject:
-    """Build the block of a surfaced capability: its own description, its risk, its constraints and its gates."""
+    """Build the prompt block of a tool: its own description, its risk, its argument constraints and its approval
+    gates.
+    """
     content = {
         "capability_id": capability.capability_id,
         "kind": capability.kind,

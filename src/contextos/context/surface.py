@@ -20,9 +20,9 @@ _RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_
 
 
 def surface_reason(capability: SurfaceCapability, decision: PolicyDecision | None, ceiling: ApprovalMode) -> str:
-    """Return `surfaced`, or the first reason that withholds the capability.
+    """Return `surfaced` if this run can see the tool, otherwise the first reason that hides it.
 
-    The ceiling is compared with the declared approval mode, the highest mode that the capability can use.
+    `ceiling` is compared with the declared approval mode, the highest mode that the tool can use.
     """
     if not capability.granted or capability.withheld is not None:
         return capability.withheld or "no_permission"
@@ -47,7 +47,9 @@ def _allows(decision: PolicyDecision | None, capability_id: str) -> bool:
 def tool_manifest(
     surfaced: Iterable[SurfaceCapability], constraints: Mapping[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Build the `ToolManifestEntry`s in their wire form, one per adapter, in the order of `surfaced`."""
+    """Build the manifest of tools that a run can use, one `ToolManifestEntry` as JSON per adapter, in the given
+    order.
+    """
     entries: dict[str, dict[str, Any]] = {}
     for capability in surfaced:
         adapter_id, _, name = capability.capability_id.rpartition(".")
@@ -71,7 +73,7 @@ def tool_manifest(
 
 
 def united_constraints(capability: SurfaceCapability, decision: PolicyDecision) -> dict[str, Any]:
-    """Return all constraints on each argument, from the permission and from policy. A value must satisfy every one."""
+    """Return, for each argument, the constraints of the permission and of policy together. All of them apply."""
     from_policy = decision.arg_constraints
     return {
         name: _unique((*capability.constraints.get(name, ()), *from_policy.get(name, ())))

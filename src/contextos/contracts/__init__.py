@@ -4,6 +4,5 @@ Owns the wire models (`envelopes`), stored documents (`documents`), the journal'
 references, the ports, and JSON encoding (`encoding`). Does not own behaviour: no module here does I/O, and none calls a
 port. `pydantic_internals` holds every private part of pydantic that is used.
 
-Proved by `tests/unit/contracts`, and by `tests/unit/contracts/envelopes/test_fuzz_envelopes.py` for arbitrary
-input.
+Tests: `tests/unit/contracts`, and `tests/unit/contracts/envelopes/test_fuzz_envelopes.py` for arbitrary input.
 """

@@ -26,6 +26,8 @@ class AdmissionLimits:
 
 @dataclass(slots=True)
 class YieldedTurn:
-    """A turn that a run yielded during a call. `waited_us` is how long it then waited to get a turn back."""
+    """A turn (the right of one run to be driven by this process) that the run gave up while it called an adapter.
+    `waited_us` is how long, in microseconds, the run then waited to get a turn back.
+    """
 
     waited_us: int = 0

@@ -13,7 +13,9 @@ _SOURCES: Final = ("request", "pack", "evidence", "step")
 
 
 def binding_of(value: Any) -> Binding | None:
-    """Return the binding in a parameter, or None for a literal. A binding has exactly the keys `from` and `pointer`."""
+    """Return the binding that the plan argument `value` holds, or None if the argument is a literal.
+    A binding is a JSON object with exactly the keys `from` and `pointer`.
+    """
     if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
         source, pointer = value["from"], value["pointer"]
         return _binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(dict(value))
@@ -26,14 +28,17 @@ def _binding(source: str, pointer: str) -> Binding:
 
 
 def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
-    """Return the bound value, or `MISSING`."""
+    """Return the value that `binding` points to in `sources` (a JSON value for each source name), or `MISSING`."""
     return resolve_pointer(sources[binding.source], binding.pointer) if binding.source in sources else MISSING
 
 
 def resolve_params(
     params: Mapping[str, Any], sources: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Return (arguments, provenance by argument, names of arguments that do not resolve yet)."""
+    """Replace each binding in the plan arguments `params` by its value in `sources`.
+
+    Return (arguments, the origin of each argument by name, the names of the arguments that do not resolve yet).
+    """
     args: dict[str, Any] = {}
     provenance: dict[str, str] = {}
     missing: list[str] = []

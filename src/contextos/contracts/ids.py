@@ -26,10 +26,10 @@ _SEALED: Final = "sealed_pattern"
 
 
 class Form:
-    """The form of one kind of identifier: an annotation of `str` for pydantic.
+    """The form of one kind of id, used as an annotation of `str` for pydantic.
 
-    `loose` and `sealed` are regular expressions that the whole string must match. They have no look-around and no
-    nested repetition, so every engine matches them in linear time. Without `sealed` there is one strength.
+    `loose` (for input) and `sealed` (for what the runtime writes) are regular expressions that the whole string must
+    match, in linear time: without look-around or nested repetition. Without `sealed`, `loose` is used for both.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class Form:
         self._fits_loose, self._fits_sealed = re.compile(self.loose).fullmatch, re.compile(self.sealed).fullmatch
 
     def fits(self, value: str, *, sealed: bool = False) -> bool:
-        """Return whether `value` has this form; validation gives the same answer."""
+        """Return whether `value` is a valid id of this form; with `sealed`, in the full form that the
+        runtime writes.
+        """
         return len(value) <= self.max_chars and (self._fits_sealed if sealed else self._fits_loose)(value) is not None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -72,7 +74,9 @@ class Form:
 
 
 def sealed_schema(schema: Any) -> Any:
-    """Return a copy of a pydantic core schema in which every id must have its sealed form."""
+    """Return a copy of a pydantic core schema in which every id must have its full form, as in values that the
+    runtime writes.
+    """
     if isinstance(schema, list):
         return [sealed_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -175,6 +179,14 @@ TENANT: Final = Form("tenant id", "tenant_acme_prod", _NAME)
 REQUEST: Final = Form("request id", "req_9f3a12", _NAME)
 SESSION: Final = Form("session id", "sess_42f1", _NAME)
 CAPABILITY: Final = Form("capability id", "adp_payments.issue_refund", r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
+EGRESS: Final = Form(
+    "endpoint",
+    "api.payments.example:443",
+    r"[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[1-9][0-9]{0,4})?",
+    max_chars=260,
+)
+"""A host in lower case, with or without a port. Endpoints are compared as they are written."""
+
 TIMESTAMP: Final = _Timestamp(
     "UTC time", "2026-05-04T09:31:30Z", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z"
 )
@@ -205,6 +217,7 @@ RequestId = Annotated[str, REQUEST]
 SessionId = Annotated[str, SESSION]
 CapabilityId = Annotated[str, CAPABILITY]
 Timestamp = Annotated[str, TIMESTAMP]
+EgressEndpoint = Annotated[str, EGRESS]
 
 
 def derive(prefix: str, run_id: str, kind: str, ordinal: int | str) -> str:

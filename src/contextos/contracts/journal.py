@@ -16,25 +16,36 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 3
+SEMANTICS: Final = 4
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 
-1: plan steps run one after the other. 3: independent reads of a plan run at the same time.
-2 was never issued: the golden history `other_semantics` claims it, and stays refused.
+Nothing is released, so no older number is known.
 """
-KNOWN_SEMANTICS: Final = (1, SEMANTICS)
-PARALLEL_READS: Final = 3
-"""The first semantics under which the executor groups reads."""
+KNOWN_SEMANTICS: Final = (SEMANTICS,)
 
 INDEX: Final = "index"
 CONTROL: Final = "control"
+SHARED_STREAMS: Final = (INDEX, CONTROL)
+"""The streams that a tenant has besides its runs. Their bodies are never erased."""
+
+ENTRY_ERASED: Final = "entry.erased"
+"""The kind of the `control` entry with which the body of an entry is erased; its key is `erasure_key`."""
+
+SALT_BYTES: Final = 16
+
+CLOCK_MARGIN_US: Final = 5_000_000
+"""How far the clock of a process can be from the store's, in microseconds. One that is further ahead writes no lease,
+one that is further behind sends no effect, and a call is taken for "never sent" only when its time and this margin are
+over by the store's clock."""
 
 Ledger = str
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 
 
 class Kind(NamedTuple):
-    """The ledger of a kind of entry, and whether its body is recorded (an answer of a port) or derived."""
+    """What is fixed for each kind of journal entry: its ledger, and whether its body is recorded (an answer from
+    outside) or derived (computed by the runtime).
+    """
 
     ledger: Ledger
     recorded: bool
@@ -44,6 +55,7 @@ KINDS: Final[dict[str, Kind]] = {
     "run.received": Kind(NONE, True),
     "run.resumed": Kind(NONE, True),
     "run.cancel_requested": Kind(NONE, True),
+    "run.cancel_unproved": Kind(NONE, True),
     "identity.resolved": Kind(CONTEXT, True),
     "run.pinned": Kind(CONTEXT, True),
     "run.context": Kind(CONTEXT, False),
@@ -51,6 +63,7 @@ KINDS: Final[dict[str, Kind]] = {
     "slot.asked": Kind(CONTEXT, False),
     "slot.answered": Kind(CONTEXT, True),
     "slot.selected": Kind(CONTEXT, True),
+    "slot.pinned": Kind(CONTEXT, True),
     "evidence.retrieved": Kind(CONTEXT, True),
     "memory.recalled": Kind(CONTEXT, True),
     "policy.decided": Kind(DECISION, False),
@@ -60,9 +73,12 @@ KINDS: Final[dict[str, Kind]] = {
     "plan.verified": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
+    "history.read": Kind(EFFECT, True),
     "tool.refused": Kind(EFFECT, False),
     "tool.dispatching": Kind(EFFECT, False),
     "tool.returned": Kind(EFFECT, True),
+    "tool.retry_scheduled": Kind(EFFECT, False),
+    "tool.retry_due": Kind(EFFECT, True),
     "effect.settled": Kind(EFFECT, True),
     "checkpoint.checked": Kind(DECISION, False),
     "evidence.frozen": Kind(EFFECT, False),
@@ -76,11 +92,12 @@ KINDS: Final[dict[str, Kind]] = {
     "record.revised": Kind(DECISION, False),
     "replay.packed": Kind(DECISION, False),
     "run.ended": Kind(NONE, False),
+    "run.reopened": Kind(NONE, True),
 }
 
 
 class Draft(NamedTuple):
-    """An entry that has no place in a stream yet. `body` is canonical JSON; `salt` is 16 random bytes."""
+    """An entry that is not linked to a stream yet. `body` is canonical JSON; `salt` is 16 random bytes."""
 
     kind: str
     key: str
@@ -91,7 +108,7 @@ class Draft(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A linked entry. `body` and `salt` are None once erased; `at_us` is Unix time in microseconds."""
+    """An entry of a stream. `body` and `salt` are None after an erasure; `at_us` is Unix time in microseconds."""
 
     tenant: str
     run: str
@@ -109,17 +126,25 @@ class Entry(NamedTuple):
 
 
 def body_digest(salt: bytes, body: bytes) -> str:
-    """Return the salted digest that the chain covers: SHA-256 of salt and body."""
-    return "sha256:" + hashlib.sha256(salt + body).hexdigest()
+    """Return the salted digest that the chain covers: SHA-256 of salt and body, each behind its length in bytes.
+
+    So no byte can pass from one to the other. A salt has `SALT_BYTES`.
+    """
+    return "sha256:" + hashlib.sha256(b"%d:%b%d:%b" % (len(salt), salt, len(body), body)).hexdigest()
+
+
+def erasure_key(run: str, seq: int) -> str:
+    """Return the key of the `control` entry that records the erasure of one entry."""
+    return f"{run}/{seq}"
 
 
 def genesis(tenant: str, run: str) -> str:
-    """Return the hash to which entry 1 links; it covers tenant and run."""
+    """Return the `prev_hash` of the first entry of a stream. It is derived from the tenant and the run."""
     return _hash({"genesis": ENTRY_FORMAT, "tenant": tenant, "run": run})
 
 
 def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry:
-    """Return `draft` as the entry with number `seq` (from 1) of a stream."""
+    """Link `draft` to the end of a stream: return the entry with the number `seq` (from 1)."""
     digest = body_digest(draft.salt, draft.body)
     header = {
         "v": ENTRY_FORMAT,
@@ -257,7 +282,7 @@ class Batch:
 
 
 class Logged(NamedTuple):
-    """An entry as the loop sees it: `body` is parsed; for a recorded entry it is the answer."""
+    """A journal entry as the run reads it: `body` is parsed JSON; for a recorded entry it is the answer alone."""
 
     seq: int
     kind: str
@@ -270,7 +295,9 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """The entry that the loop records if no answer came in time, and the writes that decide which was first."""
+    """The entry that a waiting run appends if no answer came in time. Its writes decide whether an
+    answer was faster.
+    """
 
     kind: str
     writes: tuple[Write, ...] = ()
@@ -278,9 +305,10 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A loop that waits awaits this: it suspends the loop and reaches the driver, which resumes it later.
+    """What a waiting run awaits, as in `await Rest(...)`: it suspends the coroutine and returns control to its
+    driver.
 
-    The driver can drop a suspended loop at any time; the loop is then derived again from the journal.
+    The driver can drop the suspended coroutine at any time; the run is then rebuilt from its journal.
     """
 
     wake_at_us: int
@@ -290,16 +318,21 @@ class Rest:
 
 
 class Parked(Exception):
-    """The run waits and this drive ends. With `wake_at_us` 0 only an answer wakes it. Only drivers catch this."""
+    """Raised to the driver where a run has to wait and is not kept in memory. With `wake_at_us` 0 only an answer wakes
+    the run; otherwise it is due at that time (Unix microseconds). `operation` is the key of the operation of another
+    run that it waits for (`operation_key`).
+    """
 
-    def __init__(self, wake_at_us: int) -> None:
-        self.wake_at_us = wake_at_us
+    def __init__(self, wake_at_us: int, *, operation: str | None = None) -> None:
+        self.wake_at_us, self.operation = wake_at_us, operation
         super().__init__(f"parked until {wake_at_us}")
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The result of one drive. `wake_at_us` is None if the run has ended, and 0 if only an answer wakes it."""
+    """The result of driving a run once. `wake_at_us` is when the run is due again (Unix microseconds); 0: when an
+    answer arrives; None: the run has ended.
+    """
 
     state: str
     wake_at_us: int | None

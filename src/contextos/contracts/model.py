@@ -1,12 +1,12 @@
-"""`Model`, the base of every contract: frozen, closed, strict and bounded.
+"""`Model`, the base class of every contract: frozen, without unknown fields, without type conversion, with size
+limits.
 
-A contract has two strengths and one class. The wire form is the loose one: an id is checked by its prefix, a digest can
-be the placeholder `sha256:...`, and a field that the specification's examples omit can be absent. The sealed form is
-the strict one: `sealed()` validates the same value again under the full rules. The runtime writes sealed values only.
+Each contract can be validated in two ways. The wire form, for input, is the loose one: an id is checked by its prefix,
+a digest can be the placeholder `sha256:...`, and a field that the specification's examples omit can be absent. The
+sealed form is the strict one, under the full rules (`sealed()`). The runtime writes sealed values only.
 
-Every text, list, object and number has a bound. The open objects of the specification (`metadata`, `args`, `output`,
-`input.context`) hold any JSON within the limits of `contracts.encoding.codec`.
-Source: docs/design/contracts.md, "Wire and hashing".
+The open objects of the specification (`metadata`, `args`, `output`, `input.context`) hold any JSON within the limits of
+`contracts.encoding.codec`. Source: docs/design/contracts.md, "Wire and hashing".
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ ItemT = TypeVar("ItemT")
 
 
 class ListOnly:
-    """Accepts lists and tuples only. A set or a generator could become another tuple the next time.
+    """A pydantic annotation: accept lists and tuples only. A set or generator has no stable order and is refused.
 
-    The minimum `at_least` is checked after the items, so that a faulty item is not also reported as a short list.
+    The minimum length `at_least` is checked after the items, so that a faulty item is not also reported as a short
+    list.
     """
 
     def __init__(self, at_least: int = 0) -> None:
@@ -138,11 +139,14 @@ class Model(BaseModel):
     required_when_sealed: ClassVar[tuple[str, ...]] = ()
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (field, reason) for each rule between fields that this value breaks; only sealing checks them."""
+        """Yield (field, reason) for each broken rule between several fields. `sealed` calls this; plain validation
+        does not.
+        """
         return iter(())
 
     def sealed(self) -> Self:
-        """Return the same value, validated under the full rules.
+        """Validate this value again under the full rules (exact ids, no missing field, rules between fields) and
+        return it.
 
         Raises:
             pydantic.ValidationError: the value breaks a rule; the error lists every fault.
@@ -159,7 +163,8 @@ class Model(BaseModel):
 
     @classmethod
     def sealed_from(cls, body: dict[str, Any]) -> Self:
-        """Return the sealed value of a wire form: what `sealed()` returns, without the loose validation before it.
+        """Validate the JSON object `body` under the full rules, and return the instance; the same as `sealed()` on a
+        parsed value.
 
         Raises:
             pydantic.ValidationError: `body` breaks a rule.
@@ -171,7 +176,8 @@ class Model(BaseModel):
 
     @classmethod
     def validate_sealed(cls, body: dict[str, Any]) -> Self:
-        """Validate every field with ids in their sealed form; rules between fields are not checked.
+        """Validate the JSON object `body` with every id in its full form. Rules between several fields are not
+        checked.
 
         Raises:
             pydantic.ValidationError: `body` breaks a rule.
@@ -181,16 +187,16 @@ class Model(BaseModel):
 
     @classmethod
     def construct_trusted(cls, fields: dict[str, Any], *, unset: str | None = None) -> Self:
-        """Return an instance of fields that were validated before; nothing is validated here.
+        """Build an instance from fields that were validated before. Nothing is validated.
 
-        `fields` has every field by its attribute name, but for `unset`, which becomes None and counts as not set.
-        The dict is kept and not copied.
+        `fields` has every field by attribute name, except `unset`, which becomes None and counts as not set. The dict
+        is kept and not copied.
         """
         complete = {**fields, unset: None} if unset else fields
         return construct_instance(cls, complete, _fields_set(cls, unset))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the wire form as JSON-able values: exactly the fields that were set, by their wire names."""
+        """Return this value as a JSON object with exactly the fields that were set, by their names in JSON."""
         return serialize_set_fields(self)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
@@ -17,7 +20,7 @@ from contextos.contracts.journal import Write
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A registered capability. `definition_digest` is the content address of its adapter's whole definition."""
+    """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition."""
 
     capability_id: str
     adapter: AdapterDefinition
@@ -27,7 +30,11 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds."""
+    """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds.
+
+    `about` holds the arguments of the call that produced it. Evidence from the graph is about the value that its seed
+    was bound to, under the last name of the binding's pointer.
+    """
 
     name: str
     evidence_ref: str
@@ -35,11 +42,34 @@ class Fact:
     value: Any
     digest: str
     observed_at_us: int
+    about: Mapping[str, Any]
+
+    def is_about(self, args: Mapping[str, Any], names: Mapping[str, str] | None = None) -> bool:
+        """Return whether a call with `args` is about the same as this evidence: each value of `about` is among them,
+        under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
+        """
+        compared = {name: name for name in self.about} if names is None else names
+        return all(
+            _same(self.about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in compared.items()
+        )
+
+    def agrees_with(self, args: Mapping[str, Any]) -> bool:
+        """Return whether no value of `about` differs from the argument of the same name."""
+        return self.is_about(args, {name: name for name in self.about if name in args})
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is not MISSING and other is not MISSING and canonical(one) == canonical(other)
+
+
+SESSION_LIMIT: Final = "max_session_duration_ms"
+"""The name of the limit that a `SessionWindow` enforces."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindow:
-    """The time limit of a `long_running` run, counted from `run.received` and including the wait for people.
+    """The time limit of a `long_running` run, counted from its request and including the time that people take to
+    answer.
 
     `deadline_us` is Unix time in microseconds.
     """
@@ -49,41 +79,73 @@ class SessionWindow:
 
     @property
     def limit(self) -> str:
-        """Return the text that names this limit in a failure."""
-        return f"`max_session_duration_ms` is {self.max_duration_ms}"
+        """Return the sentence that describes this limit in an error message."""
+        return f"`{SESSION_LIMIT}` is {self.max_duration_ms}"
 
 
 @dataclass(frozen=True, slots=True)
-class RunScope:
-    """Everything about a run that does not change after its admission.
-
-    `request_fields` is the request in its wire form. `facts` are the values below each root name that policy knows from
-    compile on. `scopes` is the intersection of the scopes of user, agent and request. `pins` maps each pinned reference
-    to its content address. `unsafe` names the development stand-ins in force. `session` is the time limit of a
-    `long_running` run; other modes have none.
-    """
+class ReceivedRequest:
+    """The request as it was received, typed as `request` and in its wire form as `fields`."""
 
     request: InvokeRequest
-    request_fields: Mapping[str, Any]
-    run: RunContext
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Who acts in a run. `scopes` is the intersection of the scopes of user, agent and request."""
+
     principals: Principals
     chain: tuple[Principal, ...]
     scopes: frozenset[str]
     claim: IdentityClaim
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedInputs:
+    """The versions that a run is pinned to, and what was loaded from them.
+
+    `pins` maps each pinned reference to its content address. `snapshot` is the version of the tenant's graph and
+    `semantics` the version of the rules by which a run derives its entries. `egress` lists the endpoints that the
+    tenant allows.
+    """
+
     pack: ContextPack
     pack_ref: str
     pins: Mapping[str, str]
     publishers: tuple[str, ...]
     snapshot: str
+    semantics: int
+    egress: frozenset[str]
+    specs: Mapping[str, DecisionSpec]
+    gates: Mapping[str, ApprovalGate]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAccess:
+    """The registered tools (capabilities) by id, those `granted` to this run, and those that its planner can see."""
+
     capabilities: Mapping[str, Capability]
     granted: frozenset[str]
     surfaced: frozenset[str]
-    specs: Mapping[str, DecisionSpec]
-    gates: Mapping[str, ApprovalGate]
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
+
+    `facts` are the values below each root name that policy knows from compile on. `controls` are those that policy
+    decisions raised so far. `session` is the time limit of a `long_running` run; other modes have none.
+    """
+
+    received: ReceivedRequest
+    run: RunContext
+    identity: RunIdentity
+    pinned: PinnedInputs
+    tools: ToolAccess
     facts: Mapping[str, Any]
-    unsafe: tuple[str, ...]
-    semantics: int
     session: SessionWindow | None = None
+    controls: RunControls = NO_RUN_CONTROLS
 
     def session_over(self, at_us: int) -> bool:
         """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""
@@ -96,13 +158,15 @@ class RunScope:
 
 @dataclass(frozen=True, slots=True)
 class StepCall:
-    """One plan step with its final arguments. `provenance` is `literal` or `source:pointer` for each argument."""
+    """One step of a plan with its final arguments. `provenance` maps each argument to `literal` or
+    `<source>:<pointer>`. `evidence` is all that the run has so far, the oldest first.
+    """
 
     revision: int
     step: PlanStep
     args: Mapping[str, Any]
     provenance: Mapping[str, str]
-    evidence: Mapping[str, Fact]
+    evidence: tuple[Fact, ...]
     required_evidence: tuple[str, ...]
     spec_key: str | None
     occurrence: int
@@ -110,7 +174,7 @@ class StepCall:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The call that a person is asked to approve: its final arguments and its evidence."""
+    """One call that a person is asked to approve: its final arguments and the evidence for it."""
 
     tool_call_id: str
     key: str
@@ -125,7 +189,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """A valid approval. The commit that dispatches the call also consumes it."""
+    """An approval that was checked and is valid now. The commit that sends the call also marks the approval as used."""
 
     approval_id: str
     gate_id: str

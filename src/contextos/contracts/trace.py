@@ -47,7 +47,7 @@ _BAGGAGE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 
 
 class TraceContext(Model):
-    """The `trace` object of an envelope: the caller's position in its trace; state and baggage verbatim."""
+    """The trace headers of a request: the caller's position in a distributed trace; state and baggage unchanged."""
 
     trace_id: TraceId
     span_id: SpanId
@@ -58,7 +58,7 @@ class TraceContext(Model):
 
 @dataclass(frozen=True, slots=True)
 class Traceparent:
-    """A valid traceparent. `flags` is a bit field: test single bits."""
+    """A parsed W3C `traceparent` header. `flags` is a bit field; test single bits."""
 
     trace_id: str
     parent_id: str
@@ -75,7 +75,7 @@ class Traceparent:
 
 @dataclass(frozen=True, slots=True)
 class BaggageMember:
-    """One baggage member. `value` is decoded; `properties` are kept verbatim."""
+    """One entry of a W3C `baggage` header. `value` is percent-decoded; `properties` are unchanged."""
 
     key: str
     value: str
@@ -83,7 +83,8 @@ class BaggageMember:
 
 
 def parse_traceparent(header: Header) -> Traceparent | None:
-    """Parse a traceparent. None means that the caller must start a new trace and drop tracestate.
+    """Parse a W3C `traceparent` header; None if it is not valid. The caller then starts a new trace and drops
+    tracestate.
 
     Refuses upper case, ids of zeros, version ff, a repeated header, and text after the flags in version 00. In a higher
     version such text is ignored.
@@ -103,14 +104,17 @@ def parse_traceparent(header: Header) -> Traceparent | None:
 
 
 def format_traceparent(trace_id: str, parent_id: str, flags: int) -> str:
-    """Return a traceparent of version 00. Flag bits that level 2 does not define are set to 0."""
+    """Return a W3C `traceparent` header of version 00. Flag bits that level 2 does not define are set to 0."""
     assert TRACE.fits(trace_id), "a trace id is checked where it is made"
     assert SPAN.fits(parent_id), "a span id is checked where it is made"
     return f"00-{trace_id}-{parent_id}-{flags & (SAMPLED | RANDOM):02x}"
 
 
 def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
-    """Return the members in order; of a repeated key the first. A malformed or 33rd member drops all of them."""
+    """Parse a W3C `tracestate` header into (key, value) pairs, in order; of a repeated key the first counts.
+
+    One malformed member, or more than 32, makes the result empty.
+    """
     text = _joined(header)
     found: dict[str, str] = {}
     count = 0
@@ -125,7 +129,7 @@ def parse_tracestate(header: Header) -> tuple[StateMember, ...]:
 
 
 def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[StateMember, ...]:
-    """Return the members with the one of ContextOS first, within 32 members and 512 characters.
+    """Return `members` with the entry of ContextOS set to `value` and first, within 32 members and 512 characters.
 
     Members of more than 128 characters are dropped first, then members from the right.
     """
@@ -139,12 +143,12 @@ def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[State
 
 
 def format_tracestate(members: Iterable[StateMember]) -> str:
-    """Return the header value."""
+    """Return the members as the value of a W3C `tracestate` header."""
     return ",".join([f"{key}={value}" for key, value in members])
 
 
 def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
-    """Return the members in order, duplicates included; a malformed one is dropped.
+    """Parse a W3C `baggage` header, in order and with duplicates; a malformed entry is dropped.
 
     Reading stops at 64 members or 8192 bytes. Percent-encoding is decoded; bytes that are not UTF-8 become U+FFFD.
     """
@@ -162,7 +166,7 @@ def parse_baggage(header: Header) -> tuple[BaggageMember, ...]:
 
 
 def format_baggage(members: Iterable[BaggageMember]) -> str:
-    """Return the header value. Members beyond 64, or beyond 8192 bytes, are dropped from the right."""
+    """Return the members as a W3C `baggage` header. What exceeds 64 members or 8192 bytes is dropped from the right."""
     parts: list[str] = []
     size = 0
     for member in members:
@@ -196,10 +200,10 @@ def receive_trace(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
 def child_headers(
     trace: TraceContext, span_id: str, *, baggage: Mapping[str, str] | None = None, external: bool = False
 ) -> dict[str, str]:
-    """Return the headers of an outbound call within `trace`; `span_id` is the new parent id.
+    """Return the trace headers of an outbound call within `trace`. `span_id` (16 hex digits) identifies this call.
 
-    `baggage` has the values of ContextOS (run, session, decision). They replace the caller's values of the same key.
-    An `external` callee gets no baggage and no tracestate of others.
+    `baggage` has the values of ContextOS (run, session, decision), which replace the caller's values of the same key.
+    An `external` service gets no baggage and no tracestate of others.
     """
     headers = {"traceparent": format_traceparent(trace.trace_id, span_id, int(trace.trace_flags, 16))}
     foreign = () if external else parse_tracestate(trace.tracestate or "")

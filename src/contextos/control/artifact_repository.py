@@ -1,7 +1,7 @@
 """Reads the catalog's documents, checks them against digest and signature, and caches them by digest.
 
-Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. The list of
-active policies is read every time.
+Only immutable values are cached: the digest of a ref, and an artifact or an adapter definition by digest. What is
+active is read every time.
 Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.md, "DSSE".
 """
 
@@ -15,14 +15,16 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from contextos.contracts.documents.catalog import ARTIFACTS, PINS, POLICY_LIST_KEY, POLICY_LISTS
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.acts import ActiveSet, PackPin, RecordedAct
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS, ARTIFACTS, PINS, PublishedPin
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
-from contextos.errors import Conflict, Integrity, InvalidInput, SignatureInvalid
+from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, SignatureInvalid
 
 MAX_CACHED: Final = 1024
 
@@ -42,31 +44,67 @@ class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
 
 
 @dataclass(frozen=True, slots=True)
-class ActivePolicies:
-    """The document `active/policies`: its version, the policies in force, and the withdrawn refs.
+class ActiveSeal:
+    """How the runtime seals the active set of a tenant and opens it again, and how it reads an act that it sealed.
 
-    `digest` is the content address of the list of policies.
+    `open` raises `SignatureInvalid`, and `read_act` raises `ChainBroken`. So nobody who can only write the store can
+    change what is active, or who published it.
     """
+
+    seal: Callable[[bytes], dict[str, Any]]
+    open: Callable[[dict[str, Any]], bytes]
+    read_act: Callable[[Entry], RecordedAct]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveArtifacts:
+    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies."""
 
     version: int = 0
     policies: tuple[tuple[Level, str], ...] = ()
+    packs: tuple[PackPin, ...] = ()
     withdrawn: frozenset[str] = frozenset()
     digest: str = content_address([])
 
+    def allows(self, refs: Sequence[str], intent: str, environment: str) -> bool:
+        """Return whether a tenant pin allows a request with exactly these refs."""
+        named = set(refs)
+        return any(
+            named == set(pin.refs) and intent in pin.intents and environment == pin.environment for pin in self.packs
+        )
+
+    def names(self, ref: str) -> bool:
+        """Return whether a policy in force or a tenant pin names this ref, and it is not withdrawn."""
+        active = {policy for _, policy in self.policies}.union(*(pin.refs for pin in self.packs))
+        return ref in active - self.withdrawn
+
 
 class ArtifactRepository:
-    """The documents of one tenant's catalog. An envelope without a signature is accepted only with `allow_unsigned`."""
+    """Reads the published artifacts (packs, policies, catalogs) of one tenant.
+    An envelope without a signature is accepted only with `allow_unsigned`.
+    """
 
-    def __init__(self, store: Store, open_envelope: OpenEnvelope, *, allow_unsigned: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        open_envelope: OpenEnvelope,
+        *,
+        tenant_id: str,
+        active_seal: ActiveSeal | None,
+        allow_unsigned: bool,
+    ) -> None:
         self._store, self._verify, self._allow_unsigned = store, open_envelope, allow_unsigned
+        self._tenant, self._active_seal = tenant_id, active_seal
         self._refs: BoundedCache[tuple[str, str]] = BoundedCache()
         self._stored: BoundedCache[StoredArtifact] = BoundedCache()
         self._definitions: BoundedCache[AdapterDefinition] = BoundedCache()
         self._addresses: BoundedCache[tuple[AdapterDefinition, str]] = BoundedCache()
-        self._active = ActivePolicies()
+        self._active = ActiveArtifacts()
+        self._activated = 0, 0, ""
+        """The last entry of `control` that was read, and the version and the digest of the active set then."""
 
     def opened(self, envelope: dict[str, Any]) -> StoredArtifact:
-        """Return the artifact in a DSSE envelope.
+        """Verify a signed envelope (DSSE) and return the artifact in it.
 
         Raises:
             SignatureInvalid: this is no DSSE envelope, or its signature is missing or not valid.
@@ -78,26 +116,99 @@ class ArtifactRepository:
             return read_artifact(envelope["payloadType"], _unsigned(envelope.get("payload")))
         return read_artifact(*self._verify(envelope))
 
-    async def active(self) -> ActivePolicies:
-        """Return the policies in force now; none if the document does not exist yet."""
-        document = await POLICY_LISTS.one(self._store, POLICY_LIST_KEY)
+    async def active(self) -> ActiveArtifacts:
+        """Return what is active now; version 0 if nobody has activated anything.
+
+        Raises:
+            Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
+        """
+        document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
         if document is None:
-            return ActivePolicies()
+            return ActiveArtifacts()
+        version, left = await self._last_activated()
+        if version != document.version:
+            # An operator can have acted between the two reads.
+            document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
+            version, left = await self._last_activated()
+            if document is None or version != document.version:
+                raise self._not_left()
         active = self._active
         if document.version != active.version:
-            content, digest = document.body, content_address(document.body.levels())
-            # Return the local value: another thread can have stored an older list in `self._active` meanwhile.
-            active = ActivePolicies(document.version, content.policies, frozenset(content.withdrawn), digest)
+            content = self._opened_set(document.body, document.version)
+            if content_address(content.to_json()) != left:
+                raise self._not_left()
+            digest = content_address([list(one) for one in content.policies])
+            # Return the local value: another thread can have stored an older set in `self._active` meanwhile.
+            active = ActiveArtifacts(
+                document.version, content.policies, content.packs, frozenset(content.withdrawn), digest
+            )
             self._active = active
         return active
 
+    def _not_left(self) -> Integrity:
+        detail = "is not what the last operator act left"
+        return Integrity(f"the active set of `{self._tenant}` {detail}; run `contextos verify`")
+
+    async def _last_activated(self) -> tuple[int, str]:
+        """The version and the digest of the active set that the last act left. Reads what is new in `control`. Raises
+        `Integrity`.
+        """
+        assert self._active_seal is not None, "a catalog without a seal only loads"
+        seen, version, left = self._activated
+        if seen:
+            lines = await self._store.read(CONTROL, after=seen)
+        else:
+            lines = (await self._store.lines(CONTROL, ACTIVE_SET_KEY))[-1:]
+        try:
+            for line in lines:
+                seen = line.seq
+                if line.key == ACTIVE_SET_KEY:
+                    act = self._active_seal.read_act(line).act
+                    version, left = act.expected + 1, str(act.arguments.get("active_digest"))
+        except ChainBroken as error:
+            detail = f"the last act on the active set of `{self._tenant}` does not count"
+            raise Integrity(f"{detail}: {error}; run `contextos verify`") from None
+        self._activated = seen, version, left
+        return version, left
+
+    def active_change(self, after: ActiveArtifacts, expected: int) -> tuple[Write, str]:
+        """Return the write that replaces the active set at version `expected`, sealed by the runtime, and the digest
+        of the new set.
+        """
+        assert self._active_seal is not None, "a catalog without a seal only loads"
+        content = ActiveSet(
+            tenant_id=self._tenant,
+            version=expected + 1,
+            policies=after.policies,
+            packs=after.packs,
+            withdrawn=tuple(sorted(after.withdrawn)),
+        )
+        sealed = self._active_seal.seal(canonical(content.to_json()))
+        return ACTIVE_SETS.write(ACTIVE_SET_KEY, expected, sealed), content_address(content.to_json())
+
+    def _opened_set(self, sealed: dict[str, Any], version: int) -> ActiveSet:
+        assert self._active_seal is not None, "a catalog without a seal only loads"
+        try:
+            content = parse(ActiveSet, self._active_seal.open(sealed))
+        except (InvalidInput, SignatureInvalid) as error:
+            raise Integrity(f"the active set of `{self._tenant}` was changed past the runtime: {error}") from None
+        if (content.tenant_id, content.version) != (self._tenant, version):
+            raise Integrity(
+                f"the active set of `{self._tenant}` is another tenant's or another version; restore a backup"
+            )
+        return content
+
     async def digest_of(self, ref: str) -> str | None:
-        """Return the content address of a ref, or None if the ref is not published in this tenant."""
+        """Return the content digest of a published reference (`<id>@<x.y.z>`), or None if this tenant did not publish
+        it.
+        """
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[0]
 
     async def publisher_of(self, ref: str) -> str | None:
-        """Return who published a ref, or None. A publisher is not allowed to approve what depends on the artifact."""
+        """Return the id of who published a reference, or None. Publishers are not allowed to approve runs of what
+        they published.
+        """
         pinned = await self._pinned(ref)
         return None if pinned is None else pinned[1]
 
@@ -106,16 +217,32 @@ class ArtifactRepository:
             pin = await PINS.one(self._store, ref)
             if pin is None:
                 return None
-            self._refs.keep(ref, (pin.body.digest, pin.body.by))
+            self._refs.keep(ref, (pin.body.digest, await self._published_by(ref, pin.body)))
         return self._refs[ref]
 
+    async def _published_by(self, ref: str, pin: PublishedPin) -> str:
+        """Who published `ref` with this digest, according to the act that the runtime sealed. Raises `Integrity`."""
+        assert self._active_seal is not None, "a catalog without a seal only loads"
+        for line in await self._store.lines(CONTROL, ref):
+            if line.kind != "artifact.published":
+                continue
+            try:
+                act = self._active_seal.read_act(line).act
+            except ChainBroken:
+                continue
+            if act.arguments == {"ref": ref, **pin.to_json()}:
+                return act.actor
+        raise Integrity(f"no operator act on record published `{ref}` as it is stored; run `contextos verify`")
+
     async def published(self, ref: str) -> StoredArtifact | None:
-        """Return the artifact of a ref, or None. Raises `Integrity` if it is not the artifact that was published."""
+        """Return the artifact that was published under a reference, or None. Raises `Integrity` if its content was
+        changed.
+        """
         digest = await self.digest_of(ref)
         return None if digest is None else await self.artifact(ref, digest)
 
     async def artifact(self, ref: str, digest: str) -> StoredArtifact:
-        """Return the artifact `ref`, and check that its content has this digest.
+        """Read the artifact `ref`, and check that its content has this digest.
 
         Raises:
             Integrity: the artifact is missing, cannot be read, or does not match `ref` and `digest`.
@@ -136,7 +263,7 @@ class ArtifactRepository:
         return stored
 
     async def definition(self, name: str, digest: str) -> AdapterDefinition:
-        """Return the adapter definition with this digest. Raises `Integrity` if it is missing or different."""
+        """Read the stored adapter definition `name`. Raises `Integrity` if it is missing or its digest differs."""
         if digest not in self._definitions:
             value = await self._document(name, digest)
             if content_address(value) != digest:
@@ -148,14 +275,16 @@ class ArtifactRepository:
         return self._definitions[digest]
 
     def address(self, definition: AdapterDefinition) -> str:
-        """Return the content address of a definition. It is computed once per object: definitions never change."""
+        """Return the content digest of an adapter definition. It is computed once per object: definitions never
+        change.
+        """
         cached = self._addresses.get(id(definition))
         if cached is None or cached[0] is not definition:
             cached = self._addresses.keep(id(definition), (definition, content_address(definition.to_json())))
         return cached[1]
 
     async def store_definitions(self, definitions: Sequence[AdapterDefinition]) -> None:
-        """Store the definitions that are not stored yet, in one commit, so that a replay finds them."""
+        """Store adapter definitions that are not stored yet, in one commit, so that a later replay finds them."""
         by_digest = {self.address(definition): definition for definition in definitions}
         missing = {digest: definition for digest, definition in by_digest.items() if digest not in self._definitions}
         stored = {digest for digest in missing if await ARTIFACTS.one(self._store, digest)}

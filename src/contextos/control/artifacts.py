@@ -1,4 +1,4 @@
-"""The four kinds of governed artifact: how each is read and named, and how the artifacts of one request are merged.
+"""The kinds of governed artifact (packs, policies, catalogs): how each is read and named, and how they are merged.
 
 If two artifacts define the same key with different content, the request is refused. Equal definitions count as one.
 Source: docs/design/contracts.md, "Packs, pins, budgets".
@@ -25,6 +25,8 @@ PACK_TYPE: Final = "application/vnd.contextos.context-pack+json"
 INTENTS_TYPE: Final = "application/vnd.contextos.intent-catalog+json"
 SPECS_TYPE: Final = "application/vnd.contextos.decision-catalog+json"
 POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
+ACTIVE_SET_TYPE: Final = "application/vnd.contextos.active-set+json"
+"""The payload type of a tenant's active set, which is no artifact: nobody publishes it."""
 
 MODELS: Final[dict[str, type[GovernedArtifact]]] = {
     PACK_TYPE: ContextPack,
@@ -44,7 +46,7 @@ ARTIFACT_KINDS: Final[dict[type[GovernedArtifact], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """A published artifact, its exact ref, and the content address of its canonical JSON."""
+    """An artifact (pack, policy or catalog) with its exact reference and the digest of its canonical JSON."""
 
     ref: str
     digest: str
@@ -53,7 +55,7 @@ class StoredArtifact:
 
 @dataclass(slots=True)
 class MergedArtifacts:
-    """Everything that a pack, its additional artifacts and the policies above it define, by key.
+    """Everything that a pack, the other artifacts of a request and the policies above them define, by key.
 
     `clashes` lists the keys that are defined more than once with different content.
     """
@@ -87,7 +89,7 @@ def read_artifact(payload_type: str, payload: bytes) -> StoredArtifact:
 
 
 def ref_of(artifact: GovernedArtifact) -> str:
-    """Return the exact ref of an artifact: `<id>@<x.y.z>`."""
+    """Return the exact reference of an artifact: `<id>@<x.y.z>`."""
     if isinstance(artifact, ContextPack):
         return artifact.pin
     if isinstance(artifact, PolicyArtifact):
@@ -96,7 +98,7 @@ def ref_of(artifact: GovernedArtifact) -> str:
 
 
 def tenant_of(artifact: GovernedArtifact) -> str | None:
-    """Return the tenant of an artifact, or None for a policy of the whole platform."""
+    """Return the tenant that an artifact belongs to, or None for a policy of the whole platform."""
     return artifact.pack_meta.tenant if isinstance(artifact, ContextPack) else artifact.tenant
 
 

@@ -1,9 +1,9 @@
 """The catalog of one tenant: publish, activate, withdraw, pin and load artifacts.
 
 Documents: `pins/<ref>` (digest, kind and publisher; written once, never changed), `artifacts/<digest>` (the DSSE
-envelope of an artifact, or the canonical definition of an adapter), `active/policies` (the policies in force above
-every pack, and the withdrawn refs). Every operation of an operator is one commit with an entry in the tenant's
-`control` stream.
+envelope of an artifact, or the canonical definition of an adapter), `active/artifacts` (the policies in force above
+every pack, the tenant pins and the withdrawn refs, sealed by the runtime). A change is returned as a `ProposedAct`,
+which `operations.acts` proves and commits.
 
 `pin` returns the set that a run is bound to. `load` turns that set into artifacts: from the cache, or, in a replay
 years later, from the documents. An artifact whose digest or signature does not match is never loaded.
@@ -16,38 +16,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from contextos.contracts.documents.catalog import (
-    ARTIFACTS,
-    PINS,
-    POLICY_LIST_KEY,
-    POLICY_LISTS,
-    PolicyList,
-    PublishedPin,
-)
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.acts import PackPin, ProposedAct
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ARTIFACTS, PINS, PublishedPin
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.journal import CONTROL, Batch, Draft, Write
 from contextos.contracts.ports.storage import Store
-from contextos.control.artifact_repository import ActivePolicies, ArtifactRepository, BoundedCache, OpenEnvelope
-from contextos.control.artifacts import ARTIFACT_KINDS, StoredArtifact, merge, tenant_of
+from contextos.control.artifact_repository import (
+    ActiveArtifacts,
+    ActiveSeal,
+    ArtifactRepository,
+    BoundedCache,
+    OpenEnvelope,
+)
+from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
 from contextos.control.lint.pack import lint_pack
 from contextos.control.pinning import PinsRefused, ResolvedPins, check_ref_form, resolve_pins
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
-SALT_BYTES: Final = 16
 ADAPTER: Final = "adapter:"
+CODE: Final = "code:"
+RUNTIME: Final = "runtime"
 ACTIVE_POLICIES: Final = "active_policies"
+EGRESS_LIST: Final = "egress"
+"""The pin of the tenant's egress list; a run of a tenant without a list does not have it."""
+REDACTION_LIST: Final = "redaction"
+"""The pin of the tenant's redaction rules, as above."""
 
-Salt = Callable[[int], bytes]
 Definitions = Mapping[str, AdapterDefinition]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedArtifacts:
-    """Everything that a run is pinned to, by key. `bundles` are ordered from the strongest level down."""
+    """Everything that a run was pinned to, by key. `bundles` (policies) are ordered from the strongest level down."""
 
     pack: ContextPack
     intents: dict[str, Intent]
@@ -63,11 +66,12 @@ CheckPins = Callable[[LoadedArtifacts], None]
 
 
 class Catalog:
-    """The control plane of one tenant.
+    """The published artifacts (packs, policies, catalogs) of one tenant: publish, activate, withdraw, pin and load.
 
     `open_envelope` verifies a DSSE envelope and returns (payload type, bytes), or raises `SignatureInvalid`. An
-    envelope without a signature is accepted only with `allow_unsigned`; an invalid signature never is. `check_pins` is
-    called before a set is pinned for the first time.
+    envelope without a signature is accepted only with `allow_unsigned`; an invalid signature never is. `active_seal`
+    protects what is active; a catalog without it can only load. `check_pins` is called before a set is pinned for the
+    first time.
     """
 
     def __init__(
@@ -77,23 +81,37 @@ class Catalog:
         tenant_id: str,
         open_envelope: OpenEnvelope,
         runtime_version: str,
+        active_seal: ActiveSeal | None = None,
         allow_unsigned: bool = False,
         check_pins: CheckPins | None = None,
+        egress: Sequence[str] = (),
+        redaction: Sequence[str] = (),
     ) -> None:
-        self._store, self._tenant, self._runtime_version = store, tenant_id, runtime_version
+        self._lists = {EGRESS_LIST: sorted(set(egress)), REDACTION_LIST: sorted(set(redaction))}
+        self._tenant, self._runtime_version = tenant_id, runtime_version
         self._check_pins = check_pins
-        self._repository = ArtifactRepository(store, open_envelope, allow_unsigned=allow_unsigned)
+        self._repository = ArtifactRepository(
+            store, open_envelope, tenant_id=tenant_id, active_seal=active_seal, allow_unsigned=allow_unsigned
+        )
         self._pinned: BoundedCache[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]] = BoundedCache()
         self._loaded: BoundedCache[LoadedArtifacts] = BoundedCache()
+        self._rules: BoundedCache[frozenset[str]] = BoundedCache()
 
-    async def publish(self, envelope: dict[str, Any], *, by: str, at_us: int, salt: Salt) -> str:
-        """Publish an artifact and return its ref. Publishing the same content again changes nothing.
+    async def active(self) -> ActiveArtifacts:
+        """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
+        return await self._repository.active()
+
+    def opened(self, envelope: dict[str, Any]) -> GovernedArtifact:
+        """Return the artifact in a signed envelope. Raises as `publication`."""
+        return self._repository.opened(envelope).artifact
+
+    async def publication(self, envelope: dict[str, Any]) -> tuple[str, ProposedAct | None]:
+        """Return the ref of an artifact and the act that publishes it; None if the same content is published already.
 
         Raises:
             SignatureInvalid: no key that is allowed to sign packs signed it.
             InvalidArtifact: lint refuses it, it is for another tenant, or the ref already has different content.
             MalformedJson, InvalidEnvelope: the payload does not fit its contract.
-            Conflict: another process published at the same time; publish again.
         """
         stored = self._repository.opened(envelope)
         if tenant_of(stored.artifact) not in (None, self._tenant):
@@ -104,69 +122,106 @@ class Catalog:
             raise InvalidArtifact(*problems)
         published_digest = await self._repository.digest_of(stored.ref)
         if published_digest == stored.digest:
-            return stored.ref
+            return stored.ref, None
         if published_digest is not None:
             detail = f"`{stored.ref}` is published with different content already, and a version never changes"
             raise _invalid("", "ref_taken", detail, "publish it under a new version")
-        pin = PublishedPin(stored.digest, ARTIFACT_KINDS[type(stored.artifact)], by)
+        pin = PublishedPin(stored.digest, ARTIFACT_KINDS[type(stored.artifact)])
         writes = (PINS.write(stored.ref, 0, pin), ARTIFACTS.write(stored.digest, 0, envelope))
-        await self._commit("artifact.published", {"ref": stored.ref, **pin.to_json()}, writes, by, at_us, salt)
-        return stored.ref
+        act = ProposedAct("artifact.published", stored.ref, {"ref": stored.ref, **pin.to_json()}, 0, writes)
+        return stored.ref, act
 
-    async def activate_policies(
-        self, level_refs: Sequence[tuple[Level, str]], *, by: str, at_us: int, salt: Salt
-    ) -> None:
-        """Set the policies in force above every pack.
+    async def activation(self, level_refs: Sequence[tuple[Level, str]], *, expected: int) -> ProposedAct | None:
+        """Return the act that puts exactly these policies in force above every pack; None if they are in force.
 
-        A policy that is not in the list is no longer in force. Setting the same list again changes nothing.
+        The first act of a tenant is never None: before it nothing is active, and no run can be pinned.
 
         Raises:
             NotFound: a ref is not published in this tenant, or is withdrawn.
-            InvalidArtifact: a ref is no policy bundle, is listed twice, or is a tenant's policy at level `platform`.
-            Conflict: another process changed the list at the same time; read it and set it again.
+            InvalidArtifact: the active set has another version than `expected`; a ref is no policy bundle, is listed
+                twice, or is a tenant's policy at level `platform`.
         """
-        active = await self._repository.active()
+        active = await self._expected(expected)
         for level, ref in level_refs:
-            stored = await self._repository.published(ref)
-            if stored is None or ref in active.withdrawn:
-                raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
-            _refuse_level(level, stored)
+            _refuse_level(level, await self._usable(ref, active))
         if len({ref for _, ref in level_refs}) != len(level_refs):
             raise _invalid("/policies", "duplicate", "a policy is listed twice", "list it once, at its strongest level")
         policies = tuple(sorted(level_refs, key=lambda entry: entry[0] != "platform"))
-        if policies == active.policies:
-            return
-        body = PolicyList(policies, tuple(sorted(active.withdrawn)))
-        await self._change("policies.activated", active, body, {"policies": body.levels()}, by, at_us, salt)
+        if policies == active.policies and expected:
+            return None
+        arguments = {"policies": [[level, ref] for level, ref in policies]}
+        return self._change("policies.activated", arguments, replace(active, policies=policies), expected)
 
-    async def withdraw(self, ref: str, *, by: str, reason: str, at_us: int, salt: Salt) -> None:
-        """Withdraw `ref`: new runs can no longer pin it, and approvals that depend on it become void.
+    async def pinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
+        """Return the act that allows requests with exactly the refs of `pin`, for its intents in its environment.
 
-        Runs that used it still replay.
+        Raises:
+            NotFound: a ref is not published in this tenant, or is withdrawn.
+            InvalidArtifact: the active set has another version than `expected`; the refs are not one context pack and
+                what belongs beside it; or none of them defines one of the intents.
+        """
+        active = await self._expected(expected)
+        found = [await self._usable(ref, active) for ref in pin.refs]
+        packs = [stored.artifact for stored in found if isinstance(stored.artifact, ContextPack)]
+        if len(packs) != 1:
+            detail = f"`{', '.join(pin.refs)[:200]}` has {len(packs)} context packs"
+            raise _invalid("/refs", "not_one_pack", detail, "name one pack, and the catalogs and policies beside it")
+        known = merge(packs[0], [stored.artifact for stored in found if stored.artifact is not packs[0]]).intents
+        if unknown := sorted(set(pin.intents) - known.keys()):
+            detail = f"none of the refs defines the intent `{unknown[0][:80]}`"
+            raise _invalid("/intents", "unknown_intent", detail, f"use {', '.join(sorted(known)) or 'another pack'}")
+        pins = (*_without(active.packs, pin), pin)
+        return self._change("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
+
+    async def unpinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
+        """Return the act that ends what `pin` allows.
+
+        Raises:
+            NotFound: no tenant pin allows it.
+            InvalidArtifact: the active set has another version than `expected`.
+        """
+        active = await self._expected(expected)
+        if missing := [one for one in pin.intents if not active.allows(pin.refs, one, pin.environment)]:
+            detail = f"`{', '.join(pin.refs)[:200]}` is not pinned for `{missing[0][:80]}` in `{pin.environment[:80]}`"
+            raise NotFound(f"{detail}; list the pins with `contextos packs list`")
+        pins = _without(active.packs, pin)
+        return self._change("packs.withdrawn", pin.to_json(), replace(active, packs=pins), expected)
+
+    async def withdrawal(self, ref: str, *, reason: str, expected: int) -> ProposedAct:
+        """Return the act that withdraws `ref`: new runs can no longer pin it, and approvals that depend on it are void.
+
+        Its tenant pins end. Runs that used it still replay.
 
         Raises:
             NotFound: nothing is published under `ref`.
-            InvalidArtifact: it is an active policy. Activate the other policies first, so that no rule ends unnoticed.
-            Conflict: another process changed the list at the same time; withdraw again.
+            InvalidArtifact: the active set has another version than `expected`, or `ref` is an active policy. Activate
+                the other policies first, so that no rule ends unnoticed.
         """
-        active = await self._repository.active()
+        active = await self._expected(expected)
         if await self._repository.digest_of(ref) is None:
             raise NotFound(f"`{ref[:200]}` is not published; nothing was withdrawn")
         if any(ref == name for _, name in active.policies):
             remedy = "activate the other policies without it first"
             raise _invalid("/policies", "still_active", f"`{ref}` is an active policy", remedy)
-        body = PolicyList(active.policies, tuple(sorted(active.withdrawn | {ref})))
-        await self._change("artifact.withdrawn", active, body, {"ref": ref, "reason": reason}, by, at_us, salt)
+        pins = tuple(pin for pin in active.packs if ref not in pin.refs)
+        after = replace(active, packs=pins, withdrawn=active.withdrawn | {ref})
+        return self._change("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
 
-    async def pin(self, refs: Sequence[str], definitions: Definitions) -> dict[str, Any]:
+    async def pin(
+        self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str
+    ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
 
-        The set has four keys. `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter
-        that the pack registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`.
-        `publishers`: the sorted publishers of the refs and active policies.
+        A tenant pin must allow exactly these refs for this intent in this environment. The set has four keys.
+        `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter that the pack
+        registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`. `publishers`:
+        the sorted publishers of the refs and active policies.
         """
         active = await self._repository.active()
-        key = (tuple(refs), active)
+        if refused := _not_allowed(refs, active, intent, environment):
+            found = await self._found(refs, active) if active.version else None
+            return _failure(found if isinstance(found, PinsRefused) else refused)
+        key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             resolved = await self._resolve(refs, active, definitions)
@@ -180,8 +235,25 @@ class Catalog:
             pinned, _ = self._pinned.keep(key, (resolved, used))
         return self._pin_set(pinned, active, definitions)
 
+    async def redaction_rules(self, refs: Sequence[str]) -> frozenset[str] | None:
+        """Return the redaction rules of the tenant and of the packs among these references, or None if one of them is
+        not published.
+        """
+        rules = set(self._lists[REDACTION_LIST])
+        for ref in refs:
+            known = self._rules.get(ref)
+            if known is None:
+                stored = await self._repository.published(ref)
+                if stored is None:
+                    return None
+                pack = stored.artifact
+                own = pack.policy_layer.guardrails.redaction_rules if isinstance(pack, ContextPack) else ()
+                known = self._rules.keep(ref, frozenset(own))
+            rules |= known
+        return frozenset(rules)
+
     async def load(self, pin_set: Mapping[str, Any]) -> LoadedArtifacts:
-        """Load the artifacts of a set that `pin` returned, by digest.
+        """Load the artifacts of a set that `pin` returned, by digest. The pack has the tenant's redaction rules too.
 
         Raises:
             Integrity: an artifact is missing, or is not the one with that digest.
@@ -193,7 +265,11 @@ class Catalog:
         if key in self._loaded:
             return self._loaded[key]
         adapters = {name: digest for name, digest in pins.items() if name.startswith(ADAPTER)}
-        refs = {name: digest for name, digest in pins.items() if name not in adapters and name != ACTIVE_POLICIES}
+        refs = {
+            name: digest
+            for name, digest in pins.items()
+            if not name.startswith((ADAPTER, CODE)) and name not in (ACTIVE_POLICIES, *self._lists, RUNTIME)
+        }
         artifacts = {ref: (await self._repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         pack = artifacts.get(pack_ref)
         above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
@@ -208,7 +284,7 @@ class Catalog:
         return self._loaded.keep(
             key,
             LoadedArtifacts(
-                pack,
+                _with_rules(pack, pin_set.get(REDACTION_LIST, ())),
                 merged.intents,
                 merged.templates,
                 merged.specs,
@@ -219,25 +295,32 @@ class Catalog:
         )
 
     async def pins_now(self, names: Sequence[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
-        """Return (version of the active policies, digest by name as of now).
+        """Return (version of the active set, digest by name as of now).
 
-        The digest is None for a name that is withdrawn or not known.
+        The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more.
         """
         active = await self._repository.active()
         digests: dict[str, str | None] = {}
         for name in names:
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
+            elif name in self._lists:
+                digests[name] = content_address(self._lists[name])
             elif name.startswith(ADAPTER):
                 definition = definitions.get(name.removeprefix(ADAPTER))
                 digests[name] = None if definition is None else self._repository.address(definition)
             else:
-                digests[name] = None if name in active.withdrawn else await self._repository.digest_of(name)
+                digests[name] = await self._repository.digest_of(name) if active.names(name) else None
         return active.version, digests
 
-    def _pin_set(self, pinned: ResolvedPins, active: ActivePolicies, definitions: Definitions) -> dict[str, Any]:
+    def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:
         addresses = {ADAPTER + name: self._repository.address(definitions[name]) for name in pinned.adapters}
-        return pinned.pin_set({**addresses, ACTIVE_POLICIES: active.digest})
+        pin_set = pinned.pin_set({**addresses, ACTIVE_POLICIES: active.digest})
+        for name, listed in self._lists.items():
+            if listed:
+                pin_set["pins"][name] = content_address(listed)
+                pin_set[name] = listed
+        return pin_set
 
     async def _refused(self, pin_set: dict[str, Any]) -> PinsRefused | None:
         """Why another plane cannot use a set, or None. It is checked before a run starts, not halfway through."""
@@ -251,12 +334,10 @@ class Catalog:
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
         return live is known or (live is not None and self._repository.address(live) == self._repository.address(known))
 
-    async def _resolve(
-        self, refs: Sequence[str], active: ActivePolicies, definitions: Definitions
-    ) -> ResolvedPins | PinsRefused:
-        unpinned = check_ref_form(refs)
-        if unpinned:
-            return unpinned
+    async def _found(self, refs: Sequence[str], active: ActiveArtifacts) -> dict[str, StoredArtifact] | PinsRefused:
+        """The artifacts of a request and the policies in force, by ref."""
+        if malformed := check_ref_form(refs):
+            return malformed
         found: dict[str, StoredArtifact] = {}
         for ref in (*refs, *(name for _, name in active.policies)):
             stored = await self._repository.published(ref)
@@ -264,6 +345,14 @@ class Catalog:
                 detail = f"`{ref[:200]}` is not published in this tenant or is withdrawn; publish it"
                 return PinsRefused("unknown_ref", detail)
             found[ref] = stored
+        return found
+
+    async def _resolve(
+        self, refs: Sequence[str], active: ActiveArtifacts, definitions: Definitions
+    ) -> ResolvedPins | PinsRefused:
+        found = await self._found(refs, active)
+        if isinstance(found, PinsRefused):
+            return found
         above = [(level, found[ref]) for level, ref in active.policies]
         active_refs = {ref for _, ref in active.policies}
         requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in active_refs]
@@ -273,24 +362,50 @@ class Catalog:
         publishers = {await self._repository.publisher_of(ref) for ref in found}
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
-    async def _change(
-        self,
-        kind: str,
-        active: ActivePolicies,
-        body: PolicyList,
-        details: dict[str, Any],
-        by: str,
-        at_us: int,
-        salt: Salt,
-    ) -> None:
-        write = POLICY_LISTS.write(POLICY_LIST_KEY, active.version, body)
-        await self._commit(kind, details, (write,), by, at_us, salt)
+    async def _expected(self, expected: int) -> ActiveArtifacts:
+        """The active set, whose version must be the one that the actor saw."""
+        active = await self._repository.active()
+        if active.version != expected:
+            detail = f"the active set has the version {active.version} and not {expected}"
+            raise _invalid("/expected", "stale_version", detail, "look at what is active now, and decide again")
+        return active
 
-    async def _commit(
-        self, kind: str, details: dict[str, Any], writes: tuple[Write, ...], by: str, at_us: int, salt: Salt
-    ) -> None:
-        draft = Draft(kind, details.get("ref", ""), at_us, by, canonical({**details, "by": by}), salt(SALT_BYTES))
-        await self._store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),), writes=writes))
+    async def _usable(self, ref: str, active: ActiveArtifacts) -> StoredArtifact:
+        """A published artifact that is not withdrawn. Raises `NotFound`."""
+        stored = await self._repository.published(ref)
+        if stored is None or ref in active.withdrawn:
+            raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
+        return stored
+
+    def _change(self, kind: str, arguments: dict[str, Any], after: ActiveArtifacts, expected: int) -> ProposedAct:
+        """An act on the active set, which states the digest of the set that it leaves. Its key is that of the set, so
+        that the last one is found at once.
+        """
+        write, digest = self._repository.active_change(after, expected)
+        return ProposedAct(kind, ACTIVE_SET_KEY, {**arguments, "active_digest": digest}, expected, (write,))
+
+
+def _without(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
+    """The pins without what `gone` allows."""
+    left = []
+    for pin in pins:
+        same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment
+        intents = tuple(one for one in pin.intents if not (same and one in gone.intents))
+        if intents:
+            left.append(pin.model_copy(update={"intents": intents}))
+    return tuple(left)
+
+
+def _not_allowed(refs: Sequence[str], active: ActiveArtifacts, intent: str, environment: str) -> PinsRefused | None:
+    """Why no tenant pin allows these refs, or None."""
+    if active.allows(refs, intent, environment):
+        return None
+    if not active.version:
+        detail = "nothing is active in this tenant, so nothing can run; run `contextos init`"
+    else:
+        named = ", ".join(f"`{ref[:200]}`" for ref in refs)
+        detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos packs list`"
+    return PinsRefused("unpinned_ref", detail)
 
 
 def _failure(refused: PinsRefused) -> dict[str, Any]:
@@ -309,3 +424,11 @@ def _refuse_level(level: Level, stored: StoredArtifact) -> None:
 
 def _invalid(pointer: str, code: str, detail: str, remedy: str) -> InvalidArtifact:
     return InvalidArtifact(Problem(pointer, code, detail, remedy))
+
+
+def _with_rules(pack: ContextPack, rules: Sequence[str]) -> ContextPack:
+    """The pack with these redaction rules beside its own."""
+    layer = pack.policy_layer
+    together = tuple(dict.fromkeys((*layer.guardrails.redaction_rules, *rules)))
+    guardrails = layer.guardrails.model_copy(update={"redaction_rules": together})
+    return pack.model_copy(update={"policy_layer": layer.model_copy(update={"guardrails": guardrails})})

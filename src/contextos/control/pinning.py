@@ -1,4 +1,5 @@
-"""Resolves a request's refs to the exact set of artifacts of a run, or to a typed refusal.
+"""Resolve the references of a request (`<id>@<x.y.z>`) to the exact artifacts that its run uses, or refuse the
+request.
 
 Everything here is pure; `catalog` does the I/O.
 Source: docs/design/contracts.md, "Packs, pins, budgets".
@@ -24,7 +25,7 @@ _VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[.+a-z
 
 @dataclass(frozen=True, slots=True)
 class PinsRefused:
-    """Why a request's refs cannot be pinned."""
+    """Why the references of a request (packs, catalogs) cannot be resolved to one exact set of artifacts."""
 
     code: Literal["unpinned_ref", "unknown_ref"]
     detail: str
@@ -34,7 +35,8 @@ class PinsRefused:
 class ResolvedPins:
     """The artifacts of one run.
 
-    `pins` holds the digest of each ref, `policies` pairs of level and ref, `adapters` the ids of the pack's adapters.
+    `pins` maps each reference to its digest, `policies` holds (level, reference), `adapters` the ids of the pack's
+    adapters.
     """
 
     pack_ref: str
@@ -44,7 +46,9 @@ class ResolvedPins:
     publishers: tuple[str, ...] = ()
 
     def pin_set(self, additional: Mapping[str, str]) -> dict[str, Any]:
-        """Return the body of `run.pinned`, a new object each time. `additional` are pins that are not refs."""
+        """Return the body of the journal entry `run.pinned`, a new object each time. `additional` are pins of other
+        things.
+        """
         policies = [{"level": level, "ref": ref, "digest": self.pins[ref]} for level, ref in self.policies]
         return {
             "pack_ref": self.pack_ref,
@@ -55,7 +59,7 @@ class ResolvedPins:
 
 
 def check_ref_form(refs: Sequence[str]) -> PinsRefused | None:
-    """Refuse a ref that is not an exact pin. Called before anything is looked up."""
+    """Return why a reference is not of the exact form `<id>@<x.y.z>`, or None. Called before anything is looked up."""
     for ref in refs:
         if not PIN.fits(ref):
             return PinsRefused("unpinned_ref", f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`")
@@ -68,7 +72,8 @@ def resolve_pins(
     definitions: Mapping[str, AdapterDefinition],
     runtime_version: str,
 ) -> ResolvedPins | PinsRefused:
-    """Resolve a request's artifacts and the active policies to one complete set.
+    """Resolve the artifacts of a request and the active policies to one complete set, or return why that is not
+    possible.
 
     Refuses: no pack or several packs, two different definitions of one key, an unmet requirement of the pack, an
     adapter that is not registered, and any problem that lint finds in the complete set.

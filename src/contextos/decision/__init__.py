@@ -1,8 +1,8 @@
 """The Decision plane: what happens next. The Planner proposes, the Critic verifies and scores, the Executor runs.
 
 Owns: intents and the RunContext (`intents`); plans (`planners`); verdicts about plans (`critic`); running the steps of
-a verified plan (`executor`), independent reads at the same time (`parallel_reads`); the
-scorecard and the end of a run (`scoring`).
+a verified plan (`executor`), independent reads at the same time (`parallel_reads`); the scorecard and the end of a run
+(`scoring`).
 
 Does not own: calls to external systems (Action), what is allowed (Trust), what is known (Intelligence), what is shown
 to a model (Context), or the run's states (`runtime.state_machine`).

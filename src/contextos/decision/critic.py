@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.bindings import binding_of, resolve_params
-from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.controls import CheckArgs, required_of
+from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, VerifyVerdict
 from contextos.contracts.scope import Capability, RunScope
@@ -21,11 +22,11 @@ CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan and everything that it is verified against.
+    """A plan, and everything that it is checked against before it runs.
 
-    `sources` holds what bindings can read at plan time, `evidence` the names of the available evidence. `decisions`
-    holds the policy decisions at the plan point, by step id. `calls_left` is the number of tool calls left in the
-    budget.
+    `exposure` holds the decisions at `compile` by tool. `sources` holds what bindings can read at plan time,
+    `evidence` the names of the available evidence. `decisions` holds the policy decisions about the steps, by step
+    id. `calls_left` is the number of tool calls left in the budget.
     """
 
     plan: Plan
@@ -33,13 +34,15 @@ class Proposal:
     sources: Mapping[str, Any]
     evidence: frozenset[str]
     decisions: Mapping[str, PolicyDecision]
+    exposure: Mapping[str, PolicyDecision]
     check_input: CheckInput
+    check_args: CheckArgs
     calls_left: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlanVerification:
-    """The verdict about a plan, with every failure found."""
+    """The verdict about a plan before it runs, with every failure found."""
 
     verdict: VerifyVerdict
     failures: tuple[Failure, ...]
@@ -54,7 +57,7 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
 
 
 def verify_plan(proposal: Proposal) -> PlanVerification:
-    """Apply every rule to the plan. The strictest verdict counts; the verdict is `ok` only without any failure."""
+    """Check a plan by every rule of this module. The strictest verdict wins; it is `ok` only without any failure."""
     failures = tuple(failure for rule in PLAN_RULES for failure in rule(proposal))
     verdicts = {VERDICT_OF.get(failure.code, "reject") for failure in failures}
     for verdict in ("reject", "escalate", "replan"):
@@ -63,14 +66,14 @@ def verify_plan(proposal: Proposal) -> PlanVerification:
     return PlanVerification("ok", ())
 
 
-def spec_of(plan: Plan, step_id: str) -> str | None:
-    """Return the decision key that a step is bound to: that of the last checkpoint among its ancestors, or None."""
+def spec_of(plan: Plan | TaskTemplate, step_id: str) -> str | None:
+    """Return the decision key that applies to a step: that of the last checkpoint before the step, or None."""
     before = ancestors(plan, step_id)
     bound = [point.decision_id for point in plan.decision_checkpoints if point.after_step in before]
     return bound[-1] if bound else None
 
 
-def ancestors(plan: Plan, step_id: str) -> frozenset[str]:
+def ancestors(plan: Plan | TaskTemplate, step_id: str) -> frozenset[str]:
     """Return the ids of all steps that must be done before this one."""
     depends = {step.id: step.depends_on for step in plan.steps}
     found: set[str] = set()
@@ -84,7 +87,7 @@ def ancestors(plan: Plan, step_id: str) -> frozenset[str]:
 
 
 def well_ordered(proposal: Proposal) -> Sequence[Failure]:
-    """Step ids are unique, and a step depends only on steps before it, so the plan is a graph without cycles."""
+    """Return a failure for each duplicate step id, and for each step that depends on a step that is not before it."""
     failures, seen = [], set()
     for step in proposal.plan.steps:
         unknown = [name for name in step.depends_on if name not in seen]
@@ -96,12 +99,18 @@ def well_ordered(proposal: Proposal) -> Sequence[Failure]:
 
 
 def in_manifest(proposal: Proposal) -> Sequence[Failure]:
-    """Every tool is in the tool manifest. A tool that policy hid is a policy denial."""
+    """Return a failure for each step whose tool is not in the manifest (the list of tools that the run can use).
+    The failure is a policy denial if policy removed the tool.
+    """
     failures = []
     for step in proposal.plan.steps:
-        if step.tool in proposal.scope.surfaced:
+        if step.tool in proposal.scope.tools.surfaced:
             continue
-        hidden = step.tool in proposal.scope.granted
+        hidden = step.tool in proposal.scope.tools.granted
+        exposed = proposal.exposure.get(step.tool)
+        if hidden and exposed is not None and not exposed.allowed:
+            failures.append(_denial(step, exposed, f"`{step.tool}` is hidden from this run"))
+            continue
         code: FailureCode = "policy_denied" if hidden else "tool_not_in_manifest"
         reason = "is hidden from this run by policy" if hidden else "is not in the tool manifest"
         failures.append(_failure(code, step, f"`{step.tool}` {reason}"))
@@ -109,7 +118,7 @@ def in_manifest(proposal: Proposal) -> Sequence[Failure]:
 
 
 def modes_match(proposal: Proposal) -> Sequence[Failure]:
-    """Every step states the declared approval mode of its capability."""
+    """Return a failure for each step that states an approval mode other than its tool declares."""
     failures = []
     for step, capability in _known(proposal):
         declared = capability.definition.approval_mode
@@ -125,7 +134,11 @@ def modes_match(proposal: Proposal) -> Sequence[Failure]:
 
 
 def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
-    """Arguments known at plan time satisfy their schema, and bindings to steps refer to earlier dependencies."""
+    """Return a failure for each argument that does not fit its schema, and each binding to a step that is not a
+    dependency.
+
+    Only arguments that are known before the plan runs are checked.
+    """
     failures = []
     for step, capability in _known(proposal):
         args, _, missing = resolve_params(step.params, proposal.sources)
@@ -150,24 +163,20 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
 
 
 def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
-    """Checkpoints resolve, and every step with effects is bound to a spec that is allowed to execute at its mode."""
-    scope = proposal.scope
+    """Return a failure for each check that names no decision spec, and each step with effects that no spec allows to
+    run.
+    """
+    specs = proposal.scope.pinned.specs
     failures = [
         Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` is not a DecisionSpec of the pack")
         for point in proposal.plan.decision_checkpoints
-        if point.decision_id not in scope.specs
-    ]
-    failures += [
-        # A completed run is recorded as `approved`, so every spec must allow that outcome.
-        Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` does not allow the outcome `approved`")
-        for point in proposal.plan.decision_checkpoints
-        if point.decision_id in scope.specs and "approved" not in scope.specs[point.decision_id].allowed_outcomes
+        if point.decision_id not in specs
     ]
     for step, capability in _known(proposal):
         if capability.definition.approval_mode == "read_only":
             continue
         key = spec_of(proposal.plan, step.id)
-        spec = scope.specs.get(key) if key else None
+        spec = specs.get(key) if key else None
         if spec is None:
             failures.append(
                 _failure("violates_decision_spec", step, f"`{step.tool}` is not bound to a decision checkpoint")
@@ -182,10 +191,12 @@ def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
 
 
 def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
-    """The required evidence of each checkpoint is available, or a step before it produces it."""
-    scope, failures = proposal.scope, []
+    """Return a failure for each checkpoint whose required evidence is neither available nor produced by an earlier
+    step.
+    """
+    specs, failures = proposal.scope.pinned.specs, []
     for point in proposal.plan.decision_checkpoints:
-        spec = scope.specs.get(point.decision_id)
+        spec = specs.get(point.decision_id)
         done = ancestors(proposal.plan, point.after_step) | {point.after_step}
         produced = {
             name for step, capability in _known(proposal) if step.id in done for name in capability.definition.produces
@@ -202,7 +213,7 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
 
 
 def policy_permits(proposal: Proposal) -> Sequence[Failure]:
-    """Policy permits every step at the plan point: first guardrails, then denials."""
+    """Return a failure for each step that policy does not permit: first guardrails, then denials."""
     failures = []
     for step in proposal.plan.steps:
         decision = proposal.decisions.get(step.id)
@@ -213,29 +224,73 @@ def policy_permits(proposal: Proposal) -> Sequence[Failure]:
                 _failure("must_escalate", step, "a guardrail escalates: " + ", ".join(decision.must_escalate))
             )
         if not decision.allowed:
-            code: FailureCode = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-            facts = tuple(fact for unknown in decision.indeterminate for fact in unknown.facts)
-            failures.append(
-                Failure(
-                    code=code,
-                    detail=f"policy denies `{step.tool}`: {decision.reason}",
-                    step_id=step.id,
-                    capability_id=step.tool,
-                    rule_ids=decision.denying_rule_ids,
-                    facts=facts,
-                )
-            )
+            failures.append(_denial(step, decision, f"`{step.tool}`"))
     return failures
 
 
+def _denial(step: PlanStep, decision: PolicyDecision, what: str) -> Failure:
+    """A failure that names what policy denied, with the rules and the missing facts."""
+    return Failure(
+        code="policy_eval_error" if decision.reason == "indeterminate" else "policy_denied",
+        detail=f"{what}: {decision.why_denied}",
+        step_id=step.id,
+        capability_id=step.tool,
+        rule_ids=decision.denying_rule_ids,
+        facts=decision.missing_facts,
+    )
+
+
+def controls_hold(proposal: Proposal) -> Sequence[Failure]:
+    """Return a failure for each control in force that the plan cannot satisfy: an escalation, a gate that cannot be
+    asked, evidence out of reach, or a known argument out of bounds.
+    """
+    escalating = proposal.scope.controls.must_escalate
+    failures = []
+    if escalating:
+        failures.append(Failure(code="must_escalate", detail="a guardrail escalates: " + ", ".join(escalating)))
+    for step, capability in _known(proposal):
+        raised = proposal.scope.controls.on_call(step.tool, f"{proposal.plan.revision}/{step.id}")
+        gates = sorted({*raised.gates, *step.requires})
+        if gates and (unaskable := _unaskable(gates, capability, proposal)):
+            failures.append(_failure("policy_denied", step, unaskable))
+        produced = {
+            name
+            for before, earlier in _known(proposal)
+            if before.id in ancestors(proposal.plan, step.id)
+            for name in earlier.definition.produces
+        }
+        missing = sorted(required_of(capability.definition, raised.requires) - produced - proposal.evidence)
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
+        args, _, later = resolve_params(step.params, proposal.sources)
+        bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
+        for problem in proposal.check_args(bounds, args, bool(gates)):
+            detail = f"`{step.tool}` at `{problem.pointer}`: {problem.detail}"
+            failures.append(_failure("argument_out_of_bounds", step, detail))
+    return failures
+
+
+def _unaskable(gates: Sequence[str], capability: Capability, proposal: Proposal) -> str | None:
+    """Why nobody can be asked for an approval by these gates, or None."""
+    if capability.definition.kind == "read":
+        return f"`{capability.capability_id}` is a read, and a gate is only for writes"
+    if len(gates) > 1:
+        return "more than one gate is active; this version can ask only one person"
+    return None if gates[0] in proposal.scope.pinned.gates else f"`{gates[0]}` is not a gate of the pack"
+
+
 def within_call_budget(proposal: Proposal) -> Sequence[Failure]:
-    """The plan needs no more tool calls than the budget has left."""
+    """Return a failure if the plan needs more tool calls than the budget has left."""
     steps = len(proposal.plan.steps)
     if steps <= proposal.calls_left:
         return ()
     return (
         Failure(
-            code="budget_exhausted", detail=f"the plan needs {steps} tool calls, and {proposal.calls_left} are left"
+            code="budget_exhausted",
+            detail=f"the plan needs {steps} tool calls, and {proposal.calls_left} are left; "
+            + proposal.scope.run.run_budget.stated("max_tool_calls"),
+            facts=("max_tool_calls",),
         ),
     )
 
@@ -250,12 +305,13 @@ PLAN_RULES: Final[tuple[PlanRule, ...]] = (
     bound_to_specs,
     evidence_in_reach,
     policy_permits,
+    controls_hold,
     within_call_budget,
 )
 
 
 def _known(proposal: Proposal) -> list[tuple[PlanStep, Capability]]:
-    capabilities = proposal.scope.capabilities
+    capabilities = proposal.scope.tools.capabilities
     return [(step, capabilities[step.tool]) for step in proposal.plan.steps if step.tool in capabilities]
 
 

@@ -1,4 +1,4 @@
-"""The Executor runs a verified plan, step by step, through the Tool Gateway; it can reach nothing else.
+"""The executor runs a verified plan, step by step, through the tool gateway. It has no other way to the outside.
 
 Source: How It Works, step 5; docs/design/contracts.md, "Loop guard".
 """
@@ -11,12 +11,12 @@ from typing import Any, Final, get_args
 
 from contextos.contracts.bindings import resolve_params
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.envelopes.plan import DecisionSpec, Plan, PlanStep
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
-from contextos.contracts.scope import Fact, RunScope, StepCall
+from contextos.contracts.scope import Fact, RunScope, StepCall, ToolAccess
 from contextos.decision.critic import spec_of
 from contextos.decision.parallel_reads import independent_reads
 
@@ -28,7 +28,9 @@ _REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What became of a plan: results by step, evidence gathered, and the failure that stopped it, if one did."""
+    """The result of running a plan: results by step, the evidence gathered, and the failure that stopped
+    it, or None.
+    """
 
     results: Mapping[str, ToolResultEnvelope]
     evidence: Mapping[str, Fact]
@@ -43,34 +45,48 @@ async def execute_plan(
     evidence: Mapping[str, Fact],
     sources: Mapping[str, Any],
 ) -> Execution:
-    """Run the steps in order, and independent reads at the same time. Stops at the first failure in plan order.
+    """Run the steps of a plan in order, and independent reads at the same time. Stops at the first failure in plan
+    order.
 
-    A failure is a refusal, a failed step or an unresolved checkpoint. The results are those of the steps up to it;
-    what other members of its group answered is in the journal and counts for nothing.
+    A failure is a refusal, a failed step or a checkpoint without its evidence. The results are those of the steps up
+    to it.
+    Reads that were sent together with the failed step are in the journal, and their answers are not used.
     """
-    facts, results, seen = dict(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
+    facts, results, seen = list(evidence.values()), dict[str, ToolResultEnvelope](), dict[str, int]()
     at = 0
     while at < len(plan.steps):
-        group = independent_reads(plan, scope, at, results)
+        group = independent_reads(plan, scope.tools, at, results)
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
-        views = {**sources, "evidence": evidence_view(facts), "step": outputs}
-        calls, unprepared = _prepare_all(plan, scope, group, facts, views, seen)
+        views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
+        calls, unprepared = _prepare_all(plan, scope.pinned.specs, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
-            facts |= produced_evidence(scope, call.step, result, journal.now_us)
-            failure = _stopped(call.step, result) or _checkpoint(plan, scope, call.step, facts, journal)
+            facts += produced_evidence(scope.tools, call, result, journal.now_us)
+            failure = (
+                _refused(call.step, result)
+                or _overrun(call.step, scope, tools.overrun())
+                or _failed(call.step, result)
+                or _checkpoint(plan, scope.pinned.specs, call, facts, journal)
+            )
             if failure:
-                return Execution(results, facts, failure)
+                return Execution(results, _by_name(facts), failure)
         if unprepared:
-            return Execution(results, facts, unprepared)
+            return Execution(results, _by_name(facts), unprepared)
         at += len(group)
-    return Execution(results, facts, None)
+    return Execution(results, _by_name(facts), None)
+
+
+def _by_name(facts: Sequence[Fact]) -> dict[str, Fact]:
+    """The newest evidence of each name."""
+    return {fact.name: fact for fact in facts}
 
 
 def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
-    """Evidence as bindings read it: by name, then `value`, `subject` or `evidence_ref`."""
+    """Return the evidence in the form that a plan's bindings read: by name, then `value`, `subject` or
+    `evidence_ref`.
+    """
     return {
         name: {"value": fact.value, "subject": fact.subject, "evidence_ref": fact.evidence_ref}
         for name, fact in facts.items()
@@ -79,16 +95,16 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
 
 def _prepare_all(
     plan: Plan,
-    scope: RunScope,
+    specs: Mapping[str, DecisionSpec],
     group: Sequence[PlanStep],
-    facts: Mapping[str, Fact],
+    facts: Sequence[Fact],
     sources: Mapping[str, Any],
     seen: dict[str, int],
 ) -> tuple[list[StepCall], Failure | None]:
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
     calls: list[StepCall] = []
     for step in group:
-        call, failure = _prepare(plan, scope, step, facts, sources, seen)
+        call, failure = _prepare(plan, specs, step, facts, sources, seen)
         if call is None:
             return calls, failure
         calls.append(call)
@@ -97,9 +113,9 @@ def _prepare_all(
 
 def _prepare(
     plan: Plan,
-    scope: RunScope,
+    specs: Mapping[str, DecisionSpec],
     step: PlanStep,
-    facts: Mapping[str, Fact],
+    facts: Sequence[Fact],
     sources: Mapping[str, Any],
     seen: dict[str, int],
 ) -> tuple[StepCall | None, Failure | None]:
@@ -114,32 +130,46 @@ def _prepare(
         detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
         return None, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
     key = spec_of(plan, step.id)
-    spec = scope.specs.get(key) if key else None
+    spec = specs.get(key) if key else None
     return StepCall(
         revision=plan.revision or 0,
         step=step,
         args=args,
         provenance=provenance,
-        evidence=dict(facts),
+        evidence=tuple(facts),
         required_evidence=tuple(spec.required_evidence) if spec else (),
         spec_key=key if spec else None,
         occurrence=occurrence,
     ), None
 
 
-def produced_evidence(scope: RunScope, step: PlanStep, result: ToolResultEnvelope, now_us: int) -> dict[str, Fact]:
-    """The evidence that a good result is."""
-    if result.status not in ("ok", "completed") or step.tool not in scope.capabilities:
-        return {}
-    ref = tool_ref(result.capability_id, result.tool_call_id)
+def produced_evidence(tools: ToolAccess, call: StepCall, result: ToolResultEnvelope, now_us: int) -> list[Fact]:
+    """Return the named evidence that a successful call's result provides. `now_us` is Unix time in microseconds."""
+    tool = call.step.tool
+    if result.status not in ("ok", "completed") or tool not in tools.capabilities:
+        return []
+    made = result.metadata.get("made_by", {}).get("tool_call_id", result.tool_call_id)
+    ref = tool_ref(result.capability_id, made)
     digest = content_address(result.output)
-    return {
-        name: Fact(name, ref, step.tool, result.output, digest, now_us)
-        for name in scope.capabilities[step.tool].definition.produces
-    }
+    return [
+        Fact(name, ref, tool, result.output, digest, now_us, dict(call.args))
+        for name in tools.capabilities[tool].definition.produces
+    ]
 
 
-def _stopped(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
+def _refused(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
+    return _failed(step, result) if result.status in ("blocked", "rejected") else None
+
+
+def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | None:
+    """A limit that the call itself broke ends the run, whatever the call answered: its effect is on record."""
+    if limit is None:
+        return None
+    detail = f"{scope.run.run_budget.stated(limit)}, and the run is above it after this call"
+    return Failure(code="budget_exhausted", detail=detail, step_id=step.id, capability_id=step.tool, facts=(limit,))
+
+
+def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     """A business error is an answer and stops nothing by itself: the checkpoint notices what it did not give."""
     if result.status in ("ok", "completed"):
         return None
@@ -148,18 +178,24 @@ def _stopped(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
     if result.status == "error" and step.approval_mode == "read_only":
         return None
     # What an adapter calls its error is the adapter's own: it cannot speak for the gateway.
-    code: Any = error.code if result.status != "error" and error.code in _REFUSALS else "tool_failed"
-    return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool)
+    of_gateway = result.status != "error" and error.code in _REFUSALS
+    code: Any = error.code if of_gateway else "tool_failed"
+    lacking: Any = {"facts": error.facts} if of_gateway and error.facts else {}
+    return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool, **lacking)
 
 
 def _checkpoint(
-    plan: Plan, scope: RunScope, step: PlanStep, facts: Mapping[str, Fact], journal: Journal
+    plan: Plan, specs: Mapping[str, DecisionSpec], call: StepCall, known: Sequence[Fact], journal: Journal
 ) -> Failure | None:
-    """After this step: required evidence resolves before anything riskier runs."""
+    """After this step: required evidence resolves before anything riskier runs. It must be about what the step is
+    about: evidence with another value for an argument of the same name does not count.
+    """
+    step = call.step
     for point in plan.decision_checkpoints:
         if point.after_step != step.id:
             continue
-        required: Sequence[str] = scope.specs[point.decision_id].required_evidence
+        facts = _by_name([fact for fact in known if fact.agrees_with(call.args)])
+        required: Sequence[str] = specs[point.decision_id].required_evidence
         satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
         unresolved = [name for name in required if name not in facts]
         journal.derive(
@@ -167,12 +203,13 @@ def _checkpoint(
             f"{plan.revision}/{step.id}",
             {
                 "decision_key": point.decision_id,
-                "decision_version": scope.specs[point.decision_id].version,
+                "decision_version": specs[point.decision_id].version,
                 "satisfied": satisfied,
                 "unresolved": unresolved,
             },
         )
         if unresolved:
             names = ", ".join(f"`{name}`" for name in unresolved)
-            return Failure(code="missing_evidence", detail=f"`{point.decision_id}` lacks {names}", step_id=step.id)
+            detail = f"`{point.decision_id}` lacks {names} about what `{step.id}` is about"
+            return Failure(code="missing_evidence", detail=detail, step_id=step.id)
     return None

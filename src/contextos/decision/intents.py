@@ -1,4 +1,4 @@
-"""The Intent-Task Catalog: the intent that the caller names is validated, never guessed.
+"""Find the intent that the request names, among those that the pack and its catalogs declare. It is never guessed.
 
 Source: docs/design/contracts.md, "Who is asking".
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from contextos.contracts.envelopes.identity import AgentIdentity, IdentityClaim, Principals, UserClaims
+from contextos.contracts.envelopes.identity import AgentIdentity, DirectoryLimits, IdentityClaim, Principals, UserClaims
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.envelopes.run import (
     AtomicUsage,
     BucketTokens,
+    BudgetInForce,
     InvokeRequest,
     RunBudget,
     RunContext,
@@ -25,7 +26,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 
 
 class DeploymentCeilings(Protocol):
-    """The deployment's upper limits for every run."""
+    """The upper limits that a deployment sets for every run."""
 
     @property
     def total_tokens(self) -> int: ...
@@ -41,7 +42,7 @@ class DeploymentCeilings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedIntent:
-    """An intent with its eligible task templates, in the catalog's order."""
+    """An intent (what the user asks for) with the task templates that can serve it, in the catalog's order."""
 
     intent: Intent
     templates: tuple[TaskTemplate, ...]
@@ -50,10 +51,10 @@ class ResolvedIntent:
 def resolve_intent(
     request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
 ) -> ResolvedIntent | Failure:
-    """Validate `input.intent` against the catalog.
+    """Look up the intent that the request names in `input.intent`.
 
-    Refuses (`unknown_intent`) an intent that is unknown or has no task template, and a channel or locale that the
-    intent does not support.
+    Returns an `unknown_intent` failure for an intent that is unknown or has no task template, and for a channel or
+    locale that the intent does not support.
     """
     named = request.input
     intent = intents.get(named.intent)
@@ -80,7 +81,9 @@ def build_run_context(
     run_id: str,
     limits: DeploymentCeilings,
 ) -> RunContext:
-    """Build the RunContext: identity from the directory, and for every limit the lowest value that is set."""
+    """Build the context of a run: who acts, as the directory knows them, and for each limit the lowest value that is
+    set.
+    """
     hints, meta = request.runtime, pack.pack_meta
     modes = [intent.risk_class, meta.safety_ceiling, known.agent.ceiling]
     delegation = request.user.delegation
@@ -113,21 +116,41 @@ def build_run_context(
     )
 
 
-def _budget(hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings) -> RunBudget:
-    def lowest(name: str, *more: float | int | None) -> Any:
-        stated = (getattr(hints, name, None), getattr(pack, name, None), getattr(limits, name), *more)
-        return min(value for value in stated if value is not None)
+def _budget(
+    hints: RuntimeHints, pack: RunBudget | None, known: Principals, limits: DeploymentCeilings
+) -> BudgetInForce:
+    limited_by: dict[str, Any] = {}
+
+    def lowest(name: str) -> Any:
+        stated = (getattr(hints, name, None), getattr(pack, name, None), getattr(limits, name))
+        value, owner = lowest_of(name, min(value for value in stated if value is not None), known)
+        if owner:
+            limited_by[name] = owner
+        return value
 
     total = lowest("total_tokens")
-    return RunBudget(
-        total_tokens=total,
-        bucket_tokens=pack.bucket_tokens if pack else _shares(total),
-        max_tool_calls=lowest("max_tool_calls"),
-        max_replan_attempts=lowest("max_replan_attempts"),
-        wall_clock_ms=lowest("wall_clock_ms"),
-        max_cost_cents=lowest("max_cost_cents", known.agent.max_cost_cents),
-        atomic_usage=AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
-    )
+    fields = {
+        "total_tokens": total,
+        "bucket_tokens": pack.bucket_tokens if pack else _shares(total),
+        "max_tool_calls": lowest("max_tool_calls"),
+        "max_replan_attempts": lowest("max_replan_attempts"),
+        "wall_clock_ms": lowest("wall_clock_ms"),
+        "max_cost_cents": lowest("max_cost_cents"),
+        "atomic_usage": AtomicUsage(tokens=0, tool_calls=0, latency_ms=0, cost_cents=0),
+    }
+    return BudgetInForce(**fields, limited_by=limited_by) if limited_by else BudgetInForce(**fields)
+
+
+def lowest_of(name: str, stated: float, known: Principals) -> tuple[float, Literal["agent", "tenant"] | None]:
+    """Return the limit `name` in force, and whose it is if the directory sets it below `stated`."""
+    value, owner = stated, None
+    limits: tuple[tuple[Literal["agent", "tenant"], DirectoryLimits], ...]
+    limits = (("agent", known.agent), ("tenant", known.tenant))
+    for whose, directory in limits:
+        limit = getattr(directory, name)
+        if limit is not None and limit < value:
+            value, owner = limit, whose
+    return value, owner
 
 
 def _shares(total: int) -> BucketTokens:
@@ -137,5 +160,7 @@ def _shares(total: int) -> BucketTokens:
 
 
 def lowest_mode(modes: Sequence[ApprovalMode]) -> ApprovalMode:
-    """Return the lowest of several approval-mode ceilings. A caller can lower the ceiling and never raise it."""
+    """Return the lowest of several approval-mode ceilings, so that a caller can lower the ceiling and
+    never raise it.
+    """
     return min(modes, key=APPROVAL_MODES.index)

@@ -7,35 +7,32 @@ from typing import Final
 
 from contextos.contracts.bindings import binding_of
 from contextos.contracts.envelopes.plan import Plan, PlanStep
-from contextos.contracts.journal import PARALLEL_READS
-from contextos.contracts.scope import RunScope
+from contextos.contracts.scope import ToolAccess
 
 MAX_PARALLEL_READS: Final = 8
 
 
-def independent_reads(plan: Plan, scope: RunScope, first: int, done: Collection[str]) -> tuple[PlanStep, ...]:
-    """The steps from `plan.steps[first]` on that can run at the same time; at least that one.
+def independent_reads(plan: Plan, tools: ToolAccess, first: int, done: Collection[str]) -> tuple[PlanStep, ...]:
+    """Return the steps, beginning with `plan.steps[first]`, that can run at the same time; at least that one.
 
-    The group goes on while each step is a declared read, depends only on steps in `done`, binds nothing that another
-    member yields, and no member but the last has a decision checkpoint. A run of older semantics groups nothing.
+    Each step is a read, depends only on steps in `done`, binds no output of another one, and only the last one has a
+    decision checkpoint.
     """
-    if scope.semantics < PARALLEL_READS:
-        return (plan.steps[first],)
     checked = {point.after_step for point in plan.decision_checkpoints}
     group: list[PlanStep] = []
     produced: set[str] = set()
     for step in plan.steps[first : first + MAX_PARALLEL_READS]:
-        if not _is_read(scope, step) or not set(step.depends_on) <= set(done) or _binds(step, group, produced):
+        if not _is_read(tools, step) or not set(step.depends_on) <= set(done) or _binds(step, group, produced):
             break
         group.append(step)
-        produced.update(scope.capabilities[step.tool].definition.produces)
+        produced.update(tools.capabilities[step.tool].definition.produces)
         if step.id in checked:
             break
     return tuple(group) or (plan.steps[first],)
 
 
-def _is_read(scope: RunScope, step: PlanStep) -> bool:
-    capability = scope.capabilities.get(step.tool)
+def _is_read(tools: ToolAccess, step: PlanStep) -> bool:
+    capability = tools.capabilities.get(step.tool)
     return capability is not None and capability.definition.kind == "read" and step.approval_mode == "read_only"
 
 

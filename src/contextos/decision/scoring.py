@@ -34,9 +34,11 @@ _POLICY: Final = frozenset(
     {"policy_denied", "policy_eval_error", "approval_denied", "approval_void", "tool_not_in_manifest"}
 )
 
+_SAFETY: Final = frozenset({"unsafe_output", "output_disagrees"})
+
 
 def end_of(failures: tuple[Failure, ...]) -> End:
-    """Return the end of a run with these failures. The first failure is the one that stopped it."""
+    """Return how a run with these failures ends. The first failure is the one that stopped it."""
     return END_OF.get(failures[0].code, "escalated") if failures else "completed"
 
 
@@ -52,7 +54,7 @@ def score(
     failures: tuple[Failure, ...],
     acted: bool,
 ) -> dict[str, Any]:
-    """Return the scorecard. Its verdict is `accept` only if nothing failed and no axis is below its threshold.
+    """Return the scores of a finished plan and the verdict: `accept` only if nothing failed and no score is too low.
 
     `acted` says that a step had an effect on an external system. Then there is no replan: a person takes over.
     `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps` steps were completed.
@@ -65,7 +67,7 @@ def score(
         "policy": 0 if codes & _POLICY else 1,
         "utility": _share(done / steps) if steps else 0,
         "latency": _share(1 - wall_clock_us / wall_limit_us),
-        "safety": 0 if "unsafe_output" in codes else 1,
+        "safety": 0 if codes & _SAFETY else 1,
         "economics": _share(1 - cost_cents / budget.max_cost_cents) if budget.max_cost_cents else 0,
     }
     card: dict[str, Any] = {}

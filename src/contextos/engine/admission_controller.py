@@ -7,7 +7,7 @@ to its share, so that the other finds a free turn. New runs count against a quot
 
 A turn is many steps, each from one commit or answer to the next, and all turns share one event loop or a few. Before
 each step, a run whose tenant has runs waiting lets a run of another tenant go first, if that tenant has none waiting
-and took fewer steps lately.
+and used less lately (see `FairQueue`). So one request after the other is answered as on an idle process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.engine.fair_queue import FairQueue, RunKey
@@ -29,12 +29,17 @@ if TYPE_CHECKING:
     from contextos.contracts.admission_limits import AdmissionLimits
     from contextos.contracts.ports.outside import Clock
 
+KeyT = TypeVar("KeyT")
+
 RETRY_AFTER_MS: Final = (100, 60_000)
 """Least and greatest `retry_after_ms` of a refusal."""
 FIRST_CALL_US: Final = 1_000_000
 """Assumed duration of a call until the first one has ended."""
 ALL_TENANTS: Final = ""
 """Key for all tenants together. No tenant has this name."""
+QUIET_SHARE: Final = 4
+"""One in this many places goes only to tenants that have fewer callers than there are places left, and while tenants
+share, one in this many turns only to quiet ones."""
 SHARING_US: Final = 60_000_000
 """Tenants are limited to their share for this long after two of them had runs."""
 PERIOD_US: Final = 60_000_000
@@ -44,8 +49,13 @@ MAX_YIELD_S: Final = 0.01
 
 A step computes for a few milliseconds. A longer one waits for something, so others can work meanwhile.
 """
-RECENT_STEPS: Final = 512
-"""Steps of all tenants that are counted; past this number every tenant's count is halved."""
+SHORT_CALL_S: Final = 0.003
+"""Longest time that a step waits for the adapter call of another run. A call on this machine is over by then, and one
+that leaves it costs others little."""
+EARLY_US: Final = 10_000
+"""A refused request can come back this much before its time: the timers of clients are not exact."""
+MAX_KEPT_PROMISES: Final = 16_384
+"""Most refused requests whose time is kept (about 200 bytes each); the oldest is dropped."""
 MAX_KEPT_TENANTS: Final = 1_024
 """Most tenants that are kept: past this number, those whose time has passed or the oldest are dropped."""
 
@@ -58,7 +68,6 @@ class _Waiter:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
     granted: bool = False
-    step_began_s: float = 0
 
     def wake(self) -> None:
         """Resolve the future on its own loop. Raises `RuntimeError` if that loop is closed."""
@@ -66,7 +75,10 @@ class _Waiter:
 
 
 class AdmissionController:
-    """The `Admission` port in one process. Safe to use from several threads, each with its own event loop."""
+    """Limits how many callers and runs one process handles at the same time. Implements the port `Admission`.
+
+    Safe to use from several threads, each with its own event loop.
+    """
 
     def __init__(self, limits: AdmissionLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -80,26 +92,59 @@ class AdmissionController:
         self._shared_until_us = 0
         self._call_us: dict[str, int] = {}
         self._retry_at_us: dict[str, int] = {}
-        self._steps: Counter[str] = Counter()
+        self._promised_us: dict[tuple[str, str], int] = {}
+        self._first_until_s: dict[RunKey, float] = {}
         self._yielding: list[_Waiter] = []
 
     @property
     def callers(self) -> int:
-        """Number of admitted callers."""
+        """The number of callers that are being served now."""
         return self._callers.total()
 
     @property
     def driving(self) -> int:
-        """Number of runs that have a turn."""
+        """The number of runs that are being driven now."""
         return self._driving
 
     @contextmanager
-    def caller(self, tenant_id: str) -> Iterator[None]:
+    def caller(self, tenant_id: str, request_id: str = "") -> Iterator[None]:
+        self._refuse_early(tenant_id, request_id)
+        try:
+            with self._admitted(tenant_id):
+                yield
+        except Overloaded as refusal:
+            if request_id:
+                with self._lock:
+                    now_us = self._clock.now_us()
+                    self._promised_us = _without_past(self._promised_us, now_us, MAX_KEPT_PROMISES)
+                    self._promised_us[tenant_id, request_id] = now_us + refusal.retry_after_ms * 1_000 - EARLY_US
+                    if len(self._promised_us) > MAX_KEPT_PROMISES:
+                        del self._promised_us[next(iter(self._promised_us))]
+            raise
+
+    def _refuse_early(self, tenant_id: str, request_id: str) -> None:
+        """Refuse a request that comes back before its time, with the time that is left.
+
+        It takes no place that another caller was given a time for, and moves nobody's time.
+        """
+        with self._lock:
+            left_us = self._promised_us.get((tenant_id, request_id), 0) - self._clock.now_us()
+        # After a clock was set back no request waits for longer than the longest time.
+        if 0 < left_us <= RETRY_AFTER_MS[1] * 1_000:
+            detail = "this request came back before the time of its refusal"
+            raise _overloaded(tenant_id, detail, -(-left_us // 1_000))
+
+    @contextmanager
+    def _admitted(self, tenant_id: str) -> Iterator[None]:
         with self._lock:
             if self._callers.total() >= self._limits.max_callers:
                 raise self._refusal(tenant_id, f"{self._limits.max_callers} callers are in")
             if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
                 raise self._refusal(tenant_id, f"{self._limits.max_callers_per_tenant} callers of this tenant are in")
+            free = self._limits.max_callers - self._callers.total()
+            if free <= self._limits.max_callers // QUIET_SHARE and free <= self._callers[tenant_id]:
+                # However many tenants are busy, a quiet one finds a place.
+                raise self._refusal(tenant_id, f"the last {free} places are kept for tenants with fewer callers")
             self._callers[tenant_id] += 1
             began_us = self._clock.now_us()
         try:
@@ -127,7 +172,7 @@ class AdmissionController:
         last_us, apart_us = retry_at_us.pop(tenant_id, 0), 0
         if self._callers[tenant_id] >= self._limits.max_callers_per_tenant:
             apart_us = self._call_us.get(tenant_id, FIRST_CALL_US) // self._limits.max_callers_per_tenant
-        if self._callers.total() >= self._limits.max_callers:
+        if self._callers.total() >= self._limits.max_callers or apart_us == 0:
             waiting = 1 + sum(at_us > now_us for at_us in retry_at_us.values())
             apart_us = max(
                 apart_us, self._call_us.get(ALL_TENANTS, FIRST_CALL_US) * waiting // self._limits.max_callers
@@ -166,7 +211,7 @@ class AdmissionController:
     @asynccontextmanager
     async def yield_turn(self, tenant_id: str, run_id: str) -> AsyncIterator[YieldedTurn]:
         run, yielded = (tenant_id, run_id), YieldedTurn()
-        comes_back = self._give_up_turn(run)
+        comes_back = self._give_up_turn(run, first_until_s=asyncio.get_running_loop().time() + SHORT_CALL_S)
         try:
             yield yielded
         except (asyncio.CancelledError, GeneratorExit):
@@ -213,18 +258,16 @@ class AdmissionController:
         if not self._queue.waits(tenant):
             return 0
         deadlines = (
-            waiter.step_began_s + MAX_YIELD_S
-            for (other, _), waiter in self._waiters.items()
-            if not self._queue.waits(other) and self._steps[other] < self._steps[tenant]
+            until_s
+            for (other, _), until_s in self._first_until_s.items()
+            if not self._queue.waits(other) and self._queue.used(other) < self._queue.used(tenant)
         )
         return max(deadlines, default=0)
 
     def _begin_step(self, run: RunKey, now_s: float) -> None:
-        if (waiter := self._waiters.get(run)) is not None:
-            waiter.step_began_s = now_s
-        self._steps[run[0]] += 1
-        if self._steps.total() > RECENT_STEPS:
-            self._steps = Counter({tenant: steps // 2 for tenant, steps in self._steps.items() if steps > 1})
+        if run in self._waiters:
+            self._first_until_s[run] = now_s + MAX_YIELD_S
+        self._queue.count_step(run[0])
 
     def _update_share(self, tenant_id: str) -> None:
         now_us = self._clock.now_us()
@@ -234,10 +277,17 @@ class AdmissionController:
         shared = 0 < self._shared_until_us - now_us <= SHARING_US
         self._queue.per_tenant = self._limits.max_turns_per_tenant if shared else self._limits.max_turns
 
-    def _give_up_turn(self, run: RunKey) -> bool:
-        """Give up a turn, or stop waiting for one. Returns whether the run had a turn or waited."""
+    def _give_up_turn(self, run: RunKey, *, first_until_s: float = 0) -> bool:
+        """Give up a turn, or stop waiting for one. Returns whether the run had a turn or waited.
+
+        Until `first_until_s` (loop time) the run still goes before others, as in a step.
+        """
         with self._lock:
             waiter = self._waiters.pop(run, None)
+            if first_until_s and waiter is not None:
+                self._first_until_s[run] = first_until_s
+            else:
+                self._first_until_s.pop(run, None)
             if waiter is not None and waiter.granted:
                 for yielding in self._yielding:
                     with suppress(RuntimeError):
@@ -251,22 +301,25 @@ class AdmissionController:
 
     def _pump(self) -> None:
         """Grant the free turns. Call with the lock held."""
-        while self._driving < self._limits.max_turns and (run := self._queue.take()) is not None:
+        shared = self._queue.per_tenant < self._limits.max_turns
+        kept = self._limits.max_turns // QUIET_SHARE if shared else 0
+        while (free := self._limits.max_turns - self._driving) and (run := self._queue.take(quiet=free <= kept)):
             waiter = self._waiters[run]
             try:
                 waiter.wake()
             except RuntimeError:
                 # Its loop is closed, so nothing will take the turn or give it up.
                 del self._waiters[run]
+                self._first_until_s.pop(run, None)
                 self._queue.done(run)
                 continue
             waiter.granted = True
             self._driving += 1
 
 
-def _without_past(until_us: dict[str, int], now_us: int) -> dict[str, int]:
-    """The times that are in the future. Scans only a large table."""
-    if len(until_us) < MAX_KEPT_TENANTS:
+def _without_past(until_us: dict[KeyT, int], now_us: int, limit: int = MAX_KEPT_TENANTS) -> dict[KeyT, int]:
+    """The times that are in the future. Scans only a table with `limit` entries or more."""
+    if len(until_us) < limit:
         return until_us
     return {name: at_us for name, at_us in until_us.items() if at_us > now_us}
 

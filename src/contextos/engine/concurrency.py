@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
 from typing import TypeVar
 
-from contextos.contracts.ports.concurrency import OutsideCall
+from contextos.contracts.ports.concurrency import ForeignExit, OutsideCall
 
 T = TypeVar("T")
 
 
 class AsyncioConcurrency:
-    """Calls are tasks of the running event loop. Stateless: one object serves any number of loops and threads."""
+    """Runs calls concurrently as asyncio tasks. It has no state: one object serves any number of loops and threads."""
 
     async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
         """Run every call as a task, wait for all, then raise the first error in the order of `calls`."""
@@ -22,9 +24,45 @@ class AsyncioConcurrency:
                 raise result
 
     async def within(self, timeout_ms: int, call: OutsideCall[T]) -> T:
-        """The result of `call`, cancelled after `timeout_ms` milliseconds. Raises `TimeoutError`."""
-        async with asyncio.timeout(timeout_ms / 1_000):
-            return await call()
+        """Run foreign code as a task of its own, so that only what we cancel looks cancelled.
+
+        Raises:
+            TimeoutError: it did not end in `timeout_ms` milliseconds; it was cancelled and is not waited for.
+            ForeignExit: it raised something that is no `Exception`.
+        """
+        task = asyncio.ensure_future(_contained(call))
+        task.add_done_callback(_retrieve)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1_000)
+        finally:
+            # A closed loop runs no task any more.
+            with suppress(RuntimeError):
+                task.cancel()
+        if not done:
+            raise TimeoutError
+        return task.result()
+
+
+async def _contained(call: OutsideCall[T]) -> T:
+    with _Contained():
+        return await call()
+
+
+class _Contained(AbstractContextManager[None]):
+    """Turns what would stop the event loop, or look like a cancellation of ours, into `ForeignExit`."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or issubclass(kind, Exception):
+            return
+        raise ForeignExit(kind.__name__) from error
+
+
+def _retrieve(task: asyncio.Future[T]) -> None:
+    """Look at the exception of a task that may have been left behind, so that asyncio does not print its message."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _awaited(call: OutsideCall[None]) -> None:

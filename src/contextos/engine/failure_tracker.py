@@ -1,4 +1,4 @@
-"""`FailureTracker`: what happens to a run whose drive failed for a reason that does not pass by itself."""
+"""`FailureTracker`: decides what happens to a run whose drive failed for a reason that does not pass by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ LAST_RETRY_MS: Final = 60_000
 
 
 class FailureTracker:
-    """The failures of this process, and which runs become dead letters.
+    """Counts the failed drives of runs in this process, and decides which runs become dead letters (are driven no
+    more).
 
     A run becomes a dead letter when it fails twice over the same journal: the second drive had nothing new to work
     with. `failures` keeps the last failure of each run, for at most 1000 runs, oldest first out.
@@ -42,7 +43,8 @@ class FailureTracker:
         self._seen: dict[RunKey, tuple[int, int]] = {}
 
     def report(self, run: RunKey, fault: BaseException, *, what: str | None = None) -> None:
-        """Keep a failure, and log and report it once for as long as it stays the same. `what` is the log's message.
+        """Keep a run's failure, and log and report it once for as long as it stays the same. `what` is the log's
+        message.
 
         The event loop calls the log and `on_failure`, so an exception that one of them raises goes to the loop's
         exception handler and stops no heartbeat, sweep or drive.
@@ -63,9 +65,9 @@ class FailureTracker:
         self._seen.pop(run, None)
 
     async def retry_delay_ms(self, run: RunKey, fault: BaseException) -> int | None:
-        """Return when to drive a failed run again (ms from now), or None. Raises `Unavailable`.
+        """Return after how many ms a failed run is to be driven again, or None. Raises `Unavailable`.
 
-        None means that the run is a dead letter now, has ended, or does not exist.
+        None means that the run is a dead letter now (it is driven no more), has ended, or does not exist.
         """
         tenant_id, run_id = run
         store = self._stores.tenant(tenant_id)
@@ -81,7 +83,7 @@ class FailureTracker:
 
 
 def log_dead_letter(run: RunKey, attempt: int | None = None) -> None:
-    """Log that a run is a dead letter, after this many failed drives in this process."""
+    """Log that a run became a dead letter (it is driven no more) after this many failed drives in this process."""
     _LOG.error("dead letter added", extra=_run_fields(run) | {"attempt": attempt})
 
 

@@ -1,4 +1,4 @@
-"""The identity of this process in leases, and whether another process that holds a lease is alive.
+"""The identity of this process in leases (who drives a run), and whether another process that holds one is alive.
 
 A lease holds the id of its owner. An owner on this machine locks a file, and the kernel releases the lock when the
 process dies in any way. So after a kill another process can take the lease over at once.
@@ -20,10 +20,10 @@ _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class Owner:
-    """This process as an owner of leases, until it ends or calls `close`. `id` is 16 random hex digits.
+    """The identity of this process in leases, until it ends or calls `close`. `id` is 16 random hex digits.
 
-    With the path of a store, its lock is `<path>.owners/<id>.lock`. With None, every other owner counts as dead.
-    It sees owners on this machine only. A store that several machines share needs `LeasedOwner`.
+    With the path of a store, the process locks the file `<path>.owners/<id>.lock`, by which others on this machine see
+    that it lives. With None, every other owner counts as dead. For a store on several machines use `LeasedOwner`.
 
     Raises:
         InvalidSettings: the lock cannot be created.
@@ -84,10 +84,10 @@ class Owner:
 
 
 class LeasedOwner:
-    """This process as an owner of leases in a store that several machines share.
+    """The identity of this process in leases of a store that several machines share.
 
-    Another owner cannot be checked from here, so it counts as alive. Its lease is taken over when it expires
-    (`lease_ttl_s`).
+    A process on another machine cannot be checked from here, so it counts as alive. Its lease is taken over when it
+    expires (`lease_ttl_s`).
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class LeasedOwner:
         self._closed = False
 
     def alive(self, owner_id: str) -> bool:
-        """Whether `owner_id` can still be driving: always true for another owner."""
+        """Return whether the process `owner_id` can still be driving a run: always true for another process."""
         return owner_id != self.id or not self._closed
 
     def close(self) -> None:

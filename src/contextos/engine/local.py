@@ -30,7 +30,9 @@ _LOG: Final = logging.getLogger("contextos.engine")
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits(SweepLimits):
-    """Limits of a local engine. At most `max_waiting` runs each wait, have a timer, or wait for a retry."""
+    """Limits of a local engine. At most `max_waiting` runs wait to be driven; as many have a timer, and as many wait
+    for a retry.
+    """
 
     max_drives: int = 32
     max_drives_per_tenant: int = 8
@@ -39,9 +41,10 @@ class EngineLimits(SweepLimits):
 class LocalEngine:
     """The `Engine` port in one process. All methods belong to the event loop that ran `start`.
 
-    After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the
-    error says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again
-    over the same journal becomes a dead letter and is not driven until it is submitted or retried.
+    To drive a run is to execute its next steps. After `Conflict` that is tried again, at most `max_conflicts` times in
+    a row; after `Unavailable` when the error says so. Any other failure is kept in `failures` and passed to
+    `on_failure`. A run that fails again without having recorded anything new becomes a dead letter: it is not driven
+    until it is submitted or retried.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class LocalEngine:
         self._pump()
 
     async def stop(self) -> None:
-        """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them. A run can stop anywhere."""
+        """Start no new drive, wait `stop_grace_ms` for those in progress, then cancel them. Nothing is lost by that."""
         self._running = False
         for handle in [*self._retries.values(), *(handle for _, handle in self._timers.values())]:
             handle.cancel()
@@ -109,7 +112,7 @@ class LocalEngine:
             await self._idle.wait()
 
     def submit(self, tenant_id: str, run_id: str) -> None:
-        """Drive this run soon, once more if it is being driven; forgets an earlier failure of it."""
+        """Ask to drive this run soon, once more if it is being driven. Clears earlier failures of the run."""
         run = (tenant_id, run_id)
         self._failures.forget(run)
         if (retry := self._retries.pop(run, None)) is not None:
@@ -120,7 +123,7 @@ class LocalEngine:
             self._enqueue(run)
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
-        """Drive this run at `when_us` (Unix µs). Past the timer horizon, a sweep does it."""
+        """Ask to drive this run at `when_us` (Unix µs). A time past the timer horizon is left to a sweep."""
         run = (tenant_id, run_id)
         delay_us = max(when_us - self._clock.now_us(), 0)
         earlier = self._timers.get(run)

@@ -1,4 +1,7 @@
-"""Drive every run that can be driven now, once: what `contextos resume` does after a crash or a restart."""
+"""`contextos resume`: drive each run that is due, one time, as after a crash or a restart.
+
+A run is due if it waits for no person and its time to continue has come.
+"""
 
 from __future__ import annotations
 

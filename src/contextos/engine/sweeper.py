@@ -24,7 +24,7 @@ SendHeartbeats = Callable[[], Awaitable[None]]
 
 
 class Interval:
-    """The interval of a periodic task. A clock that jumps back does not delay the task."""
+    """A periodic task's interval. A clock that jumps back does not delay the task."""
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
         self._clock, self._interval_us = clock, interval_ms * 1000
@@ -41,9 +41,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits:
-    """Limits of every engine. Past `max_waiting` a hint is dropped, and a sweep finds the run later.
+    """Limits of every engine. If `max_waiting` runs wait, one more is not kept, and a sweep of the store finds it
+    later.
 
-    A wake that is more than `timer_horizon_ms` ahead gets no timer; a sweep finds the run.
+    A run that is due more than `timer_horizon_ms` from now gets no timer; a sweep finds it.
     """
 
     max_waiting: int = 10_000
@@ -59,11 +60,11 @@ class SweepLimits:
 
 
 class Sweeper:
-    """Finds every run that must be driven, whatever hints were lost: those that are due, and at times the orphans.
+    """Finds every run that must be driven: those that are due and, from time to time, those whose process died.
 
-    Dead letters are left out. A sweep reads the earliest page of due runs and, if that page is full, one more, which
-    continues where the last sweep's ended. So no backlog hides a run for ever. Heartbeats and the publication to the
-    witness run concurrently with the sweeps, so none of them delays another.
+    Dead letters (runs that failed for good) are left out. A sweep reads the earliest page of due runs and, if that page
+    is full, one more, which continues where the last sweep's ended, so no backlog hides a run for ever. Heartbeats and
+    the publication to the witness run concurrently with the sweeps.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Sweeper:
         self._heartbeats: asyncio.Task[None] | None = None
 
     def begin(self, failures: FailureTracker) -> None:
-        """Start to send heartbeats, the first ones before the first sweep."""
+        """Start to send heartbeats (signs of life of this process); the first ones come before the first sweep."""
         if self._heartbeat is not None:
             self._heartbeats = asyncio.ensure_future(self._send_heartbeats(self._heartbeat, failures))
 
@@ -99,7 +100,9 @@ class Sweeper:
             await asyncio.sleep(self._heartbeat_interval_s)
 
     async def find_runs(self) -> list[RunKey]:
-        """Return the runs to drive now, at most two pages and the orphans. Raises `Unavailable`."""
+        """Return (tenant, run) of the runs to drive now: at most two pages, and runs whose process died. Raises
+        `Unavailable`.
+        """
         now_us = self._clock.now_us()
         due = [run async for run in self._stores.due(now_us, limit=self._page)]
         if len(due) == self._page:
@@ -112,7 +115,9 @@ class Sweeper:
         return [(tenant, run) for tenant, run in due if run not in dead[tenant]]
 
     def publish_heads(self, failed: Callable[[BaseException], None]) -> None:
-        """Start to publish heads to the witness, if the interval has passed and no publication is in progress."""
+        """Start to publish signed journal heads to the witness, if the interval has passed and no publication is
+        running.
+        """
         if self._witness is None or self._publishing is not None or not self._witness_time.passed():
             return
 

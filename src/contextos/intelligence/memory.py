@@ -12,14 +12,22 @@ Source: docs/design/contracts.md, "Compile".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, REJECTED, promoted_key, subject_prefix
+from contextos.contracts.documents.memories import (
+    CANDIDATES,
+    PROMOTED,
+    REJECTED,
+    promoted_key,
+    review_key,
+    subject_prefix,
+)
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, IntegrityLevel
 from contextos.contracts.envelopes.memory import (
     ContradictionCheck,
@@ -34,15 +42,11 @@ from contextos.contracts.envelopes.memory import (
 from contextos.contracts.envelopes.pack import MemoryLayer
 from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.ids import CEID, PROPOSAL, derive
-from contextos.contracts.journal import Draft, Write
-from contextos.contracts.ports.outside import Clock
+from contextos.contracts.journal import Write
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.refs import memory_ref
 from contextos.errors import NotFound
 from contextos.intelligence.retrieval import fact_digest
-
-REVIEWED: Final = "memory.reviewed"
-"""The kind of the `control` entry that a review appends."""
 
 MAX_MEMORIES_PER_SUBJECT: Final = 1000
 QUEUE_PAGE: Final = 500
@@ -50,7 +54,7 @@ QUEUE_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class BoundMemory:
-    """A memory template with its bindings resolved. `confidence` is between 0 and 1."""
+    """A statement that a run proposes to remember, with all values filled in. `confidence` is between 0 and 1."""
 
     template: MemoryTemplate
     entity_ceid: str
@@ -59,31 +63,30 @@ class BoundMemory:
     confidence: float | int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReviewChange:
-    """The changes of one review, for one commit: compare-and-set writes and an entry of the `control` stream."""
-
-    writes: tuple[Write, ...]
-    control: Draft
-    review: MemoryReview
+StoredMemories = Sequence[StoredDocument[PromotedMemory]]
 
 
 class StoreMemory:
-    """Implements the port `Memory` over one tenant's store. The clock is used only to leave out expired memory."""
+    """The port `Memory` over one tenant's store. The time is used only to leave out expired memories."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(
+        self, store: Store, now_us: Callable[[], int], reviewed: Callable[[StoredMemories], Awaitable[StoredMemories]]
+    ) -> None:
+        """`reviewed` returns memories that were read, as reviewers left them. It raises `Integrity` for another."""
+        self._store, self._now_us, self._reviewed = store, now_us, reviewed
 
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> tuple[EvidenceItem, ...]:
-        """Return at most `limit` promoted memories of these subjects, in their order and then by predicate key."""
-        now_us, found = self._clock.now_us(), list[EvidenceItem]()
+        """Return at most `limit` accepted memories about these subjects, in their order and then by predicate key.
+
+        Raises `Integrity` if one of them is not what a reviewer promoted.
+        """
+        now_us, found = self._now_us(), list[StoredDocument[PromotedMemory]]()
         for subject in dict.fromkeys(subject_ids):
             if len(found) >= limit:
                 break
             documents = await PROMOTED.page(self._store, prefix=subject_prefix(subject), limit=MAX_MEMORIES_PER_SUBJECT)
-            memories = [document.body for document in documents]
-            found += [_recalled(m) for m in memories if m.expires_at_us is None or now_us < m.expires_at_us]
-        return tuple(found[: max(limit, 0)])
+            found += [one for one in documents if one.body.expires_at_us is None or now_us < one.body.expires_at_us]
+        return tuple(_recalled(one.body) for one in await self._reviewed(found[: max(limit, 0)]))
 
 
 def propose_memories(
@@ -96,10 +99,13 @@ def propose_memories(
     consent_given: bool,
     at_us: int,
 ) -> tuple[MemoryProposal, ...]:
-    """Build the memory proposals of a finished run. Pure; the ids are derived from the run id.
+    """Build the memory proposals of a finished run. Their ids are derived from the run id.
 
-    Leaves out a candidate whose write class the pack does not allow, one without evidence, and one whose entity is not
-    a CEID. `recalled` is the promoted memory that the run read; a review compares with the store again.
+    Leaves out a statement whose kind the pack does not allow, one without evidence, and one whose entity id is not
+    valid.
+    `recalled` are the accepted memories that the run read; a proposal names those that it contradicts. The review
+    compares with the accepted memories of that moment. If the layer requires consent and `consent_given` is false, a
+    proposal is marked so and cannot be accepted.
     """
     return tuple(
         _proposal(ordinal, memory, run_id, layer, recalled, classification, consent_given, at_us)
@@ -109,7 +115,7 @@ def propose_memories(
 
 
 def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
-    """Return the writes of these proposals for the run's final commit. A proposal that lacks consent is not stored."""
+    """Return the writes that store these proposals in the run's last commit. One that lacks consent is not stored."""
     return tuple(
         CANDIDATES.write(proposal.proposal_id, 0, ReviewedProposal(proposal=proposal, review=None))
         for proposal in proposals
@@ -118,9 +124,9 @@ def candidate_writes(proposals: Sequence[MemoryProposal]) -> tuple[Write, ...]:
 
 
 async def list_candidates(store: Store, *, after: str = "", limit: int = 100) -> tuple[MemoryProposal, ...]:
-    """Return at most `limit` proposals that wait for a review, by proposal id, starting after `after`.
+    """Return at most `limit` memory proposals that wait for a review, ordered by id, after the id `after`.
 
-    Leaves out a statement that an earlier proposal in the list makes, that was rejected, or that is already promoted.
+    Leaves out a statement that an earlier proposal in the list makes, that was rejected, or that is already accepted.
     """
     waiting: dict[str, MemoryProposal] = {}
     while len(waiting) < limit and (page := await CANDIDATES.page(store, after=after, limit=QUEUE_PAGE)):
@@ -131,24 +137,8 @@ async def list_candidates(store: Store, *, after: str = "", limit: int = 100) ->
     return tuple(waiting.values())
 
 
-async def review_proposal(
-    store: Store,
-    proposal_id: str,
-    verdict: ReviewVerdict,
-    *,
-    reviewer: str,
-    at_us: int,
-    salt: bytes,
-    reason: str = "",
-    integrity: IntegrityLevel = "untrusted",
-    supersede: bool = False,
-) -> MemoryReviewChange | ReviewRefused:
-    """Return the changes to commit for a reviewer's verdict. Nothing is written here.
-
-    The caller checks that the reviewer is allowed to review. Refuses a second review, and a promotion without consent.
-    Unless `supersede` is set, also refuses a promotion that contradicts promoted memory of the same entity and
-    predicate, or that repeats a rejected statement. The writes include the version of every document that was read, so
-    a concurrent change is a `Conflict` at commit.
+async def stored_candidate(store: Store, proposal_id: str) -> StoredDocument[ReviewedProposal]:
+    """Return a proposal as it is stored, with its review if it has one.
 
     Raises:
         NotFound: there is no such proposal in this tenant.
@@ -156,6 +146,31 @@ async def review_proposal(
     candidate = await CANDIDATES.one(store, proposal_id) if PROPOSAL.fits(proposal_id) else None
     if candidate is None:
         raise NotFound(f"there is no memory proposal `{proposal_id}`; list the waiting proposals")
+    return candidate
+
+
+async def review_proposal(
+    store: Store,
+    proposal_id: str,
+    verdict: ReviewVerdict,
+    *,
+    reviewer: str,
+    at_us: int,
+    reason: str = "",
+    integrity: IntegrityLevel = "untrusted",
+    supersede: bool = False,
+) -> ProposedAct | ReviewRefused:
+    """Return the act for a reviewer's verdict on a memory proposal, with its writes. Nothing is written here.
+
+    The caller checks that the reviewer is allowed to review. Refuses a second review, and an acceptance without
+    consent. Unless `supersede` is set, also refuses an acceptance that contradicts an accepted memory of the same
+    entity and predicate, or that repeats a rejected statement. The writes include the version of every document that
+    was read, so a concurrent change is a `Conflict` at commit.
+
+    Raises:
+        NotFound: there is no such proposal in this tenant.
+    """
+    candidate = await stored_candidate(store, proposal_id)
     stored = candidate.body
     promoted = await PROMOTED.one(store, _promoted_key(stored.proposal))
     rejected = await REJECTED.one(store, _digest_of(stored.proposal))
@@ -171,14 +186,15 @@ async def review_proposal(
         at_us=at_us,
         integrity=integrity,
         fact_digest=_digest_of(stored.proposal),
+        proposal_digest=content_address(stored.proposal.to_json()),
         supersedes=memory_ref(replaced) if replaced else None,
     )
     writes = (
         CANDIDATES.write(proposal_id, candidate.version, ReviewedProposal(proposal=stored.proposal, review=review)),
         *_verdict_writes(stored.proposal, review, _version(promoted), _version(rejected)),
     )
-    control = Draft(REVIEWED, proposal_id, at_us, reviewer, canonical(review.to_json()), salt)
-    return MemoryReviewChange(writes, control, review)
+    about = review_key(stored.proposal.candidate.entity_ceid, stored.proposal.candidate.predicate)
+    return ProposedAct("memory.reviewed", about, review.to_json(), candidate.version, writes)
 
 
 def _refusal(
@@ -283,8 +299,7 @@ def _verdict_writes(
     promoted_at, rejected_at = _promoted_key(proposal), _digest_of(proposal)
     if review.verdict == "reject":
         return PROMOTED.check(promoted_at, promoted), REJECTED.write(rejected_at, rejected, review)
-    expires = review.at_us + proposal.ttl_s * 1_000_000 if proposal.ttl_s is not None else None
-    memory = PromotedMemory(proposal=proposal, review=review, expires_at_us=expires)
+    memory = PromotedMemory(proposal=proposal, review=review)
     return PROMOTED.write(promoted_at, promoted, memory), REJECTED.check(rejected_at, rejected)
 
 

@@ -4,9 +4,10 @@ Each item is one edge: it has the edge's subject and predicate, and as its value
 Nodes have no evidence ref, so their properties are not evidence; a literal is evidence only as an edge with a `value`.
 Different edges of one subject have the same ref and are distinguished by their digest.
 
-A named requirement follows predicates from `src` to `dst`, starting at a seed. An item gets the requirement's name only
-if every edge of the path is trusted, no limit can have hidden edges of a node of the path, and all values found are
-equal. Otherwise no item gets the name: the items are returned without one, and `explain` returns the reason.
+A named requirement follows predicates from `src` to `dst`, starting at a seed. Where a limit can have hidden edges of a
+node of the path, the edges with the path's predicate are read in full, so no fan-out hides evidence. An item gets the
+requirement's name only if every edge of the path is trusted and all values found are equal. Otherwise no item gets the
+name: the items are returned without one, and `explain` returns the reason.
 This module has no clock: `drop_stale_names` removes the names of stale items, at the time of the caller's journal.
 Source: docs/design/contracts.md, "Identifiers", "Compile".
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -29,21 +30,26 @@ from contextos.contracts.ports.storage import Graph
 from contextos.contracts.refs import kg_ref
 from contextos.errors import Integrity, InvalidInput, NotFound
 
-GraphEdges = Sequence[Mapping[str, JsonValue]]
+GraphEdge = Mapping[str, JsonValue]
+GraphEdges = Sequence[GraphEdge]
 UnmetReason = Literal["missing", "untrusted", "conflict", "cut_off"]
 
+MAX_STEP_EDGES: Final = 10_000
+"""Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fact_digest(subject: str, predicate: str, value: JsonValue) -> str:
-    """Return the content address of a statement. Two statements are equal if their digests are."""
+    """Return the digest of a statement about an entity. Equal statements have equal digests."""
     return content_address({"subject": subject, "predicate": predicate, "value": value})
 
 
 class GraphKnowledge:
-    """Implements the port `Knowledge` over one tenant's graph. It has no other graph, so it cannot cross tenants."""
+    """The port `Knowledge` over one tenant's graph. It holds no other graph, so it cannot read another tenant's
+    facts.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._newest = graph, 0
@@ -54,33 +60,45 @@ class GraphKnowledge:
         return f"kg_{self._newest}"
 
     async def retrieve(self, query: RetrievalQuery) -> tuple[EvidenceItem, ...]:
-        """Return the items within the query's limits at its snapshot, ordered by hop, subject, predicate and digest.
+        """Return the facts that `query` finds at its snapshot, ordered by hop, subject, predicate and digest.
+
+        Facts that answer a requirement are all returned; with the others at most `query.limit`.
 
         Raises:
             NotFound: the snapshot does not exist in this graph.
             Integrity: an edge of the graph is not valid evidence.
         """
-        edges = await self._edges(query)
-        distances = _distances(edges, query.seeds)
-        answers = _answers(edges, query, distances)
+        around, commit = await self._around(query)
+        paths = _Paths(self._graph, commit, around, query)
+        answers = await _answers(paths, query)
         # One edge can answer several requirements, and each item has one name.
-        names: list[list[str | None]] = [
-            [name for name, answer in answers.items() if answer == index] for index in range(len(edges))
-        ]
+        names: dict[str, list[str | None]] = defaultdict(list)
+        edges: dict[str, GraphEdge] = {}
+        for name, answer in answers.items():
+            if not isinstance(answer, str):
+                edges[str(answer["edge_id"])] = answer
+                names[str(answer["edge_id"])].append(name)
+        for edge in around:
+            if len(edges) >= query.limit:
+                break
+            edges.setdefault(str(edge["edge_id"]), edge)
         items = [
-            _item(edge, query.snapshot, 1 + min(distances[edge["src"]], distances[edge["dst"]]), name)
-            for index, edge in enumerate(edges)
-            for name in names[index] or [None]
+            _item(edge, query.snapshot, paths.hop(edge), name)
+            for edge_id, edge in edges.items()
+            for name in names.get(edge_id) or [None]
         ]
         return tuple(sorted(items, key=_order))
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
-        """Return the reason for each named requirement that has no answer. Raises the same errors as `retrieve`."""
-        edges = await self._edges(query)
-        answers = _answers(edges, query, _distances(edges, query.seeds))
-        return {name: reason for name, reason in answers.items() if not isinstance(reason, int)}
+        """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as
+        `retrieve`.
+        """
+        around, commit = await self._around(query)
+        answers = await _answers(_Paths(self._graph, commit, around, query), query)
+        return {name: reason for name, reason in answers.items() if isinstance(reason, str)}
 
-    async def _edges(self, query: RetrievalQuery) -> GraphEdges:
+    async def _around(self, query: RetrievalQuery) -> tuple[GraphEdges, int]:
+        """Return the edges around the seeds, nearest first, and the commit number of the snapshot."""
         match = _SNAPSHOT.fullmatch(query.snapshot)
         commit = int(match[1]) if match else -1
         # Commits are never removed, so a known snapshot stays valid.
@@ -88,17 +106,19 @@ class GraphKnowledge:
             self._newest = await self._graph.head()
         if not 0 <= commit <= self._newest:
             raise NotFound(f"there is no snapshot `{query.snapshot}` of this graph; pin one that `snapshot` returned")
-        return await self._graph.neighbourhood(
+        around = await self._graph.neighbourhood(
             query.seeds, at=commit, hops=query.hops, fan_out=query.fan_out, limit=query.limit
         )
+        return around, commit
 
 
 def drop_stale_names(
     items: Sequence[EvidenceItem], named: Sequence[EvidencePath], now_us: int
 ) -> tuple[EvidenceItem, ...]:
-    """Return the items; an item that is older at `now_us` than its requirement allows loses its name.
+    """Return the items; one that is older at `now_us` (Unix microseconds) than its requirement allows loses its name.
 
-    So does an item that was observed after `now_us`, because its age is unknown. The maximum age is inclusive.
+    An item without a name satisfies no requirement. An item that was observed after `now_us` also loses its name. The
+    maximum age is inclusive.
     """
     allowed = {path.name: path.max_age_s for path in named}
     return tuple(
@@ -111,62 +131,75 @@ def _stale(item: EvidenceItem, max_age_s: int | None, now_us: int) -> bool:
     return max_age_s is not None and not 0 <= now_us - item.observed_at_us <= max_age_s * 1_000_000
 
 
-def _answers(edges: GraphEdges, query: RetrievalQuery, distances: Mapping[str, int]) -> dict[str, int | UnmetReason]:
-    """Return, for each name, the index of the edge that answers it, or the reason why there is none.
+class _Paths:
+    """The edges with which paths go on from a set of nodes, complete whatever the limits of the query hid."""
+
+    def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
+        self._graph, self._commit, self._around = graph, commit, around
+        self._distances = _distances(around, query.seeds)
+        touching = Counter(end for edge in around for end in {edge["src"], edge["dst"]})
+        # A limit that is reached counts as exceeded, because one more edge would not be visible.
+        self._whole = {
+            node
+            for node, distance in self._distances.items()
+            if len(around) < query.limit and distance < query.hops and touching[node] < query.fan_out
+        }
+
+    async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
+        """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""
+        if reached <= self._whole:
+            return [edge for edge in self._around if edge["src"] in reached and edge["predicate"] == predicate]
+        edges = await self._graph.step(sorted(reached), predicate, at=self._commit, limit=MAX_STEP_EDGES + 1)
+        for edge in edges:
+            self._distances.setdefault(edge["dst"], self._distances[edge["src"]] + 1)
+        return edges if len(edges) <= MAX_STEP_EDGES else None
+
+    def hop(self, edge: GraphEdge) -> int:
+        """Return the distance of an edge from the nearest seed, in edges. It counts in both directions."""
+        return 1 + min(self._distances[edge["src"]], self._distances[edge["dst"]])
+
+
+async def _answers(paths: _Paths, query: RetrievalQuery) -> dict[str, GraphEdge | UnmetReason]:
+    """Return, for each name, the edge that answers it, or the reason why there is none.
 
     Two requirements with the same name must both be met by the same value; otherwise they conflict.
     """
-    cut_off = _cut_off(edges, query, distances)
-    answers: dict[str, int | UnmetReason] = {}
+    answers: dict[str, GraphEdge | UnmetReason] = {}
     for requirement in query.named:
-        answer = _answer(edges, query, requirement, cut_off)
+        answer = await _answer(paths, query, requirement)
         name = requirement.name
-        if name in answers and _value_of(edges, answers[name]) != _value_of(edges, answer):
+        if name in answers and _value_of(answers[name]) != _value_of(answer):
             answer = "conflict"
         answers[name] = answer
     return answers
 
 
-def _answer(
-    edges: GraphEdges, query: RetrievalQuery, requirement: EvidencePath, cut_off: set[str] | None
-) -> int | UnmetReason:
-    reached = {query.seeds[requirement.seed]} if requirement.seed < len(query.seeds) else set()
-    trusted: list[int] = []
+async def _answer(paths: _Paths, query: RetrievalQuery, requirement: EvidencePath) -> GraphEdge | UnmetReason:
+    if len(requirement.path) > query.hops:
+        return "cut_off"
+    reached: set[str] = {query.seeds[requirement.seed]} if requirement.seed < len(query.seeds) else set()
+    trusted: list[GraphEdge] = []
     untrusted_seen = False
     for predicate in requirement.path:
-        if cut_off is None or reached & cut_off:
+        step = await paths.step(reached, predicate)
+        if step is None:
             return "cut_off"
-        step = [index for index, edge in enumerate(edges) if edge["src"] in reached and edge["predicate"] == predicate]
-        trusted = [index for index in step if edges[index]["integrity"] == "trusted"]
+        trusted = [edge for edge in step if edge["integrity"] == "trusted"]
         untrusted_seen = untrusted_seen or len(trusted) < len(step)
-        reached = {edges[index]["dst"] for index in trusted}
+        reached = {str(edge["dst"]) for edge in trusted}
     if not trusted:
         return "untrusted" if untrusted_seen else "missing"
-    if len(trusted) == 1:
-        return trusted[0]
-    if len({_digest(edges[index], value_only=True) for index in trusted}) > 1:
+    if len({_digest(edge, value_only=True) for edge in trusted}) > 1:
         return "conflict"
-    return min(trusted, key=lambda index: _newest_first(edges[index]))
+    return min(trusted, key=_newest_first)
 
 
-def _newest_first(edge: Mapping[str, JsonValue]) -> tuple[int, str, str]:
+def _newest_first(edge: GraphEdge) -> tuple[int, str, str]:
     return -_observed_at_us(edge), _digest(edge), str(edge["evidence_ref"])
 
 
-def _value_of(edges: GraphEdges, answer: int | UnmetReason) -> str:
-    return _digest(edges[answer], value_only=True) if isinstance(answer, int) else answer
-
-
-def _cut_off(edges: GraphEdges, query: RetrievalQuery, distances: Mapping[str, int]) -> set[str] | None:
-    """Return the nodes of which a limit can have hidden edges; None if it can be any node.
-
-    A limit that is reached counts as exceeded, because one more edge would not be visible.
-    """
-    if len(edges) >= query.limit:
-        return None
-    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
-    full = {node for node, count in touching.items() if count >= query.fan_out}
-    return full | {node for node, distance in distances.items() if distance >= query.hops}
+def _value_of(answer: GraphEdge | UnmetReason) -> str:
+    return answer if isinstance(answer, str) else _digest(answer, value_only=True)
 
 
 def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:

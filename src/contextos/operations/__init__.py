@@ -15,7 +15,8 @@ Invariants, with the tests that prove them:
 - A run has one driver at a time, and a driver that was taken over cannot append: `tests/e2e/test_heartbeats.py`,
   `tests/e2e/test_stopped_worker.py`, `tests/unit/operations/test_leases.py`.
 - A caller that gave up can repeat its request and gets the same run: `tests/e2e/test_interrupted_callers.py`.
-- A suspended loop that is resumed and one that is derived again give the same result: `tests/e2e/test_resting.py`.
+- A suspended loop that is resumed and one that is derived again give the same result:
+  `tests/e2e/test_suspended_runs.py`.
 - Two answers, or an answer and a deadline, never both count: `tests/e2e/test_approvals.py`.
 - A run on the dead-letter list is not driven until it is retried or its journal grows:
   `tests/unit/operations/test_dead_letters.py`.

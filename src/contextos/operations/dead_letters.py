@@ -12,17 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.runs import DEAD_LETTERS, LEASES, DeadLetterDocument
-from contextos.contracts.journal import Batch
+from contextos.contracts.documents.runs import DEAD_LETTERS, LEASES, DeadLetterDocument, Lease
+from contextos.contracts.journal import Batch, Write
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, ContextOSError, NotFound
 
 MAX_DETAIL_CHARS: Final = 1_000
+WORKER_LOST: Final = ("worker_lost", "every worker that drove it died; find out why before it is retried")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter: the error code and message, the time (Unix µs) and the number of failures so far."""
+    """A run that failed so often that it is no longer driven: error code and message, time (Unix µs), number of
+    failures.
+    """
 
     run_id: str
     code: str
@@ -32,7 +35,7 @@ class DeadLetter:
 
 
 def failure_cause(fault: BaseException) -> tuple[str, str]:
-    """The error code and message of a failed drive. The text of a foreign exception is left out."""
+    """Return the error code and message of a failed drive. The text of an exception from foreign code is left out."""
     if isinstance(fault, ContextOSError):
         return fault.code, str(fault)
     return type(
@@ -41,15 +44,16 @@ def failure_cause(fault: BaseException) -> tuple[str, str]:
 
 
 async def journal_length(store: Store, run_id: str) -> int:
-    """The number of entries of the run's journal; 0 if the run has ended or does not exist."""
+    """Return the number of entries of the run's journal; 0 if the run has ended or does not exist."""
     entries = await store.read(run_id)
     return entries[-1].seq if entries and entries[-1].kind != "run.ended" else 0
 
 
 async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, seen: int) -> bool:
-    """Put a run on the list if its journal still has `seen` entries, as when the failed drive began.
+    """Put a run on the dead-letter list (runs that are no longer driven) if its journal still has `seen` entries.
 
-    Returns whether it is on the list now. Raises `Unavailable`.
+    `cause` is (error code, message), `at_us` Unix microseconds. Returns whether the run is on the list now. Raises
+    `Unavailable`.
     """
     if not seen or await store.read(run_id, after=seen, limit=1):
         return False
@@ -65,8 +69,24 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
     return True
 
 
+async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int) -> None:
+    """Put a run on the list that ended every driver, and release the lease of the last one. Raises `Unavailable`.
+
+    After a retry the deaths of its drivers are counted anew.
+    """
+    known, seen = await DEAD_LETTERS.one(store, run_id), await journal_length(store, run_id)
+    body = DeadLetterDocument(*WORKER_LOST, at_us, True, seen, known.body.failures + 1 if known else 1)
+    writes = (
+        DEAD_LETTERS.write(run_id, known.version if known else 0, body),
+        LEASES.write(run_id, lease_version, Lease("", 0)),
+    )
+    await store.commit(Batch(run_id, writes=writes))
+
+
 async def has_lost_driver(store: Store, run_id: str) -> bool:
-    """Whether a driver took the run's lease and did not release it: it drives the run now, or it is dead."""
+    """Return whether a process took the run's lease and did not release it: the process drives the run now, or it is
+    dead.
+    """
     lease = await LEASES.one(store, run_id)
     return lease is not None and lease.body.until_us > 0
 
@@ -77,7 +97,7 @@ async def listed_run_ids(store: Store) -> set[str]:
 
 
 async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[DeadLetter]:
-    """At most `limit` dead letters of a tenant, ordered by run id."""
+    """Return at most `limit` dead letters (runs that are no longer driven) of a tenant, ordered by run id."""
     listed: list[DeadLetter] = []
     async for document in _listed(store):
         body = document.body
@@ -87,19 +107,18 @@ async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[Dead
     return listed
 
 
-async def remove(store: Store, run_id: str) -> None:
-    """Take a run off the list. It is driven when it is due; if it fails again, it is put back.
-
-    Raises:
-        NotFound: the run is not on this tenant's list.
-        Conflict: another process changed it at the same moment; look at the list again.
-    """
+async def dead_letter(store: Store, run_id: str) -> StoredDocument[DeadLetterDocument]:
+    """The dead letter of a run that is on the list now. Raises `NotFound`."""
     known = await DEAD_LETTERS.one(store, run_id)
     if not known or not await _is_dead(store, known):
         detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
         raise NotFound(detail)
-    taken = DEAD_LETTERS.write(run_id, known.version, replace(known.body, rests=False))
-    await store.commit(Batch(run_id, writes=(taken,)))
+    return known
+
+
+def removal(known: StoredDocument[DeadLetterDocument]) -> Write:
+    """The write that takes a run off the list."""
+    return DEAD_LETTERS.write(known.key, known.version, replace(known.body, rests=False))
 
 
 async def _listed(store: Store) -> AsyncIterator[StoredDocument[DeadLetterDocument]]:

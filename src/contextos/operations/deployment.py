@@ -14,30 +14,40 @@ from typing import Any, Final
 
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath, SharedYield
+from contextos.action.foreign_code import ForeignCode
 from contextos.action.registry import Registry
+from contextos.contracts.acts import RecordedAct
 from contextos.contracts.documents.runs import LEASES, REQUESTS
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Advance
+from contextos.contracts.journal import Advance, Entry
 from contextos.contracts.ports.concurrency import Sequential
-from contextos.control.artifacts import MODELS
-from contextos.control.catalog import Catalog, LoadedArtifacts
+from contextos.control.artifact_repository import ActiveSeal
+from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
+from contextos.control.catalog import CODE, RUNTIME, Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
 from contextos.errors import Conflict, ConflictingRequest, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.operations.driver import MAX_CONFLICTS, RunDriver
-from contextos.operations.leases import is_held
+from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
+from contextos.runtime.memory_policy import promotion_refusal
+from contextos.runtime.redaction import redacted_request
 from contextos.runtime.wiring import compile_pinned_policy
+from contextos.trust.approvals.acts import read_act
+from contextos.trust.journal.graph_rows import KnownCommits, ProvedGraph
 from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.memory_rows import reviewed_memories
+from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.policy.policy_set import PolicySet
-from contextos.trust.seal import open_sealed
+from contextos.trust.seal import open_sealed, seal
 
 MAX_CATALOGS: Final = 1_024
 """Cache size in tenants. The catalog of a tenant that is not cached is read again."""
@@ -47,7 +57,8 @@ SOON_US: Final = 2_000_000
 
 @dataclass(slots=True)
 class Deployment:
-    """Invoke requests, advance runs, view runs. Safe to use from several threads, each with its own event loop.
+    """A running deployment: accepts requests, drives runs and shows them. Safe to use from several threads with event
+    loops.
 
     `ports`, `config` and `breakers` can be replaced between calls; a run uses those with which it is driven.
     """
@@ -58,6 +69,7 @@ class Deployment:
     breakers: CircuitBreakers | None = None
     _policies: dict[str, PolicySet] = field(default_factory=dict)
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
+    _graph_commits: KnownCommits = field(default_factory=OrderedDict)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
     _driver: RunDriver = field(init=False)
 
@@ -70,12 +82,14 @@ class Deployment:
         self._driver = RunDriver(self)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
-        """Drive the run of a request until it ends or waits. The same request again is the same run.
+        """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
+        the run.
 
-        A `long_running` request is only received: when this returns, its run is durable, and an engine drives it.
+        The same `request_id` is the same run. A `long_running` request is only stored durably, and an engine drives
+        its run.
 
         Raises:
-            InvalidInput: the request is malformed; nothing was stored.
+            InvalidInput: the request is malformed or holds a secret, or nobody knows its tenant; nothing was stored.
             ConflictingRequest: the `request_id` was used with another body.
             Overloaded: too many callers, or the tenant's quota of new runs is used up.
             Unavailable: a dependency did not answer; send the same request again.
@@ -83,7 +97,12 @@ class Deployment:
         sent = raw if isinstance(raw, bytes | str) else canonical(dict(raw))
         request = parse(InvokeRequest, sent, max_bytes=MAX_BYTES)
         self._refuse_oversized(request)
-        with self.ports.admission.caller(request.tenant_id):
+        if not await self.ports.directory.knows_tenant(request.tenant_id):
+            # Before it takes a place: invented names must not hold up those that exist.
+            detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
+            raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
+        with self.ports.admission.caller(request.tenant_id, request.request_id):
+            request = await redacted_request(request, self.catalog(request.tenant_id))
             return await self._invoke_admitted(request, request_fingerprint(request))
 
     async def _invoke_admitted(self, request: InvokeRequest, fingerprint: str) -> RunView:
@@ -112,7 +131,7 @@ class Deployment:
         raise Unavailable("store", "too many processes change this run at the same time")
 
     async def advance(self, tenant_id: str, run_id: str) -> Advance:
-        """Drive a run from its journal until it ends or waits. An engine calls this."""
+        """Continue a run from its journal until it ends or waits. An engine calls this for each run that is due."""
         view = await self._drive(tenant_id, run_id, None)
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
 
@@ -125,35 +144,50 @@ class Deployment:
         await self._driver.send_heartbeats()
 
     def close(self) -> None:
-        """Release suspended loops; their runs are derived from their journals when they are driven again."""
+        """Release the runs that wait in memory; each is rebuilt from its journal when it is driven again."""
         self._driver.close()
 
     async def view(self, tenant_id: str, run_id: str) -> RunView:
-        """The current view of a run, without driving it. Raises `NotFound`."""
+        """Return the current state of a run without driving it. Raises `NotFound`."""
         entries = await self.ports.stores.tenant(tenant_id).read(run_id)
         if not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
         return run_view(tenant_id, run_id, entries)
 
     def catalog(self, tenant_id: str) -> Catalog:
-        """The governed artifacts of a tenant."""
+        """Return the catalog of a tenant: its published packs and policies."""
         catalog = self._catalogs.get(tenant_id) or Catalog(
             self.ports.stores.tenant(tenant_id),
             tenant_id=tenant_id,
             runtime_version=self.config.runtime_version,
             open_envelope=self._open_envelope,
+            active_seal=ActiveSeal(self._seal_active, self._open_active, self._read_act),
             allow_unsigned=self.config.allow_unsigned,
             check_pins=self._check_pins,
+            egress=self.config.egress.get(tenant_id, ()),
+            redaction=self.config.redaction.get(tenant_id, ()),
         )
         self._recent_tenants.note(tenant_id)
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
+    async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
+        """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
+        entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
+        definitions = {name: adapter.describe() for name, adapter in self.ports.adapters(tenant_id).items()}
+        known = await self.ports.directory.approver(tenant_id, reviewer)
+        roles = known.roles if known else ()
+        return await promotion_refusal(proposal, entries, self.catalog(tenant_id), definitions, roles)
+
     def tenants(self) -> tuple[str, ...]:
-        """The tenants that this deployment served recently: the heads of their streams are to be published."""
+        """Return the tenants whose journal heads are due to be published: those served since the last publication.
+
+        A head is the signed length of a stream and the hash of its last entry. The witness keeps heads outside this
+        store, so that it shows what was cut off here.
+        """
         return self._recent_tenants.names()
 
     def heads_published(self) -> None:
-        """Record that the heads of all `tenants()` were published to the witness."""
+        """Record that the signed journal heads of all `tenants()` were published to the witness."""
         self._recent_tenants.heads_published()
 
     def _check_pins(self, loaded: LoadedArtifacts) -> None:
@@ -164,11 +198,34 @@ class Deployment:
         """The media type and the verified bytes of a published artifact."""
         return str(envelope["payloadType"]), open_sealed(envelope, self.ports.keys, "pack", MODELS)
 
+    async def refuse_retired(self, tenant_id: str, envelope: Mapping[str, Any]) -> None:
+        """Check that the key of an artifact that is published now is not retired. Raises `SignatureInvalid`.
+
+        What is published already stays readable, whatever becomes of its key.
+        """
+        if envelope["signatures"]:
+            now_us = await recorded_now_us(self.ports, tenant_id)
+            open_sealed(dict(envelope), self.ports.keys, "pack", MODELS, at_us=now_us)
+
+    def _seal_active(self, content: bytes) -> dict[str, Any]:
+        """The active set of a tenant in an envelope that the runtime signed."""
+        return seal(ACTIVE_SET_TYPE, content, self.ports.keys, "active")
+
+    def _open_active(self, envelope: Mapping[str, Any]) -> bytes:
+        return open_sealed(dict(envelope), self.ports.keys, "active", {ACTIVE_SET_TYPE})
+
+    def _read_act(self, entry: Entry) -> RecordedAct:
+        return read_act(entry, self.ports.keys)
+
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
-        """The environment of one run: the live ports, and the artifacts of its tenant."""
+        """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
         ports, store = self.ports, self.ports.stores.tenant(tenant_id)
         yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
-        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn)
+        adapters = ports.adapters(tenant_id)
+        code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
+        foreign = ForeignCode(ports.concurrency, ports.report_fault)
+        graph = ProvedGraph(tenant_id, ports.stores.graph(tenant_id), store, ports.keys, self._graph_commits)
+        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
         return RunEnvironment(
             journal=journal,
             ports=RunPorts(
@@ -176,12 +233,13 @@ class Deployment:
                 clock=ports.clock,
                 keys=ports.keys,
                 directory=ports.directory,
-                adapters=BreakerAdapters(ports.adapters(tenant_id), outbound),
+                adapters=BreakerAdapters(adapters, outbound),
+                code={RUNTIME: ports.code.runtime(), **code},
                 concurrency=ports.concurrency,
             ),
             sources=ContextSources(
-                knowledge=GraphKnowledge(ports.graph(tenant_id)),
-                memory=StoreMemory(store, ports.clock),
+                knowledge=GraphKnowledge(graph),
+                memory=StoreMemory(store, lambda: journal.time_us, partial(reviewed_memories, store, ports.keys)),
                 slots=ports.slots(tenant_id) if ports.slots else None,
             ),
             artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._policies, ports.estimator),
@@ -224,7 +282,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class DrivenRun:
-    """A run that was driven: its state now, and the error that stopped it, if one did."""
+    """The result of driving a run: its state now, and the error that stopped it, or None."""
 
     tenant_id: str
     run_id: str
@@ -233,16 +291,17 @@ class DrivenRun:
 
 
 async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterator[tuple[str, str]]:
-    """(tenant, run) of each run that can be driven now: it is due, or the owner of its lease is dead or silent.
+    """Yield (tenant, run) of each run that can be driven now: it is due, or the process that drove it is dead or
+    silent.
 
-    A lease wakes its run when it expires, so a run of a dead owner is due at most one lease from now.
+    A lease wakes its run when it expires, so a run of a dead process is due at most one lease from now.
     """
     ports, now_us = deployment.ports, deployment.ports.clock.now_us()
     due = {run async for run in ports.stores.due(now_us, limit=limit)}
     async for tenant_id, run_id in ports.stores.due(now_us + deployment.config.lease_ttl_us, limit=limit):
         store = ports.stores.tenant(tenant_id)
         lease = await LEASES.one(store, run_id)
-        if lease and await is_held(store, lease, ports.alive, now_us):
+        if lease and await held_until_us(store, lease, ports.alive, now_us) > now_us:
             continue
         # The lease was neither released nor is it held. A heartbeat can have moved its wake past the owner's silence.
         orphaned = lease is not None and lease.body.until_us > 0

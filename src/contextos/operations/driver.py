@@ -1,4 +1,4 @@
-"""The driver: it takes a run's lease, drives its loop until the run ends or waits, and keeps the suspended loop.
+"""The driver: takes a run's lease, drives the run until it ends or waits, and keeps a run that waits in memory.
 
 One process drives a run at a time. Inside a process the drives of a run follow each other; between processes the lease
 decides, whose version is the fencing token of every commit.
@@ -7,20 +7,21 @@ decides, whose version is the fencing token of every commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
-import orjson
-
 from contextos.action.registry import Registry
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.runs import LEASES, Lease
+from contextos.contracts.documents.runs import BLOCKED_RUNS, LEASES, BlockedRun, Lease
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Entry, Parked, Rest, SignedHead
+from contextos.contracts.journal import CLOCK_MARGIN_US, INDEX, Entry, Parked, Rest, SignedHead, Write
 from contextos.contracts.ports.storage import Store
-from contextos.errors import Conflict, NotFound, ReplayMismatch, Unavailable
-from contextos.operations.leases import Heartbeats, is_held
+from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
+from contextos.operations import dead_letters
+from contextos.operations.leases import Heartbeats, held_until_us
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
 from contextos.queries.run_view import RunView, run_view
@@ -29,29 +30,40 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
-from contextos.trust.journal.ledger import LiveDriver, RunJournal
-from contextos.trust.journal.signed_heads import read_signed, verify_heads
+from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.live_driver import LiveDriver
+from contextos.trust.journal.recorded_time import behind_us
+from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
 
 MAX_CONFLICTS: Final = 32
+SUSPECT: Final = "suspect"
+"""The key of the run that this process drives although its last driver died."""
+MAX_DEATHS: Final = 5
+"""A run that ended this many drivers in a row, without getting on, becomes a dead letter."""
 
 
 class DriverContext(Protocol):
-    """What the driver needs of a deployment. It is read anew for each drive, because its parts can be replaced."""
+    """What the object that drives runs (`RunDriver`) needs of a deployment. It is read again for each drive, because
+    parts of a deployment can be replaced.
+    """
 
     ports: Ports
     config: DeploymentConfig
     registry: Registry
 
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
-        """The environment of one run."""
+        """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
 
 
 class RunDriver:
-    """Drives runs of one deployment. Safe to use from several threads, each with its own event loop."""
+    """Drives the runs of one deployment. Safe to use from several threads, each with its own event loop."""
 
     def __init__(self, deployment: DriverContext) -> None:
         self._deployment = deployment
         self._driving: dict[tuple[str, str], object] = {}
+        # At most one run, under one key: `setdefault` of a dictionary is atomic.
+        self._suspect: dict[str, tuple[str, str]] = {}
         self._suspended_runs = SuspendedRuns()
         self._heartbeats = Heartbeats(deployment.config.heartbeat_ttl_us, deployment.config.lease_ttl_us)
 
@@ -61,15 +73,18 @@ class RunDriver:
         await self._heartbeats.send(ports.stores, ports.owner, ports.clock.now_us())
 
     def close(self) -> None:
-        """Release suspended loops; their runs are derived from their journals when they are driven again."""
+        """Release the runs that wait in memory; each is rebuilt from its journal when it is driven again."""
         self._suspended_runs.clear()
 
     async def drive(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView:
-        """Drive a run until it ends or waits; drives of one run follow each other. `fresh` is the request of a new run.
+        """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
+
+        `fresh` is the request of a new run and its digest, or None.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
             NotFound: no such run in this tenant.
+            ClockOff: this machine's clock is too far from the store's.
             Unavailable: another process drives the run, or a dependency did not answer.
         """
         mine = object()
@@ -82,30 +97,56 @@ class RunDriver:
             try:
                 async with self._deployment.ports.admission.turn(tenant_id, run_id):
                     view = await self._drive_once(tenant_id, run_id, fresh)
-            except Conflict:
+            except Conflict as conflict:
+                if isinstance(conflict, Untimely):
+                    self._refuse_wrong_clock(conflict.store_us)
                 if fresh is not None:
                     raise
-                continue
+                if not isinstance(conflict, Untimely):
+                    continue
+                view = None
             finally:
+                if self._suspect.get(SUSPECT) == (tenant_id, run_id):
+                    del self._suspect[SUSPECT]
                 del self._driving[tenant_id, run_id]
             if view is not None:
                 return view
             await self._deployment.ports.pause(20_000)
-        raise Unavailable("run", f"`{run_id}` is driven by another process", retry_after_ms=1_000)
+        detail = "is driven by another process, or waits for another run whose driver died"
+        raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
         # The fencing token is read before the journal: a driver that takes over in between has a newer token.
         lease = None if fresh else await LEASES.one(store, run_id)
+        # The lines are read before the run, which only grows.
+        lines = () if fresh else await store.lines(INDEX, run_id)
         entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        if entries:
+            # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
+            await verify_indexed(store, run_id, entries, lines)
+            await require_acts(store, entries, self._deployment.ports.keys)
         suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":
+            # Nothing drives it on and verifies it there.
+            verify_chain(tenant_id, run_id, entries)
+            verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             return run_view(tenant_id, run_id, entries)
-        if lease and await self._held_by_another(store, lease):
+        free_us = await self._free_us(store, lease)
+        if free_us > self._deployment.ports.clock.now_us():
             return None
-        version = lease.version if lease else 0
+        version, deaths = lease.version if lease else 0, self._deaths(lease)
+        if deaths >= MAX_DEATHS:
+            await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
+            return run_view(tenant_id, run_id, entries)
+        if deaths and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
+            # One after the other: if this process dies too, that counts for the run that ended it, and not for those
+            # that died beside it before.
+            return None
+        # Before the loop is made: a coroutine that nobody awaits is an error.
+        clock_behind_us = await behind_us(self._deployment.ports, tenant_id)
         if not (
             suspended
             and suspended.inputs == self._inputs(tenant_id)
@@ -113,20 +154,37 @@ class RunDriver:
         ):
             suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
         journal, wake_at_us = suspended.journal, None
+        journal.follows(deaths, free_us, clock_behind_us)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
         try:
             rest = await suspended.drive
         except Parked as parked:
             rest = parked
+        except Unavailable:
+            # Otherwise others wait until the lease is over before they try.
+            with suppress(Conflict, Unavailable):
+                await journal.let_go()
+            raise
         finally:
             self._heartbeats.ends((tenant_id, run_id))
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
-            await journal.commit(wake_at_us=wake_at_us)
+            blocked = await self._blocked(store, run_id, rest) if isinstance(rest, Parked) else None
+            await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
         if isinstance(rest, Rest):
             self._suspended_runs.keep((tenant_id, run_id), suspended)
         return run_view(tenant_id, run_id, journal.entries, wake_at_us)
+
+    @staticmethod
+    async def _blocked(store: Store, run_id: str, parked: Parked) -> Sequence[Write] | None:
+        """The writes that state which operation of another run this one waits for, for lists; None if it does not."""
+        if parked.operation is None:
+            return None
+        known, blocked = await BLOCKED_RUNS.one(store, run_id), BlockedRun(parked.operation)
+        if known and known.body == blocked:
+            return ()
+        return (BLOCKED_RUNS.write(run_id, known.version if known else 0, blocked),)
 
     def _start(
         self,
@@ -147,7 +205,7 @@ class RunDriver:
             refuse_unknown_semantics(entries)
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
-            received = orjson.loads(entries[0].body)["answer"]
+            received = read_body(entries[0])
             request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
         sends_heartbeats = request.mode == "long_running"
         live = LiveDriver(
@@ -176,7 +234,22 @@ class RunDriver:
         deployment = self._deployment
         return deployment.ports, deployment.ports.adapters(tenant_id), deployment.registry, deployment.config
 
-    async def _held_by_another(self, store: Store, lease: StoredDocument[Lease]) -> bool:
-        if lease.body.owner == self._deployment.ports.owner:
-            return False
-        return await is_held(store, lease, self._deployment.ports.alive, self._deployment.ports.clock.now_us())
+    def _deaths(self, lease: StoredDocument[Lease] | None) -> int:
+        """How many drivers in a row died without getting the run on: those before the last one, and that one."""
+        if lease is None:
+            return 0
+        is_orphan = lease.body.until_us > 0 and lease.body.owner != self._deployment.ports.owner
+        return lease.body.deaths + is_orphan
+
+    async def _free_us(self, store: Store, lease: StoredDocument[Lease] | None) -> int:
+        """When the lease of another process on the run is over (Unix microseconds), or 0."""
+        ports = self._deployment.ports
+        if lease is None or lease.body.owner == ports.owner:
+            return 0
+        return await held_until_us(store, lease, ports.alive, ports.clock.now_us())
+
+    def _refuse_wrong_clock(self, store_us: int) -> None:
+        """Raise `ClockOff` if the clock of this process is too far from the store's."""
+        off_us = self._deployment.ports.clock.now_us() - store_us
+        if abs(off_us) > CLOCK_MARGIN_US:
+            raise ClockOff(off_us, CLOCK_MARGIN_US)

@@ -14,7 +14,7 @@ from typing import Final
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import HEARTBEATS, LEASES, Heartbeat, Lease
-from contextos.contracts.journal import Batch
+from contextos.contracts.journal import CLOCK_MARGIN_US, Batch
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import Conflict
 
@@ -23,16 +23,24 @@ HEARTBEATS_PER_TTL: Final = 3
 Run = tuple[str, str]
 
 
-async def is_held(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> bool:
-    """Whether the owner of this lease still drives its run. `alive` returns whether an owner's process exists."""
-    held, until_us = lease.body, lease.body.until_us
+async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> int:
+    """Return when this lease stops keeping others from its run (Unix microseconds); 0 if its owner is known to be
+    dead. `alive` returns whether an owner's process can exist.
+    """
+    if not alive(lease.body.owner):
+        return 0
+    held = lease.body
+    # Leases of older versions do not state when they were written.
+    at_us = now_us if held.at_us is None else held.at_us
+    # Clocks can differ by more than a short lease.
+    valid_us = max(held.until_us - at_us, CLOCK_MARGIN_US)
+    until_us = held.until_us if at_us - now_us <= valid_us else 0
     if held.silent_until_us is not None:
-        # Leases of older versions do not state when they were written.
-        until_us = _valid_until(now_us if held.at_us is None else held.at_us, held.silent_until_us, now_us)
+        until_us = _valid_until(at_us, held.silent_until_us, now_us)
         heartbeat = await HEARTBEATS.one(store, lease.key)
         if heartbeat and heartbeat.body.owner == held.owner:
             until_us = max(until_us, _valid_until(heartbeat.body.at_us, heartbeat.body.until_us, now_us))
-    return until_us > now_us and alive(held.owner)
+    return until_us
 
 
 def _valid_until(at_us: int, until_us: int, now_us: int) -> int:
@@ -44,7 +52,8 @@ def _valid_until(at_us: int, until_us: int, now_us: int) -> int:
 
 
 class Heartbeats:
-    """The `long_running` runs that this process drives now, and the time of the last heartbeat of each.
+    """The `long_running` runs that this process drives now, and the time of the last heartbeat (sign of life) of
+    each.
 
     The caller calls `send` at least every third of the TTL: an engine does so beside its sweeps. If `send` is never
     called, a driver counts as alive for as long as its lease. Can be used from any thread.
@@ -56,19 +65,21 @@ class Heartbeats:
         self._sent_at_us = -ttl_us
 
     def begins(self, run: Run, now_us: int) -> None:
-        """A drive of this run begins. Its commits count as heartbeats."""
+        """Record that this process begins to drive the run. Commits of the run count as heartbeats."""
         self._driven[run] = now_us
 
     def ends(self, run: Run) -> None:
-        """The drive of this run ended."""
+        """Record that this process no longer drives the run."""
         self._driven.pop(run, None)
 
     def silence_us(self, now_us: int) -> int:
-        """How long this process can be silent, in µs: the TTL while `send` is called often enough, else 0."""
+        """Return how long this process can be silent before others take its runs over, in µs: the TTL, or 0 without
+        heartbeats.
+        """
         return self._ttl_us if now_us - self._sent_at_us < self._ttl_us else 0
 
     async def send(self, stores: Stores, owner: str, now_us: int) -> None:
-        """Send a heartbeat for each run whose last one is a third of the TTL old. Raises `Unavailable`."""
+        """Store a heartbeat for each run whose last one is at least a third of the TTL old. Raises `Unavailable`."""
         self._sent_at_us = now_us
         for run, last_us in list(self._driven.items()):
             if now_us < last_us or HEARTBEATS_PER_TTL * (now_us - last_us) >= self._ttl_us:
@@ -85,7 +96,13 @@ class Heartbeats:
         # Only while the lease is unchanged: a newer one belongs to another driver, or is a commit of this one.
         writes = (
             LEASES.check(run_id, lease.version),
-            HEARTBEATS.write(run_id, known.version if known else 0, heartbeat),
+            HEARTBEATS.write(
+                run_id,
+                known.version if known else 0,
+                heartbeat,
+                not_before_us=now_us - CLOCK_MARGIN_US,
+                not_after_us=heartbeat.until_us,
+            ),
         )
         with suppress(Conflict):
             await store.commit(Batch(run=run_id, writes=writes, wake_at_us=now_us + self._lease_ttl_us))

@@ -29,13 +29,13 @@ def keep_recent(table: OrderedDict[str, V], tenant_id: str, value: V, limit: int
 
 
 class RecentTenants:
-    """The tenants that this process used since the last `PUBLICATIONS` publications of heads."""
+    """The tenants that this process used since their journal heads were last published (see `PUBLICATIONS`)."""
 
     def __init__(self) -> None:
         self._names: deque[OrderedDict[str, None]] = deque([OrderedDict()], maxlen=PUBLICATIONS)
 
     def note(self, tenant_id: str) -> None:
-        """The process used this tenant."""
+        """Record that this process used the tenant."""
         keep_recent(self._names[0], tenant_id, None, MAX_RECENT_TENANTS)
 
     def names(self) -> tuple[str, ...]:
@@ -43,5 +43,5 @@ class RecentTenants:
         return tuple(sorted(set().union(*self._names)))
 
     def heads_published(self) -> None:
-        """The heads of all recent tenants were published."""
+        """Record that the signed journal heads of all recent tenants were published."""
         self._names.appendleft(OrderedDict())

@@ -1,4 +1,4 @@
-"""Operator actions on runs: answer an approval, settle an uncertain effect, cancel, erase. Each is one atomic commit.
+"""Operator actions on runs: answer an approval, settle an uncertain effect, cancel, erase, retry. Each is one commit.
 
 An action appends an entry to the run's own journal, at the expected sequence, and updates one document with
 compare-and-set. Of two answers, or of an answer and a deadline, one wins and the other raises `ApprovalRefused`.
@@ -7,39 +7,46 @@ Source: docs/design/contracts.md, "Approval modes", "Run".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
-from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, result_of_settlement
+from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagreement, result_of_settlement
+from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import APPROVALS, DENIALS, ApprovalDocument, Denial
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
-from contextos.contracts.journal import CONTROL, Batch, Draft, Entry
+from contextos.contracts.journal import CONTROL, Batch, Draft, Entry, erasure_key
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ApprovalRefused, Conflict, InvalidInput, NotFound, Problem
+from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
+from contextos.operations.acts.act import Actor, prove_act
+from contextos.operations.acts.cancels import commit_before_end, stored_cancel
+from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
+from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
-from contextos.queries.run_view import RunView, run_view
-from contextos.trust.approvals.assertion import approval_fault, approval_statement
-from contextos.trust.approvals.settlement import barred_settlers, operator_fault, settlement_fault, settlement_statement
+from contextos.operations.signing import SignStatement
+from contextos.queries.run_view import RunView, run_principals, run_view
+from contextos.trust.approvals.assertion import approval_fault, approval_statement, read_assertion
+from contextos.trust.approvals.question import question_fault
+from contextos.trust.approvals.settlement import barred_settlers, settlement_fault, settlement_statement
 from contextos.trust.journal.chain import append
+from contextos.trust.journal.entry_acts import erasure_of
+from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.redact import redact, scan_unsafe
 
-MAX_REASON_CHARS: Final = 2_000
-
-SignStatement = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""statement -> assertion {`kind`, `token`?}: signs an answer or a settlement."""
+_DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
+_ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "run.cancel_requested"})
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementInput:
-    """An operator's statement about an effect whose reply was lost. `evidence_ref` names the evidence for it."""
+    """An operator's statement whether an effect took place whose reply was lost. `evidence_ref` names the evidence
+    for it.
+    """
 
     happened: bool
     by: str
@@ -48,44 +55,92 @@ class SettlementInput:
     mutations: tuple[str, ...] = ()
 
 
-def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The development stand-in for a person's key; refused unless the deployment allows it."""
-    return {"kind": "unsafe_local"}
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A run's open question as its verified journal proves it.
+
+    `content` is the body of `approval.asked`: `shown` is the text for the approver, and `binding_digest` names exactly
+    this call, these arguments, this evidence and this text. `document` is the stored state of the question.
+    """
+
+    entries: Sequence[Entry]
+    key: str
+    content: Mapping[str, Any]
+    document: StoredDocument[ApprovalDocument]
+
+    @property
+    def binding_digest(self) -> str:
+        """The digest (`sha256:` and 64 hex digits) that an answer has to name."""
+        return str(self.content["binding_digest"])
+
+
+async def open_question(app: Deployment, tenant_id: str, run_id: str) -> OpenQuestion:
+    """Return the question that a run waits for, after its journal was verified up to the last signed head.
+
+    Raises:
+        ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
+            (`already_answered`) or has expired (`expired`).
+        Integrity: an entry, the question or its stored document was altered; nobody should answer it.
+        NotFound: no such run in this tenant.
+    """
+    store, entries = await verified_run(app, tenant_id, run_id)
+    return await _open_question(store, tenant_id, run_id, entries)
 
 
 async def answer_approval(
-    app: Deployment, tenant_id: str, run_id: str, *, approver_id: str, verdict: str, reason: str, vouch: SignStatement
+    app: Deployment,
+    tenant_id: str,
+    run_id: str,
+    *,
+    approver_id: str,
+    verdict: str,
+    reason: str,
+    binding_digest: str,
+    vouch: SignStatement,
 ) -> None:
-    """Record an approver's verdict (`approved` or `denied`) on the run's open question.
+    """Record an approver's verdict (`approved` or `denied`) on the question on which the run waits.
+
+    `vouch` signs the statement about the verdict.
+
+    `binding_digest` is the digest of the question that the approver saw (`OpenQuestion.binding_digest`). What is signed
+    is computed from the journal, which is verified first.
 
     Raises:
-        ApprovalRefused: this answer does not count: `not_waiting`, `already_answered`, `expired`, `self_approval`,
-            `not_approver`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
+        Integrity: an entry, the question or its stored document was altered; nothing is signed.
+        ApprovalRefused: this answer does not count; `reason` says why. The question is not open (`not_waiting`,
+            `already_answered`, `expired`) or is not the one that was shown (`other_binding`). The approver has no such
+            role (`not_approver`), made the request (`self_approval`), or has the role from nobody (`not_granted`) or
+            from themselves or somebody who cannot approve this call (`self_granted`). The signature is not valid
+            (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`).
         InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     _refuse_answer(verdict, reason)
-    store, entries = await _run(app, tenant_id, run_id)
-    question, key, document = await _open_question(store, entries)
+    store, entries = await verified_run(app, tenant_id, run_id)
+    asked = await _open_question(store, tenant_id, run_id, entries)
+    question, key, document = asked.content, asked.key, asked.document
+    if binding_digest != asked.binding_digest:
+        detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos show {run_id}`"
+        raise ApprovalRefused("other_binding", detail)
     approver = await app.ports.directory.approver(tenant_id, approver_id)
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
     statement = approval_statement(question, approver_id, verdict, reason)
-    assertion = dict(vouch(statement))
-    if assertion["kind"] == "unsafe_local" and "unsafe_local_approvals" not in app.config.unsafe:
+    assertion = read_assertion(vouch(statement))
+    if assertion.kind == "unsafe_local" and "unsafe_local_approvals" not in app.config.unsafe:
         raise ApprovalRefused("unsafe_not_allowed", "this deployment takes no answers without the approver's key")
     answer = {
         "approver": approver_id,
         "verdict": verdict,
         "reason": reason,
         "binding_digest": question["binding_digest"],
-        "assertion": assertion,
+        "assertion": assertion.to_json(),
     }
     refused = approval_fault(approver, question, answer)
     if refused:
         raise refused
-    now_us = app.ports.clock.now_us()
+    now_us = await recorded_now_us(app.ports, tenant_id)
     if now_us > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     write = APPROVALS.write(
@@ -98,13 +153,15 @@ async def answer_approval(
     # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
     if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
         writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))
-    entry = _entry(app, entries, "approval.answered", key, approver_id, answer)
+    entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     try:
-        await store.commit(Batch(run=run_id, entries=(entry,), writes=tuple(writes), wake_at_us=now_us))
+        await store.commit(
+            Batch(run=run_id, entries=(entry,), writes=tuple(writes), wake_at_us=app.ports.clock.now_us())
+        )
     except Conflict:
         # The store now holds the answer that won; `_open_question` raises the refusal that names it.
-        await _open_question(store, await store.read(run_id))
-        if app.ports.clock.now_us() <= question["deadline_us"]:
+        await open_question(app, tenant_id, run_id)
+        if await recorded_now_us(app.ports, tenant_id) <= question["deadline_us"]:
             raise
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request") from None
 
@@ -122,21 +179,24 @@ async def settle_effect(
         InvalidInput: it names no evidence, does not match the pinned capability, or contains unsafe text.
         NotFound: no such run in this tenant.
     """
-    store, entries = await _run(app, tenant_id, run_id)
+    store, entries = await verified_run(app, tenant_id, run_id)
     waiting = run_view(tenant_id, run_id, entries).waiting
     sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
     if sent is None or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
-    envelope = ToolCallEnvelope.model_validate(_body_of(sent)["envelope"])
-    principals = _principals(entries)
+    dispatched = _body_of(sent)
+    envelope = ToolCallEnvelope.model_validate(dispatched["envelope"])
+    if content_address(dict(envelope.args)) != dispatched["args_digest"] or envelope.run_id != run_id:
+        raise Integrity(f"entry {sent.seq} of `{run_id}` (`tool.dispatching`) was altered; do not settle it")
+    principals = run_principals(entries)
     if principals is None:
         raise ApprovalRefused(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
     settled = await _settled(app, tenant_id, entries, envelope, settlement)
-    statement = settlement_statement(run_id, envelope.tool_call_id, settled)
+    statement = settlement_statement(envelope, settled)
     operator = await app.ports.directory.approver(tenant_id, settled.by)
-    settled = settled.model_copy(update={"assertion": dict(vouch(statement))})
+    settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})
     refused = settlement_fault(
         operator,
         barred_settlers(principals),
@@ -147,7 +207,7 @@ async def settle_effect(
     if refused:
         raise refused
     result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
-    entry = _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
+    entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
     summary = {"happened": settled.happened, "evidence_ref": settled.evidence_ref}
     control = _control(app, "effect.settled", run_id, settled.by, summary)
     try:
@@ -157,50 +217,52 @@ async def settle_effect(
         raise ApprovalRefused("already_answered", detail) from None
 
 
-async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: str, reason: str) -> RunView:
+async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> RunView:
     """Request that a run stops. A run that waits for an approval stops now; a dispatched effect is never interrupted.
 
-    `by` is the run's user, the agent's owner, or an operator. It needs no signature, because cancelling can only stop
-    things: the caller of this function vouches for `by`.
+    The run's user and the agent's owner may stop it, and every operator.
 
     Raises:
-        ApprovalRefused: the run has ended already (`not_waiting`), or `by` is not allowed to stop it
-            (`operator_fault`, `self_granted`, `not_granted`).
+        ApprovalRefused: the run has ended already (`not_waiting`), or as `prove_act`.
         InvalidInput: the reason is too long or contains unsafe text.
     """
-    _refuse_reason(reason)
+    refuse_reason(reason)
     store, entries = await _run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
     if view.ended:
         raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
-    principals = _principals(entries)
-    if principals is None or by not in (principals.user.user_id, principals.agent.owner):
-        refused = operator_fault(await app.ports.directory.approver(tenant_id, by), by)
-        if refused:
-            raise refused
-    if await CANCELS.one(store, run_id):
+    principals = run_principals(entries)
+    proposed = ProposedAct("run.cancelled", run_id, {"run": run_id, "reason": reason}, len(entries))
+    own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
+    control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
+    stored, is_proved = await stored_cancel(app, store, run_id)
+    if is_proved:
         return view
-    control = _control(app, "run.cancelled", run_id, by, {"reason": reason})
-    cancel_request = CANCELS.write(run_id, 0, CancelRequest(by, reason))
+    # A stored request is never replaced, and what counts is the act.
+    said = CancelRequest(by.id, reason)
+    cancel_request = CANCELS.check(run_id, stored) if stored else CANCELS.write(run_id, 0, said)
     if view.waiting and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised":
         question_key = entries[-1].key.removeprefix("slot/")
-        entry = _entry(app, entries, "run.cancel_requested", question_key, by, {"by": by, "reason": reason})
+        entry = await _entry(app, entries, "run.cancel_requested", question_key, by.id, {"by": by.id, "reason": reason})
         now_us = app.ports.clock.now_us()
         await store.commit(
             Batch(run=run_id, entries=(entry,), writes=(cancel_request,), shared=(control,), wake_at_us=now_us)
         )
         return await app.view(tenant_id, run_id)
     if view.waiting is None or view.waiting["for"] != "approval":
-        await store.commit(Batch(run=run_id, writes=(cancel_request,), shared=(control,)))
-        return view
+        # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
+        wakes = view.waiting is None or view.waiting["for"] == "engine"
+        wake_at_us = app.ports.clock.now_us() if wakes else None
+        batch = Batch(run=run_id, writes=(cancel_request,), shared=(control,), wake_at_us=wake_at_us)
+        return await commit_before_end(app, tenant_id, batch)
     try:
-        question, key, document = await _open_question(store, entries)
+        asked = await _open_question(store, tenant_id, run_id, entries)
     except ApprovalRefused:
         # It was answered and is not dispatched yet: the cancel request is looked up when the approval is redeemed.
-        await store.commit(Batch(run=run_id, writes=(cancel_request,), shared=(control,)))
-        return view
-    void = APPROVALS.write(question["approval_id"], document.version, replace(document.body, state="cancelled"))
-    entry = _entry(app, entries, "run.cancel_requested", key, by, {"by": by, "reason": reason})
+        return await commit_before_end(app, tenant_id, Batch(run=run_id, writes=(cancel_request,), shared=(control,)))
+    document = asked.document
+    void = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
+    entry = await _entry(app, entries, "run.cancel_requested", asked.key, by.id, {"by": by.id, "reason": reason})
     now_us = app.ports.clock.now_us()
     await store.commit(
         Batch(run=run_id, entries=(entry,), writes=(cancel_request, void), shared=(control,), wake_at_us=now_us)
@@ -212,68 +274,96 @@ def _refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict and its reason before they are recorded."""
     if verdict not in ("approved", "denied"):
         raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))
-    _refuse_reason(reason)
+    refuse_reason(reason)
 
 
-def _refuse_reason(reason: str) -> None:
-    if len(reason) > MAX_REASON_CHARS:
-        detail = f"the reason has more than {MAX_REASON_CHARS} characters"
-        raise InvalidInput(Problem("/reason", "too_long", detail, "shorten it"))
-    canonical(reason)  # raises for a lone surrogate
-    if unsafe := scan_unsafe(reason, declared_text=True):
-        raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str) -> None:
+    """Erase the content of one journal entry, for example on legal grounds, and record it: both, or neither.
 
-
-async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: str, reason: str) -> None:
-    """Erase the body of one entry, as the law can require. The chain still verifies, and the erasure is recorded.
+    The hash chain still verifies. The record is an act of `by`, which the runtime seals. Erasing the same entry again
+    changes nothing.
 
     Raises:
+        ApprovalRefused: as `prove_act`.
+        InvalidInput: the reason is too long or contains unsafe text.
         NotFound: there is no such entry.
     """
-    store, entries = await _run(app, tenant_id, run_id)
+    refuse_reason(reason)
+    _, entries = await _run(app, tenant_id, run_id)
     if not 1 <= seq <= len(entries):
         raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos show {run_id}`")
-    control = _control(app, "entry.erased", run_id, by, {"seq": seq, "reason": reason})
-    await store.commit(Batch(run=run_id, shared=(control,)))
-    await app.ports.stores.erase(tenant_id, run_id, seq)
+    arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
+    proposed = ProposedAct("entry.erased", erasure_key(run_id, seq), arguments, len(entries))
+    _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)
+    await app.ports.stores.erase(tenant_id, run_id, seq, record)
+
+
+async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) -> None:
+    """Take a run off the dead-letter list. It is driven when it is due; if it fails again, it is put back.
+
+    Raises:
+        ApprovalRefused: as `prove_act`.
+        NotFound: the run is not on this tenant's list.
+        Conflict: another process changed it at the same moment; look at the list again.
+    """
+    store = app.ports.stores.tenant(tenant_id)
+    found = await dead_letter(store, run_id)
+    arguments = {"run": run_id, "failures": found.body.failures}
+    proposed = ProposedAct("run.retried", run_id, arguments, found.version)
+    control = await prove_act(app.ports, app.config, tenant_id, proposed, by)
+    await store.commit(Batch(run=run_id, writes=(removal(found),), shared=(control,)))
 
 
 async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
     store = app.ports.stores.tenant(tenant_id)
     entries = await store.read(run_id)
     if not entries:
-        raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        raise no_run(run_id)
     return store, entries
 
 
-async def _open_question(
-    store: Store, entries: Sequence[Entry]
-) -> tuple[dict[str, Any], str, StoredDocument[ApprovalDocument]]:
-    """The run's open question, its key and its document. Raises `ApprovalRefused` where there is none."""
-    questions = [entry for entry in entries if entry.kind == "approval.asked"]
-    if not questions:
+async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry]) -> OpenQuestion:
+    """The run's open question. Raises `ApprovalRefused` where there is none, and `Integrity` where it was altered."""
+    asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
+    if asked is None:
         raise ApprovalRefused("not_waiting", "the run waits for no approval")
-    if questions[-1].body is None:
+    if asked.body is None:
         raise ApprovalRefused("not_waiting", "the question was erased, so nobody can answer it; cancel the run")
-    question = orjson.loads(questions[-1].body)
+    question = read_body(asked)
+    fault = question_fault(tenant_id, run_id, entries, asked)
+    if fault:
+        raise Integrity(f"entry {asked.seq} of `{run_id}` (`approval.asked`) was altered: {fault}; do not answer it")
     document = await APPROVALS.one(store, question["approval_id"])
-    assert document is not None, "a question and its document are written in one commit"
+    if (
+        document is None
+        or document.body.run_id != run_id
+        or any(getattr(document.body, name) != question[name] for name in _DOCUMENT_REPEATS)
+    ):
+        raise Integrity(
+            f"the stored state of `{question['approval_id']}` does not match its question; verify `{run_id}`"
+        )
     state = document.body.state
     if state == "expired":
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if state != "open":
         raise ApprovalRefused("already_answered", f"the question was answered before: `{state}`")
-    return question, questions[-1].key, document
-
-
-def _entry(app: Deployment, entries: Sequence[Entry], kind: str, key: str, by: str, answer: Mapping[str, Any]) -> Entry:
-    return append(
-        entries, kind, key, by=by, answer=dict(answer), at_us=app.ports.clock.now_us(), salt=app.ports.entropy.take(16)
+    answered = next(
+        (entry for entry in entries[asked.seq :] if entry.kind in _ANSWERS and entry.key == asked.key), None
     )
+    if answered is not None:
+        raise ApprovalRefused("already_answered", f"the question was answered before: `{answered.kind}`")
+    return OpenQuestion(entries, asked.key, question, document)
+
+
+async def _entry(
+    app: Deployment, entries: Sequence[Entry], kind: str, key: str, by: str, answer: Mapping[str, Any]
+) -> Entry:
+    at_us = await recorded_now_us(app.ports, entries[0].tenant)
+    return append(entries, kind, key, by=by, answer=dict(answer), at_us=at_us, salt=app.ports.entropy.take(16))
 
 
 def _control(app: Deployment, kind: str, run_id: str, by: str, body: Mapping[str, Any]) -> tuple[str, Draft]:
-    """The entry that records an operator's action in the tenant's control stream."""
+    """The entry that records a settlement in the tenant's control stream; its signature is in the run's journal."""
     raw = canonical({"run": run_id, "by": by, **body})
     return CONTROL, Draft(kind, run_id, app.ports.clock.now_us(), by, raw, app.ports.entropy.take(16))
 
@@ -288,20 +378,19 @@ async def _settled(
         "evidence_ref": settlement.evidence_ref,
         "output": None if settlement.output is None else dict(settlement.output),
         "mutations": list(settlement.mutations),
-        "assertion": {},
     }
     settled = parse(Settled, fields)
     if not settled.happened:
         return settled
-    pinned = next((_body_of(entry)["answer"] for entry in entries if entry.kind == "run.pinned"), None)
+    pinned = next((_body_of(entry) for entry in entries if entry.kind == "run.pinned"), None)
     assert pinned is not None, "a call was dispatched by a run that is pinned"
     loaded = await app.catalog(tenant_id).load(pinned)
     capability = app.registry.register(loaded.definitions)[envelope.capability_id]
     if len(canonical(settled.output)) > MAX_OUTPUT_BYTES:
         detail = f"the output has more than {MAX_OUTPUT_BYTES} bytes"
         raise InvalidInput(Problem("/output", "too_large", detail, "state only the fields of the schema"))
-    problem = app.registry.check(capability, "output", settled.output)
-    if problem:
+    of_schema = app.registry.check(capability, "output", settled.output)
+    if problem := of_schema or disagreement(capability, envelope.args, settled.output):
         raise InvalidInput(replace(problem, pointer=f"/output{problem.pointer}"))
     redacted, _ = redact(
         {"output": settled.output, "mutations": list(settled.mutations)},
@@ -313,17 +402,8 @@ async def _settled(
     return parse(Settled, {**fields, **redacted})
 
 
-def _principals(entries: Sequence[Entry]) -> Principals | None:
-    """The recorded user and agent of a run; None if they were never recorded or were erased."""
-    known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
-    if known is None or known.body is None:
-        return None
-    found = orjson.loads(known.body)["answer"]["principals"]
-    return Principals.model_validate(found) if found else None
-
-
 def _body_of(entry: Entry) -> Any:
     if entry.body is None:
         detail = f"entry {entry.seq} (`{entry.kind}`) was erased, so the effect cannot be settled"
         raise ApprovalRefused("not_waiting", detail)
-    return orjson.loads(entry.body)
+    return read_body(entry)

@@ -6,19 +6,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
-from contextos.contracts.ports.outside import Adapter, Admission, Clock, Directory, Entropy, Estimator, Keys
+from contextos.contracts.ports.outside import Adapter, Admission, Clock, Code, Directory, Entropy, Estimator, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
-from contextos.contracts.ports.storage import Graph, Stores
+from contextos.contracts.ports.storage import Stores
 from contextos.runtime.environment import RunLimits
 
 
 class UnboundedAdmission:
-    """The `Admission` of a process that bounds nothing: a test, a simulation."""
+    """The `Admission` of a process without limits, for tests and simulations."""
 
-    def caller(self, _tenant_id: str) -> AbstractContextManager[None]:
+    def caller(self, _tenant_id: str, _request_id: str = "") -> AbstractContextManager[None]:
         return nullcontext()
 
     def begin(self, _tenant_id: str) -> None: ...
@@ -34,15 +35,18 @@ class UnboundedAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The external systems that a deployment uses. `alive` returns whether the process of a lease owner exists."""
+    """The external systems that a deployment uses. `alive` returns whether the process that owns a lease exists.
+
+    `report_fault` receives each exception that an adapter raised and that its port does not allow.
+    """
 
     stores: Stores
-    graph: Callable[[str], Graph]
     clock: Clock
     entropy: Entropy
     keys: Keys
     directory: Directory
     adapters: Callable[[str], Mapping[str, Adapter]]
+    code: Code
     estimator: Estimator
     pause: Callable[[int], Awaitable[None]]
     owner: str
@@ -51,6 +55,7 @@ class Ports:
     slots: Callable[[str], SlotSteps] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
+    report_fault: ReportFault = ignore_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class DeploymentConfig:
     `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too.
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
     or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
+    `egress` lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction`
+    lists, by tenant, the rules that redact besides those of its packs.
     """
 
     limits: RunLimits
@@ -69,3 +76,5 @@ class DeploymentConfig:
     allow_unsigned: bool = False
     lease_ttl_us: int = 180_000_000
     heartbeat_ttl_us: int = 60_000_000
+    egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,17 +15,21 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Batch, Write
+from contextos.contracts.ports.storage import Store, Stores
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent
+from contextos.runtime.redaction import redacted_request
 from contextos.runtime.state_machine import transition
-from contextos.trust.journal.ledger import LiveDriver, RunJournal
+from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.live_driver import LiveDriver
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The compiled context, or the failures that prevent it."""
+    """The compiled context that a request would get, or the failures that prevent it."""
 
     compiled: CompiledContext | None
     failures: tuple[Failure, ...] = ()
@@ -46,7 +50,7 @@ class _Draft(RunJournal):
         if kind == "context.compiled":
             raise _Stop(Preview(CompiledContext.model_validate(body)))
 
-    async def commit(self, *, wake_at_us: int | None = None) -> None:  # noqa: ARG002 - overrides the port's method
+    async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:  # noqa: ARG002 - overrides the journal's method
         if self.state == "choosing":
             question = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
             raise _Stop(Preview(None, (_unfilled(question["slot"]["slotId"], question["actor"]["principal_id"]),)))
@@ -58,14 +62,44 @@ class _Draft(RunJournal):
         """A draft is never continued by another driver."""
 
 
+class _UnrecordedStore:
+    """One tenant's store that accepts every commit and stores none."""
+
+    def __init__(self, stored: Store) -> None:
+        self._stored = stored
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stored, name)
+
+    async def commit(self, batch: Batch) -> None:
+        """Store nothing."""
+
+
+class _UnrecordedStores:
+    """The stores of a deployment, whose tenants store nothing."""
+
+    def __init__(self, stored: Stores) -> None:
+        self._stored = stored
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stored, name)
+
+    def tenant(self, tenant_id: str) -> _UnrecordedStore:
+        return _UnrecordedStore(self._stored.tenant(tenant_id))
+
+
 async def preview(app: Deployment, raw: bytes | str) -> Preview:
-    """Compile a request as a run would now.
+    """Compile the context of a request as a run would now. No run is made and nothing is stored.
 
     Raises:
         InvalidInput: the request is malformed.
         Unavailable: a dependency did not answer.
     """
+    unrecorded: Any = _UnrecordedStores(app.ports.stores)
+    # A deployment of its own: what it believes to be stored is not.
+    app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
+    request = await redacted_request(request, app.catalog(request.tenant_id))
     ports = app.ports
     store = ports.stores.tenant(request.tenant_id)
     live = LiveDriver(

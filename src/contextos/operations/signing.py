@@ -1,4 +1,4 @@
-"""Signers: how an approver or an operator signs an answer or a settlement with a private key of their own.
+"""Signers: functions with which a person signs an answer, a settlement or an operator act with their private key.
 
 The key stays with the caller; only the signed statement (a compact JWS) reaches the journal.
 Source: docs/design/contracts.md, "Approval modes".
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from contextos.operations.operator import SignStatement
+from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import kid_of
+
+SignStatement = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""statement -> assertion {`kind`, `token`?}: signs an answer, a settlement or an act."""
 
 
 def answer_signer(private_key: bytes) -> SignStatement:
@@ -27,11 +30,20 @@ def answer_signer(private_key: bytes) -> SignStatement:
 
 
 def settlement_signer(private_key: bytes) -> SignStatement:
-    """Return the function that signs a settlement: pass it to `settle_effect` as `vouch`. Otherwise as `answer_signer`.
+    """Return the function that signs an operator's settlement: pass it to `settle_effect` as `vouch`.
 
-    A signed approval answer is never accepted as a settlement, nor the reverse.
+    `private_key` is a raw Ed25519 private key of 32 bytes. A signed approval answer is never accepted as a settlement,
+    nor the reverse.
+
+    Raises:
+        ValueError: `private_key` has another length.
     """
     return _signer(private_key, sign_settlement)
+
+
+def act_signer(private_key: bytes) -> SignStatement:
+    """Return the function that signs operator acts: pass it to `Actor` as `vouch`. Otherwise as `answer_signer`."""
+    return _signer(private_key, sign_act)
 
 
 def _signer(private_key: bytes, sign: Callable[[bytes, str, Mapping[str, Any]], str]) -> SignStatement:

@@ -1,7 +1,6 @@
-"""Suspended runs: a run that waits for a person keeps its loop in memory, and continues from there when it is woken.
+"""Suspended runs: a run that waits for a person keeps its coroutine in memory, and continues there when it is woken.
 
-This is a cache. A loop that is not kept, or whose inputs changed, is derived again from the journal, with the same
-result.
+This is a cache. A run that is not kept, or whose inputs changed, is rebuilt from the journal, with the same result.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ MAX_SUSPENDED_BYTES: Final = 16 << 20
 
 
 class ResumableLoop(Generator[Any, Any, Any]):
-    """An awaitable that drives a loop to its next `Rest`, which it returns, or to its end. Any event loop can drive it.
+    """An awaitable that runs a coroutine until its next `Rest` (a wait for a person), which it returns, or to its
+    end.
 
-    All other values pass between the loop and the event loop unchanged (PEP 380).
+    All other values pass between the coroutine and the event loop unchanged (PEP 380).
     """
 
     def __init__(self, loop: Coroutine[Any, Any, Any]) -> None:
@@ -45,7 +45,8 @@ def _passed_on(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SuspendedRun:
-    """A suspended loop, its journal, and the inputs it got from the deployment: if those changed, it is not resumed.
+    """A run that waits in memory: its suspended coroutine, its journal, and the deployment's inputs that it uses.
+    If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
 
     `sends_heartbeats` is true for a `long_running` run.
     """
@@ -57,7 +58,8 @@ class SuspendedRun:
 
 
 class SuspendedRuns:
-    """Suspended loops by run: at most `MAX_SUSPENDED`, with journals up to `MAX_SUSPENDED_BYTES`, oldest out first.
+    """Runs that wait in memory: at most `MAX_SUSPENDED`, with journals up to `MAX_SUSPENDED_BYTES`; the oldest is
+    dropped.
 
     Can be used from any thread.
     """

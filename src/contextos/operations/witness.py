@@ -1,4 +1,4 @@
-"""Publish the signed heads of a tenant's streams to a witness that the store's owner cannot rewrite.
+"""Publish signed heads (length and last hash of a stream) to a witness that the store's owner cannot rewrite.
 
 The streams `index` and `control` are hash chains, but nobody except the store holds their heads. So the store's owner
 can cut them, and a run with them, and the rest still verifies. A witness shows such a cut; without one it cannot be
@@ -16,15 +16,18 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
-from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS
-from contextos.contracts.journal import CONTROL, INDEX, Entry, WitnessedHead, genesis
-from contextos.contracts.ports.outside import Clock, Keys, Witness
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, PUBLISHED_HEADS, PublishedHeads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import CONTROL, INDEX, SALT_BYTES, Batch, Draft, Entry, WitnessedHead, genesis
+from contextos.contracts.ports.outside import Clock, Entropy, Keys, Witness
 from contextos.contracts.ports.storage import Store, Stores
-from contextos.errors import ChainBroken, Integrity, Unavailable
+from contextos.errors import ChainBroken, Conflict, Integrity, Unavailable
 from contextos.operations.lru import keep_recent
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.signed_heads import head_payload, is_signed
@@ -32,11 +35,12 @@ from contextos.trust.journal.signed_heads import head_payload, is_signed
 STREAMS: Final = (INDEX, CONTROL)
 MAX_KNOWN_TENANTS: Final = 16_384
 """Cache size in tenants (about 2 kB each). The heads of a tenant that is not cached are read from the witness again."""
+MAX_PLACE_CHARS: Final = 180
 _NAME: Final = re.compile(r"(index|control)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Restoration(NamedTuple):
-    """One restore of one stream: it kept `kept` of the `witnessed` entries; the others are `gone`."""
+    """One restore of one stream: the backup had `kept` of the `witnessed` entries; `gone` entries were lost."""
 
     number: int
     stream: str
@@ -51,13 +55,15 @@ class Restoration(NamedTuple):
 
 @dataclass(slots=True)
 class KnownHeads:
-    """The latest witnessed head under each stream name of a tenant, and the epoch in which they were read."""
+    """The latest head (length and last hash) of each of a tenant's streams at the witness, and when they were read."""
 
     epoch: str | None = None
     heads: dict[str, WitnessedHead] = field(default_factory=dict)
 
     def learn(self, head: WitnessedHead) -> None:
-        """Keep the head if it is later than the known one. Two publishers at once can store theirs in any order."""
+        """Keep the head if it is later than the known one. Two processes that publish at once can store theirs in any
+        order.
+        """
         before = self.heads.get(head.stream)
         if before is None or head.seq > before.seq:
             self.heads[head.stream] = head
@@ -65,25 +71,32 @@ class KnownHeads:
 
 @dataclass(slots=True)
 class WitnessPublisher:
-    """Publishes to the witness the heads of tenants' streams that have grown since they were last published."""
+    """Publishes the heads (length and last hash, signed) of tenants' streams to a witness outside the database.
+
+    `place` names the witness in `control`, where its beginning is recorded, and in the document of what was published
+    to it. Without `entropy` nothing is recorded, and a witness that was emptied or cut is taken for a whole one.
+    """
 
     stores: Stores
     witness: Witness
     keys: Keys
     clock: Clock
+    entropy: Entropy | None = None
+    place: str = "witness"
     _known: OrderedDict[str, KnownHeads] = field(default_factory=OrderedDict)
 
     async def check(self, tenant_id: str) -> None:
-        """Check that the store still holds every entry of a tenant that was witnessed.
+        """Check that the store still holds the last entry of each stream of a tenant that was witnessed.
 
         Raises:
-            ChainBroken: an entry is missing or differs.
+            Integrity: the entry is missing or differs, or the witness lacks heads that were published to it.
             Unavailable: the witness or the store did not answer.
         """
-        await self._unpublished(tenant_id)
+        await self._unpublished(tenant_id, grow=False)
 
     async def publish(self, tenants: Iterable[str]) -> int:
-        """Publish every head that has grown, and return how many. Skips a tenant whose witnessed entries are missing.
+        """Publish every journal head (length and last hash) that changed; return how many. Skips a tenant with
+        missing entries.
 
         Raises:
             Integrity: a witnessed entry is missing or differs, or the witness holds a head that we did not sign.
@@ -102,12 +115,58 @@ class WitnessPublisher:
             await self.witness.put(grown)
             for head in grown:
                 self._known_heads(head.tenant).learn(head)
+            for tenant_id in sorted({head.tenant for head in grown}):
+                await self._record(tenant_id, [head for head in grown if head.tenant == tenant_id])
         if failed:
             raise min(failed, key=lambda error: isinstance(error, Unavailable))
         return len(grown)
 
+    async def witnessed_heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
+        """Return a tenant's heads at the witness.
+
+        Raises:
+            Integrity: the store has on record that the witness held others, or held any where it has none now.
+            Unavailable: the witness or the store did not answer.
+        """
+        store = self.stores.tenant(tenant_id)
+        # What is on record is read first: the witness can grow in between.
+        begun, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
+        heads = await self.witness.heads(tenant_id)
+        if begun and not heads:
+            detail = (
+                f"the witness `{self.place}` has no head of `{tenant_id}`, and it had some: it was emptied or moved"
+            )
+            raise Integrity(f"{detail}; bring it back, or record what is left with `contextos restored`")
+        for stream, last in (published.body.last if published else {}).items():
+            held = max((head.seq for head in heads if head.stream == stream), default=0)
+            if held < last:
+                detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
+                cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
+                raise Integrity(f"{cut}; bring it back, or record what is left with `contextos restored`")
+        return heads
+
+    async def _record(self, tenant_id: str, put: Sequence[WitnessedHead], *, anew: bool = False) -> None:
+        """Record which heads the witness holds now, and once in `control` that it holds some, so that a witness that
+        was cut or emptied is found. `anew`: it is known to lack what was recorded before.
+        """
+        if self.entropy is None:
+            return
+        store, drafts = self.stores.tenant(tenant_id), list[tuple[str, Draft]]()
+        if not await store.lines(CONTROL, self.place):
+            body, salt = canonical({"witness": self.place}), self.entropy.take(SALT_BYTES)
+            drafts = [(CONTROL, Draft("witness.begun", self.place, self.clock.now_us(), "runtime", body, salt))]
+        found = await PUBLISHED_HEADS.one(store, self.place)
+        last = dict(found.body.last) if found and not anew else {}
+        for head in put:
+            last[head.stream] = max(head.seq, last.get(head.stream, 0))
+        write = PUBLISHED_HEADS.write(self.place, found.version if found else 0, PublishedHeads(last))
+        # Of two processes that publish at once, the second may leave its heads to the next record.
+        with suppress(Conflict):
+            await store.commit(Batch(run=CONTROL, writes=(write,), shared=tuple(drafts)))
+
     async def restored_heads(self, tenant_id: str) -> list[WitnessedHead]:
-        """Signed heads of what a restore kept of the tenant's streams; empty if the witness has no heads of the tenant.
+        """Return signed heads (length and last hash) of a tenant's streams after a restore; empty without witnessed
+        heads.
 
         Raises:
             ChainBroken: the restored entries form no chain, or the witness holds a head that the runtime never signed.
@@ -117,12 +176,17 @@ class WitnessPublisher:
         for head in heads:
             _check_signature(head, self.keys)
         number = 1 + max((_number(head) for head in heads), default=0)
-        return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS] if heads else []
+        if not heads and not await self.stores.tenant(tenant_id).lines(CONTROL, self.place):
+            return []
+        return [await self._restored_head(tenant_id, stream, number, heads) for stream in STREAMS]
 
     async def publish_restore(self, tenant_id: str, restored: Sequence[WitnessedHead]) -> list[Restoration]:
-        """Publish the heads from `restored_heads`, and return what is gone. Raises `Unavailable`: call it again."""
+        """Publish the heads that `restored_heads` returned. Returns what each stream lost. Raises `Unavailable`: call
+        again.
+        """
         if restored:
             await self.witness.put(restored)
+            await self._record(tenant_id, restored, anew=True)
             self._known_heads(tenant_id).epoch = None
         numbers = {_number(head) for head in restored}
         return [one for one in restorations(await self.witness.heads(tenant_id)) if one.number in numbers]
@@ -149,37 +213,43 @@ class WitnessPublisher:
         """The cached heads of a tenant; the least recently used tenant is dropped."""
         return keep_recent(self._known, tenant_id, KnownHeads(), MAX_KNOWN_TENANTS)
 
-    async def _unpublished(self, tenant_id: str) -> list[WitnessedHead]:
-        """Heads that the witness does not have yet, after checking the ones that it has."""
+    async def _unpublished(self, tenant_id: str, *, grow: bool = True) -> list[WitnessedHead]:
+        """Heads that the witness does not have yet, after checking the ones that it has; without `grow` only check."""
         store, known = self.stores.tenant(tenant_id), self._known_heads(tenant_id)
         found = await EPOCHS.one(store, EPOCH_KEY)
         epoch = found.body.id if found else ""
         if known.epoch != epoch:
-            return await self._reread(store, tenant_id, known, epoch)
+            return await self._reread(store, tenant_id, known, epoch, grow=grow)
         try:
-            return await self._grown_since(store, tenant_id, known)
+            return await self._grown_since(store, tenant_id, known, grow=grow)
         except ChainBroken as broken:
             # A restore can have been recorded in between; only the witness shows it.
             try:
-                return await self._reread(store, tenant_id, known, epoch)
+                return await self._reread(store, tenant_id, known, epoch, grow=grow)
             except Unavailable:
                 raise broken from None
 
-    async def _reread(self, store: Store, tenant_id: str, known: KnownHeads, epoch: str) -> list[WitnessedHead]:
-        heads = await self.witness.heads(tenant_id)
+    async def _reread(
+        self, store: Store, tenant_id: str, known: KnownHeads, epoch: str, *, grow: bool
+    ) -> list[WitnessedHead]:
+        heads = await self.witnessed_heads(tenant_id)
         before = max(map(_number, known.heads.values()), default=0)
         for head in heads:
             known.learn(head)
-        grown = await self._grown_since(store, tenant_id, known)
+        grown = await self._grown_since(store, tenant_id, known, grow=grow)
         # An epoch is recorded before its heads are published; until they are, the witness is read each time.
         if known.epoch is None or not heads or max(map(_number, heads)) > before:
             known.epoch = epoch
         return grown
 
-    async def _grown_since(self, store: Store, tenant_id: str, known: KnownHeads) -> list[WitnessedHead]:
+    async def _grown_since(self, store: Store, tenant_id: str, known: KnownHeads, *, grow: bool) -> list[WitnessedHead]:
         names = {stream: stream for stream in STREAMS}
         for head in sorted(known.heads.values(), key=_number):
             names[_stream_and_number(head)[0]] = head.stream
+        if not grow:
+            for head in (known.heads[name] for name in names.values() if name in known.heads):
+                await _check_stored(store, head, self.keys)
+            return []
         grown = [
             await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
         ]
@@ -206,10 +276,22 @@ class WitnessPublisher:
         return WitnessedHead(tenant_id, name, seq, head, kid, signature.hex(), self.clock.now_us())
 
 
+def witness_place(named: str) -> str:
+    """Return the name by which a journal records its witness: the end of its path, or its URL without credentials.
+
+    >>> witness_place("https://name:password@sink.example/heads"), witness_place("/srv/heads.jsonl")
+    ('sink.example/heads', '/srv/heads.jsonl')
+    """
+    parts = urlsplit(named) if named.startswith(("https://", "http://")) else None
+    place = f"{parts.netloc.rpartition('@')[2]}{parts.path}" if parts else named
+    return place.encode("utf-8", "replace").decode()[-MAX_PLACE_CHARS:]
+
+
 def verify_witnessed(
     tenant_id: str, streams: Mapping[str, Sequence[Entry]], heads: Sequence[WitnessedHead], keys: Keys
 ) -> None:
-    """Compare a tenant's own streams with the witnessed heads, without the entries that a restore removed.
+    """Compare a tenant's own streams (`index`, `control`) with the heads at the witness. Entries that a restore lost
+    are left out.
 
     Raises:
         ChainBroken: names the first entry that is missing or differs, or a head that the runtime never signed.
@@ -228,7 +310,7 @@ def verify_witnessed(
 
 
 def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
-    """The number of witnessed entries of each stream, since its last restore."""
+    """Return, for each stream, how many of its entries the witness knows of since the last restore."""
     furthest: dict[str, tuple[int, int]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
@@ -237,7 +319,7 @@ def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
 
 
 def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
-    """The restores that these heads record, in order."""
+    """Return the restores that these heads record, in order."""
     known: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
@@ -289,8 +371,16 @@ def _hash_at(tenant_id: str, stream: str, entries: Sequence[Entry], seq: int) ->
 def _check_signature(head: WitnessedHead, keys: Keys) -> None:
     named = _NAME.fullmatch(head.stream)
     known = named and head.seq >= (0 if named[2] else 1)
-    if not known or not is_signed((head.seq, head.hash, head.kid, head.signature), head.tenant, head.stream, keys):
+    signed = (head.seq, head.hash, head.kid, head.signature)
+    if not known or not is_signed(signed, head.tenant, head.stream, keys, at_us=head.at_us):
         raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with an invalid signature")
+
+
+async def _check_stored(store: Store, head: WitnessedHead, keys: Keys) -> None:
+    """Check that the store holds the entry of a head that the runtime signed."""
+    _check_signature(head, keys)
+    stored = await store.read(_stream_and_number(head)[0], after=max(head.seq - 1, 0), limit=1)
+    _check_entry(head, {entry.seq: entry for entry in stored})
 
 
 def _check_entry(head: WitnessedHead, stored: Mapping[int, Entry]) -> None:

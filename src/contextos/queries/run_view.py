@@ -1,4 +1,4 @@
-"""The state of a run, computed from its entries: the view that callers and commands get."""
+"""The state of a run, computed from its journal entries: what callers and commands see of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
-from contextos.contracts.journal import KINDS, Entry
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.journal import Entry
 from contextos.runtime import state_machine
 from contextos.trust.journal.ledger import ASKING_STATES
 
@@ -17,14 +17,19 @@ ERASED: Final = "erased"
 
 _ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
 """The kinds that make a run wait. A `tool.returned` does if its outcome is `unknown`."""
+_ANSWERING: Final = frozenset(
+    {"approval.answered", "approval.expired", "slot.answered", "effect.settled", "run.cancel_requested"}
+)
+"""The kinds that answer a question: after one of them the run waits for a process to drive it, and for no person."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run: its state, and the current decision record (None before the first).
+    """The state of a run, and its current decision record (None before the first).
 
-    `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, or `engine` if no
-    process has driven it yet. `wake_at_us` is Unix time in microseconds, or None.
+    `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, or `engine` if a
+    process has to drive it, for the first time or on from an answer. `wake_at_us` is Unix time in microseconds, or
+    None.
     """
 
     tenant_id: str
@@ -36,7 +41,7 @@ class RunView:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.state in state_machine.ENDS or self.state == ERASED
 
 
@@ -44,11 +49,11 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
     states = {state_machine.START}
     for entry in entries:
-        body = _parsed(entry) if entry.kind in state_machine.DECIDED_BY_BODY else {}
+        body = read_body(entry) if entry.kind in state_machine.DECIDED_BY_BODY else {}
         # If the body was erased, every event of the kind is possible; later entries rule out the wrong ones.
         possible = state_machine.events(entry.kind) if body is None else [state_machine.event_of(entry.kind, body)]
         states = {after for state in states for one in possible if (after := state_machine.step(state, one))} or states
-    revised = (_parsed(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
     record = next((record for record in revised if record is not None), None)
     if len(states) > 1 and record and record["end"] in states:
         states = {record["end"]}
@@ -56,6 +61,8 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     waiting = (
         _waits_for_engine(entries[0])
         if state == "received"
+        else {"for": "engine"}
+        if entries and entries[-1].kind == "run.reopened"
         else _waits_for(entries)
         if state in ASKING_STATES
         else None
@@ -65,28 +72,25 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
 
 def _waits_for_engine(received: Entry) -> dict[str, Any] | None:
     """What a run waits for that no process has driven yet: an engine, if it is `long_running`."""
-    answer = _parsed(received)
+    answer = read_body(received)
     return {"for": "engine"} if answer and answer["request"]["mode"] == "long_running" else None
 
 
-def _parsed(entry: Entry) -> Any:
-    """The parsed body of an entry, or its answer if the kind is recorded; None if it was erased."""
-    if entry.body is None:
-        return None
-    body = orjson.loads(entry.body)
-    return body["answer"] if KINDS[entry.kind].recorded else body
-
-
 def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """What a waiting run waits for: its last question that was not erased."""
+    """What a waiting run waits for: its last question that was not erased, or an engine once that was answered."""
     for entry in reversed(entries):
-        body = _parsed(entry) if entry.kind in _ASKING else None
+        if entry.kind in _ANSWERING:
+            return {"for": "engine"}
+        body = read_body(entry) if entry.kind in _ASKING else None
         if body is None:
             continue
         if entry.kind == "approval.asked":
             return {
                 "for": "approval",
-                **{name: body[name] for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown")},
+                **{
+                    name: body[name]
+                    for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown", "binding_digest")
+                },
             }
         if entry.kind == "slot.asked":
             return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
@@ -97,3 +101,12 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "tool_call_id": body["envelope"]["tool_call_id"],
             }
     return None
+
+
+def run_principals(entries: Sequence[Entry]) -> Principals | None:
+    """The recorded user and agent of a run; None if they were never recorded or were erased."""
+    known = next((entry for entry in entries if entry.kind == "identity.resolved" and not entry.key), None)
+    if known is None or known.body is None:
+        return None
+    found = read_body(known)["principals"]
+    return Principals.model_validate(found) if found else None

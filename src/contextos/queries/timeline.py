@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An entry with its parsed body; `body` is None if it was erased."""
+    """A journal entry with its parsed body; `body` is None if it was erased."""
 
     seq: int
     kind: str
@@ -30,7 +31,7 @@ class ReadEntry:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of a story; `after_us` is the time since the run began in µs, None if the line has none."""
+    """One line of a run's story. `after_us` is the time since the run began in µs, or None if the line has no time."""
 
     text: str
     after_us: int | None = None
@@ -40,7 +41,7 @@ Story = dict[str, list[Moment]]
 
 
 def tell_story(entries: Sequence[Entry]) -> Story:
-    """The sections of a run's story, in order; empty sections are left out."""
+    """Return the story of a run (what was asked, known, allowed, done), as sections in order, without empty ones."""
     log = [_read(entry) for entry in entries]
     start_us = log[0].at_us if log else 0
     story: Story = {}
@@ -52,7 +53,7 @@ def tell_story(entries: Sequence[Entry]) -> Story:
 
 
 def story_document(story: Story) -> dict[str, list[dict[str, Any]]]:
-    """The story as JSON."""
+    """Return a run's story as a JSON object."""
     return {
         title: [{"text": m.text} | ({} if m.after_us is None else {"after_us": m.after_us}) for m in moments]
         for title, moments in story.items()
@@ -82,8 +83,9 @@ def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
         if "pack_ref" in entry.body:
             pinned = f"{len(entry.body['pins'])} things pinned by digest"
             yield f"pack {entry.body['pack_ref']}, facts as of {entry.body['snapshot']}; {pinned}", entry.at_us
+    pinned_slots = {entry.key: entry for entry in _of(log, "slot.pinned")}
     for entry in _of(log, "slot.selected"):
-        yield _slot(entry), entry.at_us
+        yield _slot(entry, pinned_slots.get(entry.key)), entry.at_us
     for entry in _of(log, "evidence.retrieved"):
         for item in entry.body:
             if item.get("name"):
@@ -108,18 +110,21 @@ def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"only stated by the caller, and no evidence: {displayed_json(stated)}", None
 
 
-def _slot(entry: ReadEntry) -> str:
-    """What a slot holds and who selected it."""
+def _slot(entry: ReadEntry, filled: ReadEntry | None) -> str:
+    """What a slot holds and who selected it. `filled` is the entry with the contents, or None before that."""
     slot_id = displayed(entry.key.partition("/")[2])
-    if "refused" in entry.body:
-        return f"slot {slot_id} holds nothing: {displayed(entry.body['refused'])}"
+    for body in (entry.body, filled.body if filled else {}):
+        if "refused" in body:
+            return f"slot {slot_id} holds nothing: {displayed(body['refused'])}"
     selection = entry.body["act"]
     who = (
         f"{displayed(selection['origin']['principal_id'])} picked"
         if selection["selected_by"] == "user"
         else "nobody picked"
     )
-    held = ", ".join(f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in entry.body["pinned"])
+    held = ", ".join(
+        f"{displayed(pin['title'])} ({pin['ref']['sourceScope']})" for pin in (filled.body["pinned"] if filled else ())
+    )
     return f"slot {slot_id} holds {held or 'nothing'}; {who}"
 
 
@@ -165,17 +170,20 @@ def _verdict(decision: Mapping[str, Any]) -> str:
 
 
 def _effects(log: Sequence[ReadEntry]) -> StoryLines:
+    how = ""
     for entry in log:
-        if entry.kind == "tool.dispatching" and entry.body:
+        if entry.kind == "tool.retry_scheduled" and entry.body:
+            how = entry.body["how"]
+            yield f"{_RETRIES[how]} after a wait of {_duration(entry.body['at_us'] - entry.at_us)}", entry.at_us
+        elif entry.kind == "tool.dispatching" and entry.body:
             envelope, mode = entry.body["envelope"], entry.body["mode"]
-            again = " (asks what became of it)" if mode == "reconcile" else ""
+            asks = _RETRIES[how] if how == "send_again" else "asks what became of it"
+            again, how = f" ({asks})" if mode == "reconcile" else "", ""
             yield f"calls {displayed(envelope['capability_id'])} {displayed_json(envelope['args'])}{again}", entry.at_us
         elif entry.kind == "tool.returned" and entry.body:
             yield _returned(entry.body), entry.at_us
         elif entry.kind == "tool.refused" and entry.body:
-            envelope = entry.body["envelope"]
-            why = (envelope.get("error") or {}).get("message", envelope["status"])
-            yield f"gateway refuses {displayed(envelope['capability_id'])}: {displayed(why)}", entry.at_us
+            yield _not_sent(entry.body["envelope"]), entry.at_us
         elif entry.kind == "effect.settled" and entry.body:
             what = "happened" if entry.body["happened"] else "did not happen"
             yield (
@@ -186,10 +194,30 @@ def _effects(log: Sequence[ReadEntry]) -> StoryLines:
             yield "driven on from the journal", entry.at_us
 
 
+_RETRIES: Final = {
+    "send": "nothing was sent; it is sent",
+    "send_again": "sent again under the same key",
+    "look_up": "looked up again",
+}
+"""What a scheduled attempt does, in words."""
+
+
+def _duration(us: int) -> str:
+    return f"{us / 1e6:.1f} s" if us < 120_000_000 else f"{us / 6e7:.0f} min"
+
+
+def _not_sent(envelope: Mapping[str, Any]) -> str:
+    what, made_by = displayed(envelope["capability_id"]), envelope["metadata"].get("made_by")
+    if made_by:
+        answer = displayed_json(envelope.get("output"))
+        return f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {answer}"
+    return f"gateway refuses {what}: {displayed((envelope.get('error') or {}).get('message', envelope['status']))}"
+
+
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
     if body["outcome"] == "unknown":
-        return "no answer: it is not known whether it happened; nothing is sent again blindly"
+        return "no answer: it is not known whether it happened"
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
@@ -216,10 +244,20 @@ def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"void: {displayed(entry.body['reason'])}", entry.at_us
         elif entry.kind == "run.cancel_requested" and entry.body:
             yield f"{displayed(entry.body['by'])} cancels: {displayed(entry.body['reason'])}", entry.at_us
+        elif entry.kind == "run.cancel_unproved":
+            yield f"{UNPROVED_CANCEL}; it cancels nothing", entry.at_us
 
 
 def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
-    for record in _last_record(log):
+    for entry in log:
+        if entry.kind == "run.ended" and entry is not log[-1]:
+            yield f"it ended as {entry.body['end']}" if entry.body else "it ended", entry.at_us
+        elif entry.kind == "run.reopened" and entry.body:
+            more = f" with `{entry.body['limit']}` {entry.body['to']:g}" if entry.body.get("limit") else ""
+            yield f"{displayed(entry.by)} reopened it{more}: {displayed(entry.body['reason'])}", entry.at_us
+    # Until a reopened run has a new record, its last one is that of an earlier end.
+    goes_on = max((number for number, entry in enumerate(log) if entry.kind == "run.reopened"), default=-1) + 1
+    for record in _last_record(log[goes_on:]):
         outcome = f", {record['outcome']}" if record.get("outcome") else ""
         spec = f"{record['decision_key']}@{record['decision_version']}"
         yield f"{record['status']}{outcome}: {spec}, record {record['record_id']}", log[-1].at_us
@@ -240,7 +278,12 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
 
 
 def _costs(log: Sequence[ReadEntry]) -> StoryLines:
-    limits: dict[str, Any] = next((entry.body["run_budget"] for entry in _of(log, "run.context")), {})
+    limits: dict[str, Any] = {}
+    for entry in log:
+        if entry.kind == "run.context" and entry.body:
+            limits |= entry.body["run_budget"]
+        elif entry.kind == "run.reopened" and entry.body and entry.body.get("limit"):
+            limits[entry.body["limit"]] = entry.body["to"]
     for record in _last_record(log):
         used = record["budget_usage"]
         amounts = [
@@ -298,12 +341,6 @@ def _of(log: Iterable[ReadEntry], kind: str) -> Iterator[ReadEntry]:
 
 
 def _read(entry: Entry) -> ReadEntry:
-    import orjson
+    from contextos.contracts.entries.reading import read_body
 
-    from contextos.contracts.journal import KINDS
-
-    if entry.body is None:
-        return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, None)
-    body = orjson.loads(entry.body)
-    answered = entry.kind in KINDS and KINDS[entry.kind].recorded and "answer" in body
-    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body["answer"] if answered else body)
+    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, read_body(entry))

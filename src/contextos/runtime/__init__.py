@@ -1,5 +1,5 @@
 """One run, from request to DecisionRecord. Start with `loop.invoke_agent`.
 
-The runtime alone knows the order of the planes; planes do not import each other. `wiring` hands each plane the ports
-it may use and nothing more.
+Only the runtime knows the order of the planes (policy, action, decision and so on), which do not import each other.
+`wiring` gives each plane the ports that it is allowed to use and no others.
 """

@@ -1,6 +1,8 @@
-"""Admission: both identities, what is pinned, and the scope that is then fixed for the run.
+"""Admission: find out who acts, pin the artifacts that the run uses, and build the scope (`RunScope`) that stays
+fixed.
 
-The steps are in `runtime.loop`; here are the calls that they record and what they build from the answers.
+The order of the steps is in `runtime.loop`. This module has the calls whose answers are recorded, and the functions
+that build values from those answers.
 """
 
 from __future__ import annotations
@@ -11,21 +13,30 @@ from typing import Any, Final
 
 from contextos.action.registry import surface
 from contextos.contracts.bindings import resolve_binding
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Plan, Subject, TaskTemplate
-from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import CEID
-from contextos.contracts.scope import RunScope, SessionWindow
+from contextos.contracts.scope import (
+    SESSION_LIMIT,
+    PinnedInputs,
+    ReceivedRequest,
+    RunIdentity,
+    RunScope,
+    SessionWindow,
+    ToolAccess,
+)
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents
+from contextos.runtime.code_pins import with_code
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
-from contextos.trust.identity.claims import mint_claim
-from contextos.trust.identity.principals import principal_chain, scopes_in_force
+from contextos.trust.identity.claims import mint_claim, stated_claim_fault
+from contextos.trust.identity.principals import look_up, principal_chain, scopes_in_force
 from contextos.trust.journal.usage import usage
 from contextos.trust.policy.policy_set import PolicySet
 
@@ -34,7 +45,10 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRun:
-    """An admitted run: its scope, policy, evidence and memory; the contents of its slots, or why one is empty."""
+    """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or why a slot is empty.
+
+    `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
+    """
 
     scope: RunScope
     loaded: LoadedArtifacts
@@ -46,35 +60,41 @@ class AdmittedRun:
     items: tuple[EvidenceItem, ...] = ()
     memory: tuple[EvidenceItem, ...] = ()
     chosen: tuple[EvidenceItem, ...] = ()
+    needed: frozenset[str] = frozenset()
     not_chosen: Failure | None = None
 
     def template(self, plan: Plan | None) -> TaskTemplate:
-        """The template of the last plan; without a plan, the one that would have been first."""
+        """Return the task template (a plan with parameters) of `plan`; for None, the template that is tried first."""
         for template in self.templates:
             if plan and plan.template_id == f"{template.template_id}@{template.version}":
                 return template
         return self.templates[0]
 
     def pack_json(self, plan: Plan) -> dict[str, Any]:
-        """The pack as bindings read it; empty where the plan does not bind to it."""
+        """Return the pack as the JSON object that a plan's bindings read, or an empty object if no binding reads it."""
         params = [value for step in plan.steps for value in step.params.values()]
         bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
         return self.loaded.pack.to_json() if bound else {}
 
 
 def identity_query(request: InvokeRequest) -> dict[str, str]:
-    """The question to the directory."""
+    """Return the question to the directory: which user and agent to look up."""
     return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
 
 
 async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
-    """Return both identities as the directory knows them, and the claim that is minted for this run."""
-    known = await environment.ports.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+    """Look up the run's user and agent in the directory, and sign the run's identity token. Returns both as JSON."""
+    now_us = environment.journal.time_us
+    known = await look_up(environment.ports.directory, request, now_us)
     if known is None:
         return {"principals": None}
+    keys, issuer, stated = environment.ports.keys, f"contextos:{environment.deployment.profile}", None
+    if request.agent.identity_claim is not None:
+        claim = request.agent.identity_claim
+        stated = stated_claim_fault(claim, keys, issuer=issuer, audience=AUDIENCE, now_us=now_us)
     minted = mint_claim(
-        keys=environment.ports.keys,
-        issuer=f"contextos:{environment.deployment.profile}",
+        keys=keys,
+        issuer=issuer,
         audience=AUDIENCE,
         tenant_id=request.tenant_id,
         run_id=environment.journal.run_id,
@@ -85,13 +105,17 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
         now_us=environment.ports.clock.now_us(),
         ttl_s=environment.deployment.limits.claim_ttl_s,
     )
-    return {"principals": known.to_json(), "claim": minted.claim.to_json()}
+    answer = {"principals": known.to_json(), "claim": minted.claim.to_json()}
+    return {**answer, "claim_fault": stated} if stated else answer
 
 
 async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
-    """Return everything that the run will use, by exact reference and content address."""
+    """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    answer: dict[str, Any] = await environment.artifacts.catalog.pin(request.context_pack_refs, definitions)
+    pinned = await environment.artifacts.catalog.pin(
+        request.context_pack_refs, definitions, intent=request.input.intent, environment=environment.deployment.profile
+    )
+    answer = with_code(pinned, environment)
     snapshot = await environment.sources.knowledge.snapshot()
     return {
         **answer,
@@ -112,7 +136,10 @@ def build_scope(
     resolved: intents.ResolvedIntent,
     environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
-    """Everything that is fixed for the run from here on, and the capabilities that these principals see."""
+    """Build the scope of a run (`RunScope`): everything that stays fixed from now on.
+
+    Returns the scope, and every registered tool as this user and agent see it.
+    """
     run = intents.build_run_context(
         request,
         principals,
@@ -124,7 +151,8 @@ def build_scope(
     )
     capabilities = environment.artifacts.registry.register(loaded.definitions)
     scopes = scopes_in_force(request, principals)
-    shown = surface(loaded.pack, capabilities, frozenset({principals.user.role, *principals.user.roles}), scopes)
+    roles = frozenset({principals.user.role, *principals.user.roles})
+    shown = surface(loaded.pack, capabilities, roles, scopes, acts_for_user=request.user.delegation is not None)
     user, agent = principals.user.to_json(), principals.agent.to_json()
     request_fields = environment.journal.log()[0].body["request"]
     about = {
@@ -133,32 +161,31 @@ def build_scope(
         "environment": environment.deployment.profile,
         "mode": request.mode,
     }
+    granted = frozenset(entry.capability_id for entry in shown if entry.granted)
     return RunScope(
-        request=request,
-        request_fields=request_fields,
+        received=ReceivedRequest(request, request_fields),
         run=run,
-        principals=principals,
-        chain=principal_chain(request, principals),
-        scopes=scopes,
-        claim=claim,
-        pack=loaded.pack,
-        pack_ref=pinned["pack_ref"],
-        pins=pinned["pins"],
-        publishers=tuple(pinned["publishers"]),
-        snapshot=pinned["snapshot"],
-        capabilities=capabilities,
-        granted=frozenset(entry.capability_id for entry in shown if entry.granted),
-        surfaced=frozenset(),
-        specs=loaded.specs,
-        gates=loaded.gates,
+        identity=RunIdentity(principals, principal_chain(request, principals), scopes, claim),
+        pinned=PinnedInputs(
+            pack=loaded.pack,
+            pack_ref=pinned["pack_ref"],
+            pins=pinned["pins"],
+            publishers=tuple(pinned["publishers"]),
+            snapshot=pinned["snapshot"],
+            semantics=pinned["semantics"],
+            egress=frozenset(pinned.get("egress", ())),
+            specs=loaded.specs,
+            gates=loaded.gates,
+        ),
+        tools=ToolAccess(capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),
-        unsafe=tuple(principals.unsafe),
-        semantics=pinned["semantics"],
-        session=_session(request, loaded, environment),
+        session=_session(request, principals, loaded, environment),
     ), shown
 
 
-def _session(request: InvokeRequest, loaded: LoadedArtifacts, environment: RunEnvironment) -> SessionWindow | None:
+def _session(
+    request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
+) -> SessionWindow | None:
     """The time limit of a `long_running` run: the lowest that is set, counted from when the run was received."""
     if request.mode != "long_running" or not environment.deployment.limits.max_session_duration_ms:
         return None
@@ -167,22 +194,42 @@ def _session(request: InvokeRequest, loaded: LoadedArtifacts, environment: RunEn
         loaded.pack.pack_meta.max_session_duration_ms,
         environment.deployment.limits.max_session_duration_ms,
     )
-    lowest = min(limit for limit in stated if limit is not None)
-    return SessionWindow(lowest, environment.journal.log()[0].at_us + lowest * 1_000)
+    lowest, _ = intents.lowest_of(SESSION_LIMIT, min(limit for limit in stated if limit is not None), principals)
+    return SessionWindow(int(lowest), environment.journal.log()[0].at_us + int(lowest) * 1_000)
+
+
+def oversized_request(principals: Principals, environment: RunEnvironment) -> Failure | None:
+    """Return a failure if the request is larger than the directory allows its agent or its tenant."""
+    size = len(canonical(environment.journal.log()[0].body["request"]))
+    limit, owner = intents.lowest_of("max_payload_bytes", environment.deployment.limits.max_payload_bytes, principals)
+    if owner is None or size <= limit:
+        return None
+    detail = f"the request has {size} bytes, and `max_payload_bytes` is {limit} (the limit of the {owner})"
+    return Failure(code="budget_exhausted", detail=detail)
 
 
 def within_token_budget(
-    scope: RunScope, compiled: dict[str, Any], environment: RunEnvironment
+    budget: BudgetInForce, compiled: dict[str, Any] | Failure, environment: RunEnvironment
 ) -> dict[str, Any] | Failure:
-    """The compiled context, or a failure where all revisions together exceed `total_tokens`."""
-    total, before = scope.run.run_budget.total_tokens, usage(environment.journal.log()).tokens
+    """Return the compiled context, or a failure if it and those of earlier plans together exceed `total_tokens`.
+
+    A failure of the compile is returned as it is, with the limit if the directory set it.
+    """
+    if isinstance(compiled, Failure):
+        if "total_tokens" not in budget.limited_by:
+            return compiled
+        return compiled.model_copy(update={"detail": f"{compiled.detail}; {budget.stated('total_tokens')}"})
+    total, before = budget.total_tokens, usage(environment.journal.log()).tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
-        return Failure(code="budget_exhausted", detail=f"`total_tokens` is {total}, and {before} are used")
+        detail = f"{budget.stated('total_tokens')}, and {before} are used"
+        return Failure(code="budget_exhausted", detail=detail, facts=("total_tokens",))
     return compiled
 
 
 def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tuple[str, ...]:
-    """The CEIDs that bound subjects name; one that does not resolve, or is no CEID then, is left out."""
+    """Return the entity ids (CEIDs) that `subjects` name, with bindings read from `sources`.
+    A subject that does not resolve, or not to a CEID, is left out.
+    """
     found = []
     for subject in subjects:
         value = resolve_binding(subject.binding, sources)
@@ -193,7 +240,9 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
 
 
 def request_fingerprint(request: InvokeRequest) -> str:
-    """What makes two requests the same: everything but `trace`, token references and the identity claim."""
+    """Return the digest by which two requests count as the same.
+    `trace`, token references and the identity claim are left out of it.
+    """
     body = request.to_json()
     body.pop("trace")
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}

@@ -1,7 +1,8 @@
-"""Session checkpoints: after every verdict of the Critic a `long_running` run puts on record, durably, how far it is.
+"""Session checkpoints: the recorded progress of a `long_running` run after each verdict of the Critic.
 
-Nothing reads one to go on: the run goes on from its journal, in which they stand. They are for those who look at a
-session, and for who takes up what it left. Source: docs/design/specification.md.
+The Critic checks a plan before it runs and scores it afterwards. A checkpoint is durable, and is for people and
+programs that watch a session. A run does not continue from a checkpoint: it continues from its journal.
+Source: docs/design/specification.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ async def checkpoint(
     results: Mapping[str, ToolResultEnvelope],
     environment: RunEnvironment,
 ) -> None:
-    """Record the checkpoint of the verdict that was just derived, and commit both. Other modes have no checkpoints."""
+    """Record the progress of a `long_running` run after `verdict`, and commit both. Does nothing for other runs."""
     if scope.session is None:
         return
     log = environment.journal.log()
@@ -38,8 +39,8 @@ async def checkpoint(
         after="run.scored" if log[-1].kind == "run.scored" else "plan.verified",
         plan_id=plan.plan_id if plan else None,
         revision=plan.revision if plan else None,
-        pack_ref=scope.pack_ref,
-        snapshot=scope.snapshot,
+        pack_ref=scope.pinned.pack_ref,
+        snapshot=scope.pinned.snapshot,
         steps_done=tuple(step for step, result in results.items() if result.status in ("ok", "completed")),
         budget_used=BudgetUsage(
             tokens=used.tokens,

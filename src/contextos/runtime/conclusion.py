@@ -1,29 +1,32 @@
-"""How a run ends: its outcome, the memories it proposes, its DecisionRecord and its ReplayPacket."""
+"""The end of a run: its outcome, the memories it proposes, its DecisionRecord and its ReplayPacket."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.controls import RunControls
 from contextos.contracts.encoding.pointer import MISSING
-from contextos.contracts.envelopes.plan import Plan
+from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
+from contextos.decision.critic import spec_of
 from contextos.decision.executor import Execution
 from contextos.intelligence.memory import BoundMemory, candidate_writes, propose_memories
 from contextos.runtime.admission import AdmittedRun, bound_ceids
 from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
-from contextos.trust.journal.record import RunOutcome, build_packet
+from contextos.trust.journal.record import Decision, RunOutcome, build_packet
 
 
 def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
-    """What the last score amounts to: an end, with outputs only of what was accepted."""
+    """Return how the run ends, from its last score, with the outputs that it has."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
@@ -33,18 +36,83 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
     return RunOutcome(
         end,
         failures,
-        {name: value for name, value in values.items() if value is not MISSING} if accepted else {},
+        {name: value for name, value in values.items() if value is not MISSING},
         bound_ceids(template.subjects, sources),
         strategy=f"{admitted.planner}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
+        decision=last_decision(template, attempt.plan),
     )
 
 
-def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, environment: RunEnvironment) -> None:
-    """Step 14: propose what might be remembered. It stays a candidate until a person promotes it."""
+def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, ...]:
+    """Return the decisions of a run in the order of its plan, or of its template if it has no plan. Each governs the
+    steps above `read_only` after its checkpoint.
+    """
+    known = plan or template
+    keys = list(dict.fromkeys(point.decision_id for point in known.decision_checkpoints))
+    governed = {step.id: spec_of(known, step.id) for step in known.steps if step.approval_mode != "read_only"}
+    return tuple(
+        Decision(key, frozenset(step for step, by in governed.items() if by == key), last=key == keys[-1])
+        for key in keys
+    )
+
+
+def last_decision(template: TaskTemplate, plan: Plan | None) -> Decision | None:
+    """Return the decision with which a run ends, or None without a checkpoint. It also has what no other governs."""
+    decisions = decisions_of(template, plan)
+    if not decisions:
+        return None
+    steps = {step.id for step in (plan or template).steps}
+    return replace(decisions[-1], steps=frozenset(steps.difference(*(one.steps for one in decisions[:-1]))))
+
+
+def waiting_decision(template: TaskTemplate, plan: Plan, step_id: str) -> Decision | None:
+    """Return the decision that governs a step that waits."""
+    governing = [one for one in decisions_of(template, plan)[:-1] if step_id in one.steps]
+    return governing[0] if governing else last_decision(template, plan)
+
+
+def waiting_record(
+    request: InvokeRequest,
+    scope: RunScope,
+    template: TaskTemplate,
+    plan: Plan,
+    environment: RunEnvironment,
+    why: str,
+    call: str,
+) -> dict[str, Any]:
+    """Return the record of a decision that waits: for an approval, or for a person to say what became of an effect."""
+    uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
+    failures = (uncertain,) if why == "effect_uncertain" else ()
+    decision = waiting_decision(template, plan, call.split("/")[1])
+    return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))[1]
+
+
+def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome) -> list[RunOutcome]:
+    """Return how each decision before the last one ended. A decision whose steps are all done is made, although another
+    step failed after it; every other one ends as the run does.
+    """
+    done = {step for step, result in attempt.execution.results.items() if result.status in ("ok", "completed")}
+    failed = {failure.step_id for failure in outcome.failures}
+    ended = []
+    for decision in decisions_of(admitted.template(attempt.plan), attempt.plan)[:-1]:
+        made = bool(outcome.failures) and decision.steps and decision.steps <= done and not decision.steps & failed
+        end: End | None = "completed" if made else outcome.end
+        failures = () if made else outcome.failures
+        ended.append(replace(outcome, end=end, failures=failures, decision=decision))
+    return ended
+
+
+def consolidate(
+    admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, environment: RunEnvironment
+) -> RunOutcome:
+    """Step 14: propose statements to remember. A proposal stays a candidate until a person accepts it.
+
+    Policy is asked about each; an escalation ends the run as escalated.
+    """
     if outcome.end != "completed":
-        return
+        return outcome
     results, sources = attempt.execution.results.values(), _sources(admitted, attempt)
     refs = tuple(citation.evidence_ref for result in results for citation in result.citations)
     bound = []
@@ -64,15 +132,33 @@ def consolidate(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome, en
         consent_given=consent is not None and consent.value is True,
         at_us=environment.journal.now_us,
     )
+    proposals, escalating = permitted_proposals(
+        proposals, admitted, attempt.execution.evidence.keys(), environment.journal
+    )
     environment.journal.derive("memory.proposed", "", {"proposals": [proposal.to_json() for proposal in proposals]})
     environment.journal.stage(*candidate_writes(proposals))
+    if not escalating:
+        return outcome
+    failure = Failure(code="must_escalate", detail="a guardrail escalates a memory: " + ", ".join(escalating))
+    return replace(outcome, end="escalated", failures=(failure,))
 
 
 async def conclude(
-    request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome, environment: RunEnvironment
+    request: InvokeRequest,
+    scope: RunScope | None,
+    outcome: RunOutcome,
+    environment: RunEnvironment,
+    earlier: Sequence[RunOutcome] = (),
 ) -> DecisionRecord:
-    """Step 15 of `runtime.loop`: commit the record, the replay packet and the entry that ends the run, together."""
+    """Step 15: commit the records, the replay packet and the entry `run.ended` together; return the last record.
+
+    `earlier` are the decisions before the last one; each gets a record of its own.
+    """
     journal = environment.journal
+    for one in earlier:
+        assert one.decision is not None, "an earlier decision has a key"
+        _, wire = current_record(environment, request, scope, one)
+        journal.derive("record.revised", f"final/{one.decision.key}", wire)
     record, wire = current_record(environment, request, scope, outcome)
     journal.derive("record.revised", "final", wire)
     journal.derive("replay.packed", "", build_packet(record, request).to_json())
@@ -94,7 +180,7 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
     """The sources that bindings can read after the plan ran."""
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {
-        "request": admitted.scope.request_fields,
+        "request": admitted.scope.received.fields,
         "evidence": executor.evidence_view(attempt.execution.evidence),
         "step": outputs,
     }
@@ -102,9 +188,20 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One plan revision that ran: its execution, its failures and its scorecard."""
+    """One plan that was tried: the results of its steps, its failures, its scores, and the controls raised so far.
+
+    `template` is the number of its template, and `revision` that of the plan; both count from 0.
+    """
 
     plan: Plan | None
     execution: Execution
     failures: tuple[Failure, ...]
     scorecard: Mapping[str, Any]
+    controls: RunControls
+    revision: int = 0
+    template: int = 0
+
+    @property
+    def next_template(self) -> int:
+        """The number of the template that a reopened run tries."""
+        return self.template + int(self.scorecard["verdict"] == "replan")

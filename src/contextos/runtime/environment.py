@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
+from contextos.action.cancellation import find_cancel
 from contextos.action.registry import Registry
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
 from contextos.contracts.ports.planning import Planner
-from contextos.contracts.ports.seams import Journal, Knowledge, Memory, SlotSteps
+from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
+from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.policy.policy_set import PolicySet
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """The most that a deployment allows each run. A request can only lower a limit."""
+    """The upper limits that a deployment sets for each run. A request can only lower a limit."""
 
     total_tokens: int = 12_000
     max_tool_calls: int = 50
@@ -35,19 +39,24 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunPorts:
-    """The external systems that a run uses. `adapters` maps adapter ids to adapters and is empty in a replay."""
+    """The external systems that a run uses. `adapters` maps adapter ids to adapters, and `code` maps the pins of code
+    (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs. Both are empty in a replay.
+    """
 
     store: Store
     clock: Clock
     keys: Keys
     directory: Directory
     adapters: Mapping[str, Adapter]
+    code: Mapping[str, str | None]
     concurrency: Concurrency = field(default_factory=Sequential)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """Where a run's context comes from. Without `slots` a template that declares a slot step is refused."""
+    """Where a run's context comes from: graph, memory and slots. Without `slots`, a template that uses a slot is
+    refused.
+    """
 
     knowledge: Knowledge
     memory: Memory
@@ -56,7 +65,9 @@ class ContextSources:
 
 @dataclass(frozen=True, slots=True)
 class RunArtifacts:
-    """The tenant's governed artifacts, and what is compiled from them. `policies` is a cache by content address."""
+    """The tenant's published artifacts (packs, policies, catalogs). `policies` caches compiled rules by content
+    digest.
+    """
 
     catalog: Catalog
     registry: Registry
@@ -66,10 +77,10 @@ class RunArtifacts:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentFacts:
-    """The facts of a deployment that a run records when it begins, and then keeps.
+    """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
-    `unsafe` names the development stand-ins that were in use when the run began, `unsafe_now` those in use now; only
-    `unsafe_now` is not recorded. `planner_name` is the planner that the run began with.
+    `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; only `unsafe_now` is
+    not recorded. `planner_name` is the planner that the run began with.
     """
 
     limits: RunLimits
@@ -83,9 +94,10 @@ class DeploymentFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """Everything that one run uses, live or in a replay. In a replay the journal is a tape, and no port answers.
+    """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
+    is called.
 
-    `planner` is the planner of this process; None is the template planner.
+    `planner` is the planner of this process; None means the template planner.
     """
 
     journal: Journal
@@ -96,8 +108,18 @@ class RunEnvironment:
     planner: Planner | None = None
 
 
+def cancels_of(environment: RunEnvironment) -> ProvedCancels:
+    """Return the function that reads the proved cancel requests of the run."""
+    return partial(proved_cancels, environment.ports.store, environment.ports.keys, environment.journal.run_id)
+
+
+async def look_for_cancel(environment: RunEnvironment, before: str) -> Failure | None:
+    """Look for a cancel request of the run, as `find_cancel` does."""
+    return await find_cancel(environment.journal, environment.ports.store, cancels_of(environment), before)
+
+
 def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
-    """Return the facts of the deployment that a run depends on, as they are recorded with its request."""
+    """Return the facts of the deployment that a run records with its request, as JSON."""
     facts = environment.deployment
     return {
         "runtime_version": facts.runtime_version,
@@ -110,9 +132,9 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
 
 
 def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """Return the environment with the deployment facts that were recorded when the run began.
+    """Return the environment with the deployment facts that the run recorded when it began.
 
-    A run that is older than a fact did not record it; the fact then has the value that it implicitly had.
+    An older run that lacks a fact gets the value that was in effect before the fact was recorded.
     """
     facts = replace(
         environment.deployment,

@@ -1,10 +1,10 @@
-"""START HERE: the canonical execution contract, top to bottom.
+"""START HERE: one run, top to bottom.
 
     invoke -> compile -> [plan -> verify -> execute -> score -> consolidate] -> DecisionRecord -> replay
 
-`invoke_agent` is the one loop of all three worlds: live, tape (replay, recovery) and simulated. It awaits the journal
-and the ports and nothing else, so who drives it decides what it is. Each step leaves its journal entries as named in
-`docs/design/architecture.md`, "One request, in order"; the numbers below are its rows.
+`invoke_agent` is the only loop. It serves live runs, replays and recovery from a journal, and the simulator. It awaits
+only the journal and the ports, so the implementation of these decides which of the three it is. The numbered steps are
+the rows of the table in `docs/design/architecture.md`, "One request, in order".
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextos.contracts.documents.runs import REQUESTS, RequestClaim
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
+from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
@@ -33,53 +34,65 @@ from contextos.runtime.admission import (
     build_scope,
     identify,
     identity_query,
+    oversized_request,
     pin,
     within_token_budget,
 )
 from contextos.runtime.checkpoints import checkpoint
-from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome
-from contextos.runtime.environment import RunEnvironment, describe_deployment, with_recorded_deployment
-from contextos.runtime.planning import propose
-from contextos.runtime.slot_steps import fill_slots
-from contextos.runtime.wiring import (
-    build_gateway,
-    current_record,
-    decide_exposure,
-    decide_plan_steps,
-    facts_by_name,
-    policy_for_pins,
+from contextos.runtime.conclusion import (
+    Attempt,
+    conclude,
+    consolidate,
+    decide_outcome,
+    earlier_outcomes,
+    waiting_record,
 )
+from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
+from contextos.runtime.planning import propose
+from contextos.runtime.redaction import redacted_items
+from contextos.runtime.reopening import as_reopened, find_reopening
+from contextos.runtime.slot_steps import fill_slots
+from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name, policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 from contextos.trust.journal.usage import usage
-from contextos.trust.policy.policy_set import PolicySet
+from contextos.trust.policy.constraints import check_args
 
 
 async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> DecisionRecord:
-    """Take one request to its DecisionRecord. Refuses by a record, never by an exception; parks while it waits.
+    """Take one request to its DecisionRecord. A refused request also gets a record; it raises nothing.
 
     Raises:
-        Parked: the run waits; drive it again when it is woken.
-        ReplayMismatch: on a tape, the loop derives something else than history did.
+        Parked: the run waits, for example for an approval; drive it again when it is woken.
+        ReplayMismatch: in a replay, the loop computes something other than what was recorded.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
     environment = await receive(request, fingerprint, environment)  # 2
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, Failure):
         return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), environment)
-    admitted = await fill_slots(request, admitted, 0, environment)  # 5
+    if cancelled := await look_for_cancel(environment, "context"):
+        return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
+    admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
     admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
-    attempt = await decision_loop(request, admitted, environment)  # 7 to 13
-    outcome = decide_outcome(admitted, attempt)
-    consolidate(admitted, attempt, outcome, environment)  # 14
-    return await conclude(request, admitted.scope, outcome, environment)  # 15
+    attempt: Attempt | None = None
+    while True:
+        admitted, attempt = await decision_loop(request, admitted, attempt, environment)  # 7 to 13
+        outcome = decide_outcome(admitted, attempt)
+        outcome = consolidate(admitted, attempt, outcome, environment)  # 14
+        earlier = earlier_outcomes(admitted, attempt, outcome)
+        record = await conclude(request, admitted.scope, outcome, environment, earlier)  # 15
+        reopened = await find_reopening(outcome, environment.journal)
+        if reopened is None:
+            return record
+        admitted = as_reopened(admitted, reopened, environment.journal.now_us)
 
 
 async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> RunEnvironment:
-    """Step 2: the request is recorded and its id claimed; the same id with the same body is the same run.
+    """Step 2: record the request and claim its `request_id`; a repeated id with the same body is the same run.
 
-    What the deployment is goes on record too: a replay, or a recovery after an upgrade, goes by what the run
-    began with. A `long_running` run is driven by an engine; the drive that received it ends here.
+    The facts of the deployment are recorded too, and a later replay or recovery uses the recorded ones. Returns the
+    environment with them. A `long_running` run stops here and is driven on by an engine.
     """
 
     async def accept() -> dict[str, Any]:
@@ -98,16 +111,18 @@ async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvi
 
 
 async def admit(request: InvokeRequest, environment: RunEnvironment) -> AdmittedRun | Failure:
-    """Steps 3 and 4: who asks, what is pinned, which intent; then the RunContext and its budget."""
+    """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget."""
     who = await environment.journal.record(
         "identity.resolved", "", identity_query(request), lambda: identify(request, environment)
     )
     if who["principals"] is None:
         return Failure(code="identity_refused", detail="the directory does not know this user and agent in this tenant")
     principals = Principals.model_validate(who["principals"])
-    differences = identity_differences(request, principals)
-    if differences:
-        return differences[0]
+    refused = (*identity_differences(request, principals), oversized_request(principals, environment))
+    if failure := next((one for one in refused if one), None):
+        return failure
+    if who.get("claim_fault"):
+        return Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
     refs = list(request.context_pack_refs)
     pinned = await environment.journal.record("run.pinned", "", {"refs": refs}, lambda: pin(request, environment))
     if "failure" in pinned:
@@ -134,7 +149,7 @@ async def admit(request: InvokeRequest, environment: RunEnvironment) -> Admitted
     return AdmittedRun(
         scope,
         loaded,
-        policy_for_pins(environment, loaded, scope.pins),
+        policy_for_pins(environment, loaded, scope.pinned.pins),
         resolved.templates,
         shown,
         environment.deployment.planner_name,
@@ -142,17 +157,17 @@ async def admit(request: InvokeRequest, environment: RunEnvironment) -> Admitted
 
 
 async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun:
-    """Step 6: evidence at the pinned snapshot within its budgets, and promoted memory only."""
+    """Step 6: read evidence at the pinned snapshot of the graph, within the limits, and accepted memory."""
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
     seeds = bound_ceids(
-        retrieval.seeds, {"request": admitted.scope.request_fields, "pack": pack.to_json() if from_pack else {}}
+        retrieval.seeds, {"request": admitted.scope.received.fields, "pack": pack.to_json() if from_pack else {}}
     )
     # Requirements name seeds by their number: with one missing, none of the others may take its place.
     named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
     query = RetrievalQuery(
-        snapshot=admitted.scope.snapshot,
+        snapshot=admitted.scope.pinned.snapshot,
         seeds=seeds,
         hops=retrieval.hops,
         fan_out=retrieval.fan_out,
@@ -161,7 +176,7 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     )
 
     async def retrieve() -> list[dict[str, Any]]:
-        return [item.to_json() for item in await environment.sources.knowledge.retrieve(query)]
+        return [item.to_json() for item in redacted_items(await environment.sources.knowledge.retrieve(query), pack)]
 
     found = await environment.journal.record("evidence.retrieved", "", query.to_json(), retrieve)
     items = admit_evidence(
@@ -171,7 +186,8 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     limit = pack.memory_layer.recall_limit
 
     async def recall() -> list[dict[str, Any]]:
-        return [item.to_json() for item in await environment.sources.memory.recall(subjects, limit=limit)]
+        recalled = await environment.sources.memory.recall(subjects, limit=limit)
+        return [item.to_json() for item in redacted_items(recalled, pack)]
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     return replace(
@@ -179,21 +195,35 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     )
 
 
-async def decision_loop(request: InvokeRequest, admitted: AdmittedRun, environment: RunEnvironment) -> Attempt:
-    """Steps 7 to 13: compile, plan, verify, execute, score; again while the Critic says replan and budget is left."""
-    exhausted: tuple[Failure, ...] = ()
-    for revision, template in enumerate(admitted.templates[: admitted.scope.run.run_budget.max_replan_attempts + 1]):
-        admitted = await fill_slots(request, admitted, revision, environment) if revision else admitted
-        attempt = await _attempt(request, admitted, template, revision, environment)
-        if attempt.scorecard["verdict"] != "replan":
-            return attempt
-        exhausted = attempt.failures
-    assert exhausted, "an intent has at least one template"
+async def decision_loop(
+    request: InvokeRequest, admitted: AdmittedRun, before: Attempt | None, environment: RunEnvironment
+) -> tuple[AdmittedRun, Attempt]:
+    """Steps 7 to 13: compile, plan, verify, execute and score; repeat while the verdict is `replan` and budget is
+    left.
+
+    `before` is the last attempt before the run ended and was reopened: its template is tried again, or the next one if
+    it asked for a replan. Returns the run with the slots and controls of the last attempt, and that attempt.
+    """
+    first = before.next_template if before else 0
+    revision = before.revision + 1 if before else 0
     most = admitted.scope.run.run_budget.max_replan_attempts
+    for number, template in enumerate(admitted.templates[first : most + 1], start=first):
+        if before:
+            admitted = await fill_slots(request, admitted, template, revision, environment)
+        attempt = await _attempt(request, admitted, template, revision, environment)
+        attempt = replace(attempt, revision=revision, template=number)
+        admitted = replace(admitted, scope=replace(admitted.scope, controls=attempt.controls))
+        if attempt.scorecard["verdict"] != "replan":
+            return admitted, attempt
+        before, revision = attempt, revision + 1
     if len(admitted.templates) > most + 1:
-        spent = Failure(code="budget_exhausted", detail=f"`max_replan_attempts` is {most}, and a template is left")
-        return replace(attempt, failures=(spent, *exhausted))
-    return attempt
+        spent = Failure(
+            code="budget_exhausted",
+            detail=f"{admitted.scope.run.run_budget.stated('max_replan_attempts')}, and a template is left",
+            facts=("max_replan_attempts",),
+        )
+        return admitted, replace(attempt, failures=(spent, *attempt.failures))
+    return admitted, attempt
 
 
 async def _attempt(
@@ -205,43 +235,51 @@ async def _attempt(
         return await _scored(request, admitted, None, unplanned, (admitted.not_chosen,), revision, environment)
     decisions = decide_exposure(admitted.scope, policy)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
+    controls = admitted.scope.controls.with_compiled(decisions)
+    admitted = replace(admitted, scope=replace(admitted.scope, controls=controls))
     specs = [
-        admitted.scope.specs[p.decision_id]
+        admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
-        if p.decision_id in admitted.scope.specs
+        if p.decision_id in admitted.scope.pinned.specs
     ]
     compiled = compile_context(  # 8
         CompileInput(
             task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
             pack=PackInputs(
-                admitted.loaded.pack, admitted.scope.pack_ref, [leveled.bundle for leveled in admitted.loaded.bundles]
+                admitted.loaded.pack,
+                admitted.scope.pinned.pack_ref,
+                [leveled.bundle for leveled in admitted.loaded.bundles],
             ),
             knowledge=KnowledgeInputs(
                 evidence=(*admitted.items, *admitted.chosen),
                 memory=admitted.memory,
                 required_evidence={name for spec in specs for name in spec.required_evidence},
+                required_digests=admitted.needed,
             ),
             surface=SurfaceInputs(admitted.surface, decisions),
             estimator=environment.artifacts.estimator,
         )
     )
-    if not isinstance(compiled, Failure):
-        compiled = within_token_budget(admitted.scope, compiled, environment)
+    compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if isinstance(compiled, Failure):
         return await _scored(request, admitted, None, unplanned, (compiled,), revision, environment)
     journal.derive("context.compiled", str(revision), compiled)
-    scope = replace(admitted.scope, surfaced=frozenset(compiled["context_ledger"]["tools"]))
-    facts = facts_by_name(admitted.items)
+    tools = replace(admitted.scope.tools, surfaced=frozenset(compiled["context_ledger"]["tools"]))
+    scope = replace(admitted.scope, tools=tools)
+    facts = facts_by_name(admitted.items, scope)
     plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
         return await _scored(request, admitted, None, unplanned, (plan,), revision, environment)
     sources = {
-        "request": scope.request_fields,
+        "request": scope.received.fields,
         "pack": admitted.pack_json(plan),
         "evidence": executor.evidence_view(facts),
     }
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    verified = _verify(scope, policy, plan, sources, frozenset(facts), environment)  # 10
+    steps = decide_plan_steps(scope, policy, plan)
+    journal.derive("policy.decided", f"plan/{revision}", {"decisions": [d.to_json() for d in steps.values()]})
+    scope = replace(scope, controls=scope.controls.with_planned(revision, steps))
+    verified = _verify(scope, plan, steps, decisions, sources, frozenset(facts), environment)  # 10
     journal.derive(
         "plan.verified",
         str(revision),
@@ -252,24 +290,23 @@ async def _attempt(
         return await _scored(
             request, admitted, plan, Execution({}, facts, None), verified.failures, revision, environment
         )
-    tools = build_gateway(environment, scope, policy, admitted.query, partial(_deferred, request, scope, environment))
-    execution = await executor.execute_plan(plan, scope, tools, journal, facts, sources)  # 11, 12
+    gateway = build_gateway(
+        environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
+    )
+    execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
     return await _scored(request, admitted, plan, execution, failures, revision, environment)  # 13
 
 
 def _verify(
     scope: RunScope,
-    policy: PolicySet,
     plan: Plan,
+    decisions: Mapping[str, PolicyDecision],
+    exposure: Mapping[str, PolicyDecision],
     sources: Mapping[str, Any],
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
-    decisions = decide_plan_steps(scope, policy, plan)
-    environment.journal.derive(
-        "policy.decided", f"plan/{plan.revision}", {"decisions": [d.to_json() for d in decisions.values()]}
-    )
     left = scope.run.run_budget.max_tool_calls - usage(environment.journal.log()).tool_calls
     return critic.verify_plan(
         critic.Proposal(
@@ -278,7 +315,9 @@ def _verify(
             sources=sources,
             evidence=evidence,
             decisions=decisions,
+            exposure=exposure,
             check_input=lambda capability, args: environment.artifacts.registry.check(capability, "input", dict(args)),
+            check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
             calls_left=left,
         )
     )
@@ -308,14 +347,7 @@ async def _scored(
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
-    return Attempt(plan, execution, failures, card)
-
-
-def _deferred(request: InvokeRequest, scope: RunScope, environment: RunEnvironment, why: str) -> dict[str, Any]:
-    """The record of a run that waits: for an approval, or for a person to say what became of an effect."""
-    uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
-    failures = (uncertain,) if why == "effect_uncertain" else ()
-    return current_record(environment, request, scope, RunOutcome(None, failures))[1]
+    return Attempt(plan, execution, failures, card, admitted.scope.controls)
 
 
 def _acted(execution: Execution, environment: RunEnvironment) -> bool:

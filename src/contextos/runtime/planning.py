@@ -1,4 +1,4 @@
-"""Step 9: the plan of one revision, from the template planner or from the one that the deployment configured."""
+"""Step 9: get a plan, from the template planner or from the planner that the deployment configured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from contextos.contracts.ports.planning import PlanRequest
 from contextos.decision.planners.foreign import ask_planner, plan_of_answer
 from contextos.decision.planners.template import PLANNER, propose_plan
 from contextos.runtime.admission import AdmittedRun
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.environment import RunEnvironment, look_for_cancel
+from contextos.runtime.redaction import cleanse_text
+from contextos.trust.journal.usage import usage
 
 
 async def propose(
@@ -24,9 +26,10 @@ async def propose(
     revision: int,
     environment: RunEnvironment,
 ) -> Plan | Failure:
-    """The plan that the run's planner proposes, or why its answer is none.
+    """Return the plan that the run's planner proposes, or the failure if its answer is not a valid plan.
 
-    A template's plan is derived. The answer of any other planner is recorded, so that a replay needs no planner.
+    The template planner's plan is computed again in a replay. The answer of any other planner is recorded, so that a
+    replay needs no planner.
     """
     run_id, planner = environment.journal.run_id, environment.deployment.planner_name
     if planner == PLANNER:
@@ -36,8 +39,29 @@ async def propose(
     request = PlanRequest(run_id, revision, own_copy(dict(compiled)), names, tuple(sorted(evidence)))
     # Foreign code may write into the request; what is compared with the tape is made before it is asked.
     wire = own_copy(request.to_json())
-    ask = partial(
-        ask_planner, environment.planner, planner, request, environment.ports.concurrency, template.plan_timeout_ms
-    )
-    answer = await environment.journal.record("planner.answered", str(revision), wire, ask)
-    return plan_of_answer(answer, planner, run_id, admitted.templates, revision)
+    if cancelled := await look_for_cancel(environment, f"plan/{revision}"):
+        return cancelled
+    timeout_ms, cut_by = _time_left(admitted, template, environment)
+    if timeout_ms <= 0:
+        detail = f"{cut_by}, and the planner was not asked"
+        return Failure(code="budget_exhausted", detail=detail, facts=("wall_clock_ms",))
+    ask = partial(ask_planner, environment.planner, planner, request, environment.ports.concurrency, timeout_ms, cut_by)
+
+    async def redacted() -> Any:
+        return cleanse_text(admitted.loaded.pack, await ask())
+
+    answer = await environment.journal.record("planner.answered", str(revision), wire, redacted)
+    plan = plan_of_answer(answer, planner, run_id, admitted.templates, revision)
+    if isinstance(plan, Failure) and answer.get("late") == admitted.scope.run.run_budget.stated("wall_clock_ms"):
+        return plan.model_copy(update={"facts": ("wall_clock_ms",)})
+    return plan
+
+
+def _time_left(admitted: AdmittedRun, template: TaskTemplate, environment: RunEnvironment) -> tuple[int, str | None]:
+    """The time for a plan in milliseconds, and the limit that leaves less than the template's, or None."""
+    budget, hint = admitted.scope.run.run_budget, admitted.scope.received.request.runtime.plan_timeout_ms
+    left_ms = budget.wall_clock_ms - usage(environment.journal.log()).wall_clock_us // 1_000
+    stated: list[tuple[int, str | None]] = [(template.plan_timeout_ms, None), (left_ms, budget.stated("wall_clock_ms"))]
+    if hint is not None:
+        stated.append((hint, f"`plan_timeout_ms` is {hint}"))
+    return min(stated, key=lambda one: one[0])

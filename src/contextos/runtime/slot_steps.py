@@ -1,4 +1,5 @@
-"""Step 5 of a run: fill the slots that its task template declares. No other slot is resolved.
+"""Step 5 of a run: fill the context slots that its task template declares, with artifacts chosen by scope or by a
+person.
 
 The contents of a slot are pinned before they are used. The compiler receives them as evidence: one item for each
 artifact, tagged with its scope, from narrow to broad. Their text is data and never an instruction.
@@ -10,12 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pydantic import ValidationError
+
+from contextos.contracts.acts import OperatorAct
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.recorded import AnsweredSlot
 from contextos.contracts.envelopes.artifacts import PARTY, PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem
-from contextos.contracts.envelopes.identity import Principals
-from contextos.contracts.envelopes.plan import SlotStep
+from contextos.contracts.envelopes.identity import Approver, Principals
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import SlotStep, TaskTemplate
 from contextos.contracts.envelopes.policy import CapabilityView
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.slots import (
@@ -24,21 +30,26 @@ from contextos.contracts.envelopes.slots import (
     SCOPES,
     AgentContextSlot,
     PickRefused,
-    Selected,
     SelectionAct,
     SelectionOrigin,
     SlotActor,
     SlotQuestion,
 )
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
+from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import RunScope
 from contextos.errors import RepeatedAct
 from contextos.runtime.admission import AdmittedRun, identity_query
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.conclusion import last_decision
+from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
-from contextos.trust.identity.principals import identity_differences
+from contextos.slots.select import selection_fits
+from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_fault
+from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.identity.principals import identity_differences, look_up
 from contextos.trust.journal.record import RunOutcome
 
 MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_admin")
@@ -46,13 +57,18 @@ MEMBERSHIPS: Final = ("organization_id", "team_ids", "project_ids", "platform_ad
 
 
 async def fill_slots(
-    request: InvokeRequest, admitted: AdmittedRun, revision: int, environment: RunEnvironment
+    request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
 ) -> AdmittedRun:
-    """Fill every slot of this revision's template. If one stays empty, all do, and `not_chosen` holds the failure."""
+    """Fill every context slot that the task template of this plan declares.
+
+    If one slot stays empty, all stay empty, and `not_chosen` of the result holds the failure. Of a slot with
+    `minItems`, that many contents are required in the compiled context, those of the narrowest scope first.
+    """
     chosen: list[EvidenceItem] = []
+    needed: set[str] = set()
     held: list[_Held] = []
     size_bytes = 0
-    for step in admitted.templates[revision].context_slots:
+    for step in template.context_slots:
         found = await _select(request, step, admitted, f"{revision}/{step.slot.slot_id}", held, environment)
         if isinstance(found, Failure):
             return replace(admitted, chosen=(), not_chosen=found)
@@ -60,8 +76,9 @@ async def fill_slots(
         if size_bytes > MAX_TEMPLATE_BYTES:
             return replace(admitted, chosen=(), not_chosen=_too_much(step.slot.slot_id, size_bytes))
         admitted = replace(admitted, scope=found.scope)
+        needed.update(item.digest for item in found.items[: step.slot.min_items])
         held.append(found.held)
-    return replace(admitted, chosen=tuple(chosen), not_chosen=None)
+    return replace(admitted, chosen=tuple(chosen), needed=frozenset(needed), not_chosen=None)
 
 
 _Held = tuple[AgentContextSlot, str | None, SelectionAct]
@@ -93,69 +110,160 @@ async def _select(
     if question is None or steps is None:
         why = "there are no artifacts here, the user has no organisation, or the project is none"
         return _unfilled(slot.slot_id, why)
-    if slot.selection_mode == "interactive" and not await _answered(request, scope, question, key, environment):
-        return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot.slot_id}` waited")
-    known = await _known_now(request, key, environment)
+    said: Mapping[str, Any] | None = None
+    if slot.selection_mode == "interactive":
+        answered = await _answered(request, admitted, question, key, environment)
+        if isinstance(answered, Failure):
+            return answered
+        said = answered
+    answered_at = len(environment.journal.log())
+    people = await _people_now(request, key, environment, interactive=said is not None)
+    known = Principals.model_validate(people["principals"]) if people["principals"] else None
     now = refresh_question(request, question, known)
     if isinstance(now, Failure):
         return now
     assert known is not None, "an unknown user is refused above"
 
-    async def look() -> dict[str, Any]:
-        try:
-            made = await (
-                steps.recorded(slot, now.origin)
-                if slot.selection_mode == "interactive"
-                else steps.take(slot, now.actor, now.project_id, now.origin)
-            )
-        except RepeatedAct as error:
-            # An earlier drive that was lost selected something else, under the memberships of that time.
-            return {"refused": str(error)}
-        if made is None or isinstance(made, PickRefused):
-            return {"refused": made.detail, "code": made.code} if made else {"refused": "no answer is recorded"}
-        act, fresh = (made.act, made.wrote) if isinstance(made, Selected) else (made, False)
-        held = [*(before if now.actor != question.actor else ()), *(() if fresh else [(slot, now.project_id, act)])]
+    async def choose() -> dict[str, Any]:
+        made: SelectionAct | PickRefused | str = (
+            await steps.choose(slot, now.actor, now.project_id, now.origin, None)
+            if said is None
+            else _signed_selection(said, now, scope, answered_at, people)
+        )
+        if isinstance(made, PickRefused):
+            return {"refused": made.detail, "code": made.code}
+        if isinstance(made, str):
+            return {"refused": made}
+        picked = [(slot, now.project_id, made)] if said is not None else []
+        held = [*(before if now.actor != question.actor else ()), *picked]
         gone = [name for of, project, one in held for name in await steps.withdrawn(of, now.actor, project, one)]
-        if gone:
-            return {"refused": f"of what was picked the user may not take `{'`, `'.join(gone)}` any more"}
-        return {"act": act.to_json(), "pinned": [one.to_json() for one in await steps.contents(act)]}
+        return {"refused": _gone(gone)} if gone else {"act": made.to_json()}
 
-    answer = await environment.journal.record("slot.selected", key, now.to_json(), look)
+    taken_up = environment.journal.on_tape
+    answer = await environment.journal.record("slot.selected", key, now.to_json(), choose)
     if answer.get("code") == "too_large":
         return Failure(code="budget_exhausted", detail=answer["refused"])
     if "refused" in answer:
         return _unfilled(slot.slot_id, answer["refused"])
-    pinned = [PinnedContent.model_validate(one) for one in answer["pinned"]]
-    items = [_item(slot.slot_id, one, scope) for one in pinned]
     act = SelectionAct.model_validate(answer["act"])
+    pinned = await _pinned(request, now, act, steps, environment, taken_up=taken_up)
+    if isinstance(pinned, Failure):
+        return pinned
+    items = [_item(slot.slot_id, one, scope.pinned.pack) for one in pinned]
     held = (slot, now.project_id, act)
     return _Filled(items, sum(one.size_bytes for one in pinned), held, _as_member(scope, known))
 
 
-async def _known_now(request: InvokeRequest, key: str, environment: RunEnvironment) -> Principals | None:
-    """Look both identities up again: the run can have waited long since it was admitted."""
+async def _pinned(
+    request: InvokeRequest,
+    question: SlotQuestion,
+    act: SelectionAct,
+    steps: SlotSteps,
+    environment: RunEnvironment,
+    *,
+    taken_up: bool,
+) -> Sequence[PinnedContent] | Failure:
+    """Write the selection to the audit, which takes only what is in the journal, and return its contents.
+
+    `taken_up`: an earlier drive chose it and was lost, so the user's rights are looked up once more.
+    """
+    slot, ports = question.slot, environment.ports
+
+    async def pin() -> dict[str, Any]:
+        if taken_up:
+            known = await look_up(ports.directory, request, environment.journal.time_us)
+            again = refresh_question(request, question, known)
+            if isinstance(again, Failure):
+                return {"refused": again.detail}
+            if gone := await steps.withdrawn(slot, again.actor, question.project_id, act):
+                return {"refused": _gone(gone)}
+        try:
+            refused = await steps.record(act)
+        except RepeatedAct as error:
+            return {"refused": str(error)}
+        if refused is not None:
+            return {"refused": refused.detail}
+        return {"pinned": [one.to_json() for one in await steps.contents(act)]}
+
+    await environment.journal.commit()
+    asked = {"selection_id": act.selection_id}
+    answer = await environment.journal.record("slot.pinned", question.origin.act_key, asked, pin)
+    if "refused" in answer:
+        return _unfilled(slot.slot_id, answer["refused"])
+    return [PinnedContent.model_validate(one) for one in answer["pinned"]]
+
+
+async def _people_now(
+    request: InvokeRequest, key: str, environment: RunEnvironment, *, interactive: bool
+) -> dict[str, Any]:
+    """Look both identities up again: the run can have waited long since it was admitted. With `interactive` also the
+    keys of its user, who signed a selection.
+    """
 
     async def look() -> dict[str, Any]:
-        known = await environment.ports.directory.resolve(
-            request.tenant_id, request.user.user_id, request.agent.agent_id
-        )
-        return {"principals": known.to_json() if known else None}
+        directory = environment.ports.directory
+        known = await look_up(directory, request, environment.journal.time_us)
+        principals = known.to_json() if known else None
+        if not interactive:
+            return {"principals": principals}
+        person = await directory.approver(request.tenant_id, request.user.user_id)
+        return {
+            "principals": principals,
+            "approver": person.to_json() if person else None,
+            "unsafe_local": UNSAFE_LOCAL_OPERATORS in environment.deployment.unsafe_now,
+        }
 
-    who = await environment.journal.record("identity.resolved", f"slot/{key}", identity_query(request), look)
-    return Principals.model_validate(who["principals"]) if who["principals"] else None
+    found: dict[str, Any] = await environment.journal.record(
+        "identity.resolved", f"slot/{key}", identity_query(request), look
+    )
+    return found
+
+
+def slot_answer_arguments(run_id: str, selection: SelectionAct) -> dict[str, Any]:
+    """Return the arguments of the act with which a run's user answers its slot. They fit this selection only."""
+    return {"run_id": run_id, "selection_digest": content_address(selection.to_json())}
+
+
+def _signed_selection(
+    said: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answered_at: int, people: Mapping[str, Any]
+) -> SelectionAct | str:
+    """Return the selection that the run's user signed, or why it does not count."""
+    try:
+        answer = AnsweredSlot.model_validate(said)
+    except ValidationError:
+        return "the answer holds no signed selection"
+    selection, run = answer.selection, scope.run
+    expected = OperatorAct(
+        tenant_id=run.tenant_id,
+        kind=SLOT_ANSWER,
+        actor=question.origin.principal_id,
+        arguments=slot_answer_arguments(run.run_id, selection),
+        expected=answered_at - 1,
+    )
+    person = Approver.model_validate(people["approver"]) if people["approver"] else None
+    if fault := slot_answer_fault(person, answer.act, answer.assertion, expected, unsafe_local=people["unsafe_local"]):
+        return fault
+    return selection if selection_fits(selection, question.slot, question.origin) else "it is of another slot or run"
+
+
+def _gone(names: Sequence[str]) -> str:
+    return f"of what was picked the user may not take `{'`, `'.join(names)}` any more"
 
 
 def _as_member(scope: RunScope, known: Principals) -> RunScope:
     """Return the scope with the user's current memberships; the rest of the user stays as admitted."""
-    user = scope.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
-    principals = scope.principals.model_copy(update={"user": user})
-    return replace(scope, principals=principals, facts={**scope.facts, "user": user.to_json()})
+    user = scope.identity.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
+    principals = scope.identity.principals.model_copy(update={"user": user})
+    identity = replace(scope.identity, principals=principals)
+    return replace(scope, identity=identity, facts={**scope.facts, "user": supplied("user", user.to_json())})
 
 
 def refresh_question(
     request: InvokeRequest, question: SlotQuestion, known: Principals | None
 ) -> SlotQuestion | Failure:
-    """Return the question for the user as the directory knows them now, or why this user can no longer answer it."""
+    """Return the question with the user's current rights, or a failure if this user is no longer allowed to answer
+    it.
+    """
     if known is None:
         detail = "the directory does not know this user and agent in this tenant any more"
         return Failure(code="identity_refused", detail=detail)
@@ -170,8 +278,8 @@ def refresh_question(
 
 def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
     """The question to the user, or None where the scope cannot fill a slot."""
-    actor = actor_of(scope.principals)
-    project = resolve_binding(step.project, {"request": scope.request_fields}) if step.project is not None else None
+    actor = actor_of(scope.identity.principals)
+    project = resolve_binding(step.project, {"request": scope.received.fields}) if step.project is not None else None
     if actor.organization_id is None or not (project is None or (isinstance(project, str) and PARTY.fits(project))):
         return None
     origin = SelectionOrigin(
@@ -179,35 +287,35 @@ def _question(step: SlotStep, scope: RunScope, key: str) -> SlotQuestion | None:
         parent_run_id=scope.run.run_id,
         principal_id=actor.principal_id,
         act_key=key,
-        parent_package_name=scope.principals.agent.agent_urn,
+        parent_package_name=scope.identity.principals.agent.agent_urn,
     )
     return SlotQuestion(slot=step.slot, actor=actor, project_id=project, origin=origin)
 
 
 async def _answered(
-    request: InvokeRequest, scope: RunScope, question: SlotQuestion, key: str, environment: RunEnvironment
-) -> bool:
-    """Wait until the user has answered; return False if the run is cancelled first."""
+    request: InvokeRequest, admitted: AdmittedRun, question: SlotQuestion, key: str, environment: RunEnvironment
+) -> Mapping[str, Any] | Failure:
+    """Wait until the user has answered, and return the answer, or why there is none."""
+    decision = last_decision(admitted.template(None), None)
     environment.journal.derive("slot.asked", key, question.to_json())
-    _, wire = current_record(environment, request, scope, RunOutcome(None, ()))
+    _, wire = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
     environment.journal.derive("record.revised", f"slot/{key}", wire)
     await environment.journal.commit(wake_at_us=0)
-    kind, _ = await environment.journal.wait(
-        ("slot.answered", "run.cancel_requested"), key, wake_at_us=0, on_timeout=None
-    )
-    return kind == "slot.answered"
+    kinds = (SLOT_ANSWER, "run.cancel_requested")
+    kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
+    slot_id = question.slot.slot_id
+    if kind == SLOT_ANSWER:
+        return dict(found)
+    if await is_unproved(environment.journal, key, found, cancels_of(environment)):
+        return _unfilled(slot_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
+    return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot_id}` waited")
 
 
 def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:
     """Let policy decide about this selection, as a read of the capability `slots.<slot id>`; None if it is allowed."""
     scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
-    facts: Mapping[str, Any] = {
-        "capability_id": name,
-        "kind": "read",
-        "risk_level": "read",
-        "approval_mode": "read_only",
-        "external": False,
-    }
+    of_read = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "external": False}
+    facts: Mapping[str, Any] = {"capability_id": name, **of_read}
     decision = admitted.policy.decide(
         "compile",
         scope.facts,
@@ -216,6 +324,8 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnv
         decision_id=derive("pol_", scope.run.run_id, "policy.slot", key),
     )
     environment.journal.derive("policy.decided", f"slot/{key}", {"decisions": [decision.to_json()]})
+    if decision.must_escalate and not decision.must_refuse:
+        return Failure(code="must_escalate", detail=f"a guardrail escalates: {', '.join(decision.must_escalate)}")
     # A slot step has no approval and no evidence check, so a rule that demands one denies the selection.
     if decision.allowed and not (decision.gates or decision.requires or decision.arg_constraints):
         return None
@@ -223,7 +333,7 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnv
 
 
 def actor_of(known: Principals) -> SlotActor:
-    """Return the run's user as the actor of a slot selection."""
+    """Return the run's user in the form that slot selection needs."""
     user = known.user
     return SlotActor(
         principal_id=user.user_id,
@@ -234,7 +344,7 @@ def actor_of(known: Principals) -> SlotActor:
     )
 
 
-def _item(slot_id: str, pinned: PinnedContent, scope: RunScope) -> EvidenceItem:
+def _item(slot_id: str, pinned: PinnedContent, pack: ContextPack) -> EvidenceItem:
     ref, revision = pinned.ref, pinned.revision
     value = {
         "scope": ref.source_scope,
@@ -251,7 +361,7 @@ def _item(slot_id: str, pinned: PinnedContent, scope: RunScope) -> EvidenceItem:
         value=value,
         origin=f"slot:{ref.source_scope}",
         integrity="untrusted",
-        classification=scope.pack.pack_meta.data_classification,
+        classification=pack.pack_meta.data_classification,
         observed_at_us=revision.created_at_us,
         digest=content_address([subject, "context", value]),
         hop=SCOPES.index(ref.source_scope),
@@ -263,6 +373,7 @@ def _unfilled(slot_id: str, why: str) -> Failure:
 
 
 def _too_much(slot_id: str, size_bytes: int) -> Failure:
-    detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes"
-    remedy = f"{detail}, and a compile takes at most {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
-    return Failure(code="budget_exhausted", detail=remedy)
+    detail = f"with slot `{slot_id}` the slots of this template hold {size_bytes} bytes, and a compile takes at most"
+    return Failure(
+        code="budget_exhausted", detail=f"{detail} {MAX_TEMPLATE_BYTES}; lower their `maxItems` or pick less"
+    )

@@ -19,7 +19,7 @@ ENDS: Final = frozenset({"completed", "rejected", "refused", "escalated", "exhau
 _ENDING: dict[str, str] = {f"run.ended:{end}": end for end in sorted(ENDS)}
 # A run in any state can be concluded with a record; every failure ends this way.
 _CLOSING: dict[str, str] = {"memory.proposed": "scoring", "record.revised": "scoring", "replay.packed": "scoring"}
-_SAME = ("policy.decided", "checkpoint.checked", "run.cancel_requested")
+_SAME = ("policy.decided", "checkpoint.checked", "run.cancel_requested", "run.cancel_unproved")
 
 
 def _stay(state: str, *events: str) -> dict[str, str]:
@@ -40,6 +40,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "intent.resolved",
             "identity.resolved",
             "slot.selected",
+            "slot.pinned",
             "evidence.retrieved",
             "memory.recalled",
             "session.checkpointed",
@@ -52,7 +53,13 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     },
     "choosing": {
         **_stay(
-            "choosing", "record.revised", "slot.answered", "run.resumed", "identity.resolved", "run.cancel_requested"
+            "choosing",
+            "record.revised",
+            "slot.answered",
+            "run.resumed",
+            "identity.resolved",
+            "run.cancel_requested",
+            "run.cancel_unproved",
         ),
         "slot.selected": "resolved",
         "run.scored": "scoring",
@@ -76,10 +83,12 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             (
                 "policy.decided",
                 "act.looked_up",
+                "history.read",
                 "tool.dispatching",
                 "tool.refused",
                 "checkpoint.checked",
                 "run.cancel_requested",
+                "run.cancel_unproved",
             ),
             "executing",
         ),
@@ -90,9 +99,12 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "executing",
             "run.resumed",
             "act.looked_up",
+            "history.read",
             "tool.refused",
             "tool.dispatching",
             "tool.returned",
+            "tool.retry_scheduled",
+            "tool.retry_due",
             "evidence.frozen",
             "approval.voided",
             "identity.resolved",
@@ -109,10 +121,12 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "approval.answered",
             "approval.expired",
             "run.cancel_requested",
+            "run.cancel_unproved",
             "run.resumed",
             "identity.resolved",
             "evidence.rechecked",
             "act.looked_up",
+            "history.read",
             "policy.decided",
         ),
         "effect.settled": "executing",
@@ -129,6 +143,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_ENDING,
     },
     **{end: {} for end in sorted(ENDS)},
+    # An operator reopens a run that a person has to decide otherwise.
+    **{end: {"run.reopened": "resolved"} for end in ("escalated", "exhausted")},
 }
 
 DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
@@ -136,22 +152,24 @@ DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
 
 
 def event_of(kind: str, body: Mapping[str, Any]) -> str:
-    """Return the event of an entry: its kind, with the verdict where that selects the next state."""
+    """Return the event of a journal entry: its kind, followed by `:<verdict>` where the verdict selects the next
+    state.
+    """
     field = DECIDED_BY_BODY.get(kind)
     return f"{kind}:{body[field]}" if field else kind
 
 
 def events(kind: str) -> list[str]:
-    """Return every event that an entry of this kind can be."""
+    """Return every event that an entry of this kind can cause."""
     known = {name for row in TABLE.values() for name in row}
     return sorted(name for name in known if name == kind or name.startswith(f"{kind}:"))
 
 
 def step(state: str, happened: str) -> str | None:
-    """Return the next state, or None where the event is refused."""
+    """Return the next state of a run, or None if the event is not allowed in `state`."""
     return TABLE[state].get(happened)
 
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
-    """The `Transition` of the journal: return the next state for an entry, or None where it is refused."""
+    """Return the next state of a run after an entry of this kind with this body, or None if it is not allowed."""
     return state_machine.step(state, state_machine.event_of(kind, body))

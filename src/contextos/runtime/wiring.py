@@ -1,22 +1,24 @@
-"""What the runtime hands to the planes for one run, and nothing more. Planes do not import planes; here they meet.
+"""Build, for one run, what the runtime passes to each plane (policy, action, decision and so on), and nothing more.
 
-`RunEnvironment` holds the ports, artifacts and limits of a run. The functions below build from it what the planes need:
-policy facts, the Tool Gateway, approvals, the recheck at redemption, the current record.
+Planes do not import each other; the functions here connect them. `RunEnvironment` holds the ports, artifacts and limits
+of a run, and from it come policy facts, the tool gateway, approvals and the current record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
-from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.guards import GuardContext, PreconditionResult, capability_facts
+from contextos.action.gateway.delivery import DispatchPorts, PreconditionResult
+from contextos.action.gateway.guards import GuardContext, capability_facts
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.pointer import last_name, resolve_pointer
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import Plan, PlanStep
@@ -25,28 +27,33 @@ from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
-from contextos.contracts.scope import Action, Fact, RunScope
+from contextos.contracts.scope import Action, Capability, Fact, RunScope, ToolAccess
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import LoadedArtifacts
+from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters
+from contextos.runtime.environment import RunEnvironment, cancels_of
+from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.settlement import SettlementCheck
 from contextos.trust.identity.claims import mint_claim
+from contextos.trust.identity.principals import look_up
+from contextos.trust.journal.operation_rows import operation_fault
 from contextos.trust.journal.record import RunOutcome, build_record
 from contextos.trust.journal.usage import usage
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
-from contextos.trust.redact import redact, scan_unsafe
 
 AUDIENCE: Final = "contextos.tool_gateway"
 MAX_POLICIES: Final = 256
 
 
 def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
-    """The compiled rules of the pinned bundles; compiled once per set of pins."""
+    """Return the compiled rules of the pinned policy bundles. They are compiled once for each set of pins."""
     address = content_address(dict(pins))
     if address not in environment.artifacts.policies:
         if len(environment.artifacts.policies) >= MAX_POLICIES:
@@ -56,7 +63,10 @@ def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: 
 
 
 def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
-    """All rules of a pack and of the policies above it. Raises `InvalidArtifact` where they contradict each other."""
+    """Compile all policy rules of a pack and of the tenant and platform above it.
+
+    Raises `InvalidArtifact` if they contradict each other.
+    """
     guardrails = loaded.pack.policy_layer.guardrails
     capabilities = registry.register(loaded.definitions)
     return compile_policy(
@@ -64,6 +74,7 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> Policy
         gates=loaded.gates,
         must_refuse=guardrails.must_refuse,
         must_escalate=guardrails.must_escalate,
+        vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
 
@@ -75,36 +86,43 @@ def policy_facts(
     agent: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The roots that rules may read from compile on. `request.context` holds only what the caller stated."""
-    return {
+    """Return the facts that policy rules can read, one object for each root (`request`, `user`, `agent`, `run`).
+
+    `request.context` holds only what the caller stated.
+    """
+    values: dict[str, Mapping[str, Any]] = {
         "request": {**request_fields["input"], "mode": request.mode, "request_id": request.request_id},
-        "user": dict(scope_user),
-        "agent": dict(agent),
+        "user": scope_user,
+        "agent": agent,
         "tenant": {"tenant_id": request.tenant_id},
-        "run": dict(run),
+        "run": run,
     }
+    return {root: supplied(root, below) for root, below in values.items()}
 
 
 def decide_exposure(scope: RunScope, policy: PolicySet) -> dict[str, PolicyDecision]:
-    """What policy exposes to this run: a decision for each registered capability, made at compile."""
-    names = sorted(scope.capabilities)
+    """Return, for each registered tool, the policy decision on whether this run can see the tool."""
+    names = sorted(scope.tools.capabilities)
     decisions = policy.decide_all(
         "compile",
         scope.facts,
-        [_view(scope, name) for name in names],
+        [_view(scope.tools, name) for name in names],
         [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names],
-        granted=scope.granted,
+        granted=scope.tools.granted,
     )
     return dict(zip(names, decisions, strict=True))
 
 
 def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[str, PolicyDecision]:
-    """Policy's answers at the plan point, by step id; arguments count only where all of a step's are literal."""
-    known = [step for step in plan.steps if step.tool in scope.capabilities]
+    """Return the policy decision about each step of a plan, by step id.
+
+    A step's arguments are considered only if all of them are literals; others are not known before the step runs.
+    """
+    known = [step for step in plan.steps if step.tool in scope.tools.capabilities]
     bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
     ids = [_plan_id(scope, plan, step) for step in bound]
-    views = [_view(scope, step.tool) for step in bound]
-    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.granted)
+    views = [_view(scope.tools, step.tool) for step in bound]
+    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.tools.granted)
     decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
     for step in known:
         if step.id not in decisions:
@@ -112,8 +130,8 @@ def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[st
             decisions[step.id] = policy.decide(
                 "plan",
                 facts,
-                capability=_view(scope, step.tool),
-                granted=step.tool in scope.granted,
+                capability=_view(scope.tools, step.tool),
+                granted=step.tool in scope.tools.granted,
                 decision_id=_plan_id(scope, plan, step),
             )
     return {step.id: decisions[step.id] for step in known}
@@ -123,10 +141,25 @@ def _plan_id(scope: RunScope, plan: Plan, step: PlanStep) -> str:
     return derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}")
 
 
-def facts_by_name(items: Sequence[EvidenceItem]) -> dict[str, Fact]:
-    """The named evidence of a retrieval, as the run may use it."""
+def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
+    """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
+    retrieval = scope.pinned.pack.intelligence_refs.retrieval
+    abouts: dict[str, dict[str, Any]] = {}
+    for path in retrieval.evidence:
+        binding = retrieval.seeds[path.seed].binding
+        if binding.source == "request":
+            value = resolve_pointer(scope.received.fields, binding.pointer)
+            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
     return {
-        item.name: Fact(item.name, item.evidence_ref, item.subject, item.value, item.digest, item.observed_at_us)
+        item.name: Fact(
+            item.name,
+            item.evidence_ref,
+            item.subject,
+            item.value,
+            item.digest,
+            item.observed_at_us,
+            abouts.get(item.name, {}),
+        )
         for item in items
         if item.name is not None
     }
@@ -137,38 +170,36 @@ def build_gateway(
     scope: RunScope,
     policy: PolicySet,
     query: RetrievalQuery,
-    deferred: Callable[[str], dict[str, Any]],
+    deferred: Callable[[str, str], dict[str, Any]],
 ) -> Gateway:
-    """The Tool Gateway of this run. An approval repeats the retrieval `query` at the current snapshot."""
-    rules = tuple(scope.pack.policy_layer.guardrails.redaction_rules)
+    """Build the tool gateway of this run. When an approval is used, `query` is repeated at the newest
+    graph snapshot.
+    """
 
     def spent() -> BudgetUsed:
         used = usage(environment.journal.log())
         return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
-    def cleanse(output: Any) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
-        cleaned, applied = redact(output, rules)
-        return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
-
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
         return child_headers(
-            scope.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external
+            scope.received.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external
         )
 
-    def claim_token() -> str:
+    def claim_token(capability: Capability, tool_call_id: str) -> str:
         return mint_claim(
             keys=environment.ports.keys,
-            issuer=scope.claim.iss or "",
-            audience=AUDIENCE,
+            issuer=scope.identity.claim.iss or "",
+            audience=capability.adapter.adapter_id,
             tenant_id=scope.run.tenant_id,
             run_id=scope.run.run_id,
             session_id=scope.run.session_id,
-            agent_urn=scope.principals.agent.agent_urn,
-            chain=scope.chain,
-            scopes=scope.scopes,
+            agent_urn=scope.identity.principals.agent.agent_urn,
+            chain=scope.identity.chain,
+            scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
             now_us=environment.ports.clock.now_us(),
             ttl_s=environment.deployment.limits.claim_ttl_s,
+            jti=tool_call_id,
         ).token
 
     # A stand-in counts only where it was allowed when the run began, and still is.
@@ -177,22 +208,26 @@ def build_gateway(
     ports = DispatchPorts(
         environment.ports.store,
         environment.ports.clock,
-        environment.ports.adapters,
+        pinned_adapters(environment, scope.pinned.pins),
         headers,
         claim_token,
-        cleanse,
+        partial(cleanse_output, scope.pinned.pack),
+        partial(cleanse_text, scope.pinned.pack),
         deferred,
         spent,
         settlements.fault,
+        partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
+        cancels_of(environment),
+        lambda key: _recheck_preconditions(environment, scope, key),
     )
     approvals = RunApprovals(
         environment.journal,
         scope,
-        environment.ports.clock,
         environment.ports.directory,
         deferred,
         lambda action: _recheck(environment, scope, query, action),
         unsafe,
+        cancels_of(environment),
     )
     return Gateway(
         GuardContext(
@@ -203,30 +238,30 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
-            recheck=lambda key: _recheck_preconditions(environment, scope, key),
         )
     )
 
 
 async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
     """Both identities and every pin, as they are right before a write is sent."""
-    user_id, agent_id = scope.principals.user.user_id, scope.principals.agent.agent_id
+    user_id, agent_id = scope.identity.principals.user.user_id, scope.identity.principals.agent.agent_id
 
     async def look() -> dict[str, Any]:
-        known = await environment.ports.directory.resolve(scope.run.tenant_id, user_id, agent_id)
+        known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
         # A later version of the policies fails the commit that sends.
-        version, now = await environment.artifacts.catalog.pins_now(tuple(scope.pins), definitions)
+        version, now = await environment.artifacts.catalog.pins_now(tuple(scope.pinned.pins), definitions)
+        now |= code_now(scope.pinned.pins, environment)
         return {
             "principals": known.to_json() if known else None,
             "policies_version": version,
-            "changed": sorted(name for name, pin in scope.pins.items() if now.get(name) != pin),
+            "changed": sorted(name for name, pin in scope.pinned.pins.items() if now.get(name) != pin),
         }
 
-    query = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pins)}
+    query = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pinned.pins)}
     found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
-    if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.principals:
+    if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.identity.principals:
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
     elif found["changed"]:
         detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
@@ -237,7 +272,7 @@ async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, k
 def current_record(
     environment: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
 ) -> tuple[DecisionRecord, dict[str, Any]]:
-    """The DecisionRecord of the journal so far, and its wire form."""
+    """Build the DecisionRecord from the journal so far. Returns (record, the same record as JSON)."""
     return build_record(
         environment.journal.run_id,
         request,
@@ -245,13 +280,13 @@ def current_record(
         environment.journal.log(),
         outcome,
         runtime_version=environment.deployment.runtime_version,
-        unsafe=(*environment.deployment.unsafe, *(scope.unsafe if scope else ())),
-        semantics=scope.semantics if scope else environment.deployment.semantics,
+        unsafe=(*environment.deployment.unsafe, *(scope.identity.principals.unsafe if scope else ())),
+        semantics=scope.pinned.semantics if scope else environment.deployment.semantics,
     )
 
 
-def _view(scope: RunScope, name: str) -> CapabilityView:
-    capability = scope.capabilities[name]
+def _view(tools: ToolAccess, name: str) -> CapabilityView:
+    capability = tools.capabilities[name]
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
@@ -260,10 +295,13 @@ def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        _, now = await environment.artifacts.catalog.pins_now(tuple(scope.pins), definitions)
+        _, now = await environment.artifacts.catalog.pins_now(tuple(scope.pinned.pins), definitions)
+        now |= code_now(scope.pinned.pins, environment)
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
-            await environment.sources.knowledge.retrieve(head), head.named, environment.ports.clock.now_us()
+            redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
+            head.named,
+            environment.journal.time_us,
         )
         known = {item.name: item.digest for item in items if item.name}
         for fact in action.evidence:
@@ -284,17 +322,20 @@ async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact) -
         for entry in environment.journal.log()
         if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id
     ]
-    capability = scope.capabilities[fact.subject]
-    adapter = environment.ports.adapters.get(capability.adapter.adapter_id)
-    if not sent or adapter is None or capability.definition.kind != "read":
+    capability = scope.tools.capabilities[fact.subject]
+    adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
+    if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
         return None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
-    context = CallContext(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms)
+    until_us = now_us + timeout_ms * 1_000
+    context = CallContext(
+        scope.run.tenant_id, scope.run.run_id, call_id, None, until_us, timeout_ms, egress=capability.adapter.egress
+    )
     try:
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if reply.output is None:
         return None
-    cleaned, _ = redact(reply.output, tuple(scope.pack.policy_layer.guardrails.redaction_rules))
+    cleaned, _, _ = cleanse_output(scope.pinned.pack, reply.output)
     return content_address(cleaned)

@@ -44,7 +44,10 @@ class ResolveCall(Model):
 async def context_resolve(
     arguments: dict[str, Any], *, actor: SlotActor, artifacts: Artifacts, curation: Curation
 ) -> dict[str, Any]:
-    """Return `slotId`, `resolutionMode` and `refs`; also `more: true` if the store holds more than `refs` shows.
+    """Handle one call of the MCP tool: return `slotId`, `resolutionMode` and `refs` (the artifacts that the slot can
+    take).
+
+    The result has `more: true` if the store has more than `refs` shows.
 
     Raises:
         MalformedJson: the document's text is neither JSON nor YAML.
@@ -68,7 +71,7 @@ async def context_resolve(
 
 
 def slots_server(actor: SlotActor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
-    """Return an MCP server that resolves slots for one actor.
+    """Return an MCP server whose one tool lists the artifacts that a context slot can take, for one user.
 
     Raises:
         InvalidSettings: the extra is not installed.

@@ -6,7 +6,7 @@ the same world, step by step; a violation names its seed, and the seed reproduce
 
 Owns: fault schedules, the scheduler, simulated ports, invariants and planted bugs. Does not own: the application, which
 runs unchanged, and the example's pack and data (`examples/support_refund`).
-Proved by: tests/sim/test_simulation.py, tests/sim/test_scheduler.py, tests/sim/test_waiting_index.py.
+Tests: tests/sim/test_simulation.py, tests/sim/test_scheduler.py, tests/sim/test_waiting_index.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextos.sim.world import SimulatedWorld
 
 @dataclass(frozen=True, slots=True)
 class SeedOutcome:
-    """The result of one seed. `digest` covers every step: two runs of one seed have the same digest."""
+    """The result of simulating one seed. `digest` covers every step: two runs of one seed have the same digest."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -36,7 +36,7 @@ class SeedOutcome:
 
 @dataclass(slots=True)
 class SimulationReport:
-    """The sum of many seeds: all violations, and counts of ends, faults and exercised cases."""
+    """The sum over many seeds: all violations, and how often each end, fault and case occurred."""
 
     seeds_run: int = 0
     steps: int = 0
@@ -52,7 +52,8 @@ class SimulationReport:
 
 
 def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
-    """Run one seed. `plant` names a bug of `MUTANTS` to plant in the runtime first.
+    """Simulate one seed. `plant` names a bug of `MUTANTS` to put into the runtime first, which a check must then
+    find.
 
     Raises:
         InvalidSettings: there is no such bug.
@@ -89,7 +90,10 @@ def simulate_seed(seed: int, plant: str | None = None) -> SeedOutcome:
 def simulate_seeds(
     seeds: Iterable[int], *, plant: str | None = None, progress: Callable[[int], None] | None = None
 ) -> SimulationReport:
-    """Run every seed and add up the results. `progress` is called with each seed when it is done."""
+    """Simulate every seed and add up the results. `progress` is called with each seed when it is done.
+
+    `plant` names a bug of `MUTANTS` to put into the runtime first, which a check must then find.
+    """
     report = SimulationReport()
     for seed in seeds:
         outcome = simulate_seed(seed, plant)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from contextos.audit.verify import verify_tenant
-from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Unavailable
+from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Integrity, Unavailable
 from contextos.operations import operator
+from contextos.operations.acts.facts import write_facts
 from contextos.operations.deployment import Deployment
 from contextos.sim import example
 from contextos.sim.scenario import PlannedRequest
@@ -24,16 +25,14 @@ if TYPE_CHECKING:
     from contextos.sim.ports import Host
     from contextos.sim.world import SimulatedWorld
 
-OUTCOME_UNKNOWN = (Unavailable, HostDown, Conflict)
-"""Errors after which the caller does not know the outcome and tries again."""
 
 GOOD_APPROVERS = ("user_finance_lead_77", "user_finance_lead_78")
-_OPERATOR_ID = "user_operator_5"
+_OPERATOR_ID = example.OPERATOR_ID
 BAD_ANSWERS = ("self", "wrong_role", "forged", "moved")
 
 
 async def engine_actor(world: SimulatedWorld, host: Host, deployment: Deployment) -> None:
-    """Drive due runs and send heartbeats until the process dies or the faults end."""
+    """Simulate an engine: drive due runs and send heartbeats until the process dies or the faults end."""
     while world.faults.on:
         await pause(world.rng.randint(1_000_000, 90_000_000))
         try:
@@ -54,12 +53,12 @@ async def drive_once(deployment: Deployment, tenant_id: str, run_id: str) -> Non
 
 
 async def client(world: SimulatedWorld, planned: PlannedRequest) -> None:
-    """Send a request until it is answered, and check that every answer names the same run."""
+    """Simulate a client: send a request until it is answered, and check that every answer names the same run."""
     await pause(world.rng.randint(1, 2_000_000))
     while True:
         try:
             view = await call_process(world, "invoke", lambda deployment: deployment.invoke(planned.body()))
-        except OUTCOME_UNKNOWN:
+        except _outcome_unknown(world):
             await pause(world.rng.randint(1_000, 40_000_000))
             continue
         except ConflictingRequest:
@@ -77,16 +76,21 @@ async def client(world: SimulatedWorld, planned: PlannedRequest) -> None:
 
 
 async def conflicting_client(world: SimulatedWorld, planned: PlannedRequest) -> None:
-    """Send another body under a request id that is in use. It must be refused, unless it arrives first."""
+    """Simulate a client that reuses a request id with another body. It must be refused, unless it arrives first."""
     world.contested.add(planned.request_id)
     body = planned.body()
     body["input"] = {**body["input"], "message": "Refund it to me."}
     try:
         view = await call_process(world, "invoke", lambda deployment: deployment.invoke(body))
-    except (*OUTCOME_UNKNOWN, ContextOSError):
+    except ContextOSError:
         return
     if world.answers.get(planned.request_id) == view.run_id:
         world.checker.violated("one_run_per_request", f"`{planned.request_id}` with another body gave the same run")
+
+
+def _outcome_unknown(world: SimulatedWorld, *more: type[ContextOSError]) -> tuple[type[ContextOSError], ...]:
+    """Errors after which the caller does not know the outcome and tries again, and `more`."""
+    return (Unavailable, HostDown, Conflict, *((Integrity,) if world.intruded else ()), *more)
 
 
 async def call_process(world: SimulatedWorld, name: str, call: Any) -> Any:
@@ -100,7 +104,9 @@ async def call_process(world: SimulatedWorld, name: str, call: Any) -> Any:
 
 
 async def approvers(world: SimulatedWorld) -> None:
-    """Answer open questions correctly, wrongly, late, twice or in conflict; leave some unanswered."""
+    """Simulate approvers: answer open questions correctly, wrongly, late, twice or in conflict; leave some
+    unanswered.
+    """
     known: set[str] = set()
     while True:
         await pause(world.rng.randint(1_000_000, 60_000_000))
@@ -123,23 +129,23 @@ async def _answer_question(world: SimulatedWorld, run_id: str, question: Mapping
     if behaviour in BAD_ANSWERS:
         await _bad_answer(world, run_id, question, behaviour)
         verdict = "approved"
-    await _answer(world, run_id, GOOD_APPROVERS[0], verdict)
+    await _answer(world, run_id, question, GOOD_APPROVERS[0], verdict)
     if behaviour == "twice":
-        await _answer(world, run_id, GOOD_APPROVERS[0], verdict)
+        await _answer(world, run_id, question, GOOD_APPROVERS[0], verdict)
     if behaviour == "conflicting":
         other = "denied" if verdict == "approved" else "approved"
-        world.scheduler.spawn("approver", _answer(world, run_id, GOOD_APPROVERS[1], other))
-        world.scheduler.spawn("approver", _answer(world, run_id, GOOD_APPROVERS[0], verdict))
+        world.scheduler.spawn("approver", _answer(world, run_id, question, GOOD_APPROVERS[1], other))
+        world.scheduler.spawn("approver", _answer(world, run_id, question, GOOD_APPROVERS[0], verdict))
     if world.scenario.inputs_change and world.rng.random() < 0.5:
         change_input(world, world.rng.choice(("roles", "evidence", "definitions", "pack")))
 
 
-async def _answer(world: SimulatedWorld, run_id: str, approver_id: str, verdict: str) -> None:
+async def _answer(
+    world: SimulatedWorld, run_id: str, question: Mapping[str, Any], approver_id: str, verdict: str
+) -> None:
     def sign(statement: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {
-            "kind": "jws",
-            "token": sign_approval(example.approver_key(approver_id), f"key_{approver_id}", statement),
-        }
+        key = example.approver_key(approver_id)
+        return {"kind": "jws", "token": sign_approval(key, f"key_{approver_id}", statement)}
 
     for _ in range(4):
         try:
@@ -153,10 +159,11 @@ async def _answer(world: SimulatedWorld, run_id: str, approver_id: str, verdict:
                     approver_id=approver_id,
                     verdict=verdict,
                     reason="seen",
+                    binding_digest=question["binding_digest"],
                     vouch=sign,
                 ),
             )
-        except OUTCOME_UNKNOWN:
+        except _outcome_unknown(world):
             await pause(world.rng.randint(1_000, 5_000_000))
         except ApprovalRefused as refused:
             world.exercised[f"refused: {refused.reason}"] += 1
@@ -189,10 +196,11 @@ async def _bad_answer(world: SimulatedWorld, run_id: str, question: Mapping[str,
                 approver_id=approver_id,
                 verdict="approved",
                 reason="trust me",
+                binding_digest=question["binding_digest"],
                 vouch=sign,
             ),
         )
-    except (*OUTCOME_UNKNOWN, ApprovalRefused):
+    except _outcome_unknown(world, ApprovalRefused):
         return
     world.checker.violated(
         "answers_that_do_not_count", f"`{question['approval_id']}` accepted an answer with the flaw {flaw}"
@@ -200,7 +208,9 @@ async def _bad_answer(world: SimulatedWorld, run_id: str, question: Mapping[str,
 
 
 async def operator_actor(world: SimulatedWorld) -> None:
-    """Settle uncertain effects once no request is in flight; sometimes try to settle a run that must not be settled."""
+    """Simulate an operator: settle effects of unknown outcome, and sometimes try to settle a run that needs no
+    settlement.
+    """
     while True:
         await pause(world.rng.randint(5_000_000, 200_000_000))
         for run in list(world.checker.runs.values()):
@@ -211,7 +221,7 @@ async def operator_actor(world: SimulatedWorld) -> None:
 
 
 async def settle_uncertain(world: SimulatedWorld, run_id: str) -> None:
-    """Settle as the payments service recorded it, unless a request can still arrive."""
+    """Settle an effect of unknown outcome as the payments service recorded it, unless a request can still arrive."""
     if world.shop.in_flight or world.zombies():
         return
     run = world.checker.runs[run_id]
@@ -238,10 +248,8 @@ async def _settle(world: SimulatedWorld, run_id: str, settlement: operator.Settl
     """Settle with the key of `key_of`. Unless the operator signs with their own key, this must be refused."""
 
     def sign(statement: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {
-            "kind": "jws",
-            "token": sign_settlement(example.approver_key(key_of), f"key_{settlement.by}", statement),
-        }
+        key = example.approver_key(key_of)
+        return {"kind": "jws", "token": sign_settlement(key, f"key_{settlement.by}", statement)}
 
     try:
         await call_process(
@@ -251,7 +259,7 @@ async def _settle(world: SimulatedWorld, run_id: str, settlement: operator.Settl
                 deployment, example.EXAMPLE_TENANT, run_id, settlement, vouch=sign
             ),
         )
-    except (*OUTCOME_UNKNOWN, ApprovalRefused) as refused:
+    except _outcome_unknown(world, ApprovalRefused) as refused:
         world.exercised[f"settlement refused: {getattr(refused, 'reason', 'unknown')}"] += 1
         return
     if (settlement.by, key_of) != (_OPERATOR_ID, _OPERATOR_ID):
@@ -268,7 +276,7 @@ async def _settle_without_need(world: SimulatedWorld, run_id: str) -> None:
 
 
 async def canceller(world: SimulatedWorld) -> None:
-    """Cancel a random run at a random time, half of the time just before a dispatch."""
+    """Simulate a user who cancels a random run at a random time, half of the time just before a call is sent."""
     if world.rng.random() < 0.5:
         await _wait_for_a_lookup(world)
     else:
@@ -282,10 +290,10 @@ async def canceller(world: SimulatedWorld) -> None:
             world,
             "cancel",
             lambda deployment: operator.request_cancel(
-                deployment, example.EXAMPLE_TENANT, run_id, by=_OPERATOR_ID, reason="the customer changed their mind"
+                deployment, example.EXAMPLE_TENANT, run_id, by=example.operator(), reason="they changed their mind"
             ),
         )
-    except (*OUTCOME_UNKNOWN, ApprovalRefused) as refused:
+    except _outcome_unknown(world, ApprovalRefused) as refused:
         world.exercised[f"cancel refused: {type(refused).__name__}"] += 1
         return
     world.exercised["cancels"] += 1
@@ -302,7 +310,7 @@ async def _wait_for_a_lookup(world: SimulatedWorld) -> None:
 
 
 async def redundant_driver(world: SimulatedWorld) -> None:
-    """Drive runs that another process may be driving, or that are not due."""
+    """Simulate a process that drives runs which another process may be driving, or which are not due."""
     for _ in range(world.rng.randint(5, 30)):
         await pause(world.rng.randint(1_000, 5_000_000))
         running = [run for run in world.checker.runs.values() if not run.ended]
@@ -313,12 +321,12 @@ async def redundant_driver(world: SimulatedWorld) -> None:
             await call_process(
                 world, "advance", lambda deployment, run_id=run_id: deployment.advance(example.EXAMPLE_TENANT, run_id)
             )
-        except OUTCOME_UNKNOWN:
+        except _outcome_unknown(world):
             continue
 
 
 async def auditor(world: SimulatedWorld) -> None:
-    """Verify the tenant while its runs go on: the journal must verify at any moment."""
+    """Simulate an auditor: verify the tenant's journal while its runs go on."""
     for _ in range(3):
         await pause(world.rng.randint(1, 60_000_000))
         try:
@@ -329,18 +337,18 @@ async def auditor(world: SimulatedWorld) -> None:
                     deployment.ports.stores.tenant(example.EXAMPLE_TENANT), example.EXAMPLE_TENANT, example.keys()
                 ),
             )
-        except OUTCOME_UNKNOWN:
+        except _outcome_unknown(world):
             continue
 
 
 async def input_changer(world: SimulatedWorld) -> None:
-    """Change an input of the runs at a random time."""
+    """Simulate an administrator who changes something that runs depend on, at a random time."""
     await pause(world.rng.randint(1, 200_000_000))
     change_input(world, world.rng.choice(("evidence", "definitions", "pack")))
 
 
 def change_input(world: SimulatedWorld, what: str) -> None:
-    """Change what an approval is bound to: `roles`, `evidence`, `definitions` or `pack`."""
+    """Change something that an approval depends on: `roles`, `evidence`, `definitions` or `pack`."""
     now_us = world.scheduler.now_us
     world.exercised[f"changed: {what}"] += 1
     if what == "roles":
@@ -350,12 +358,7 @@ def change_input(world: SimulatedWorld, what: str) -> None:
         world.change_definitions()
         world.changed_at_us["definitions"] = now_us
     elif what == "pack":
-        catalog = world.admin.catalog(example.EXAMPLE_TENANT)
-        immediately(
-            catalog.withdraw(
-                "ctxpack.support@5.2.0", by=_OPERATOR_ID, reason="recalled", at_us=now_us, salt=world.entropy.take
-            )
-        )
+        world.withdraw_pack()
         world.changed_at_us.setdefault("pack", now_us)
     else:
         orders = example.orders()
@@ -367,5 +370,6 @@ def change_input(world: SimulatedWorld, what: str) -> None:
         edges = immediately(graph.neighbourhood([f"customer:{customer}"], at=head, hops=1, fan_out=50, limit=50))
         for edge in edges:
             if edge["predicate"] == "identity_verified":
-                immediately(graph.put([], [{"retracts": edge["edge_id"], "evidence_ref": "artifact:recheck#rev_2"}]))
+                gone = {"retracts": edge["edge_id"], "evidence_ref": "artifact:recheck#rev_2"}
+                immediately(write_facts(world.admin, example.EXAMPLE_TENANT, [], [gone], by=example.operator()))
         world.changed_at_us.setdefault(customer, now_us)

@@ -13,15 +13,21 @@ from typing import Any, Final
 
 import contextos
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.identity import Approver, ApproverKey, KnownAgent, KnownUser
+from contextos.contracts.envelopes.identity import Approver, ApproverKey, KnownAgent, KnownDelegation, KnownUser
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import NotFound
+from contextos.operations.acts.act import Actor
 from contextos.sim.payments import ShopOrder
+from contextos.trust.approvals.acts import sign_act
 from contextos.trust.seal import KeyRing, seal
 
 SEED_KEY: Final = b"contextos simulated deployment ".ljust(32, b"0")
 EXAMPLE_TENANT: Final = "tenant_acme_prod"
+SHOP_ENDPOINT: Final = "shop.example"
+OPERATOR_ID: Final = "user_operator_5"
+EXAMPLE_PACK: Final = "ctxpack.support@5.2.0"
+INTENT: Final = "support.refund"
 
 
 @cache
@@ -33,6 +39,12 @@ def keys() -> KeyRing:
 def approver_key(approver_id: str) -> bytes:
     """Return the private key of a simulated approver: raw Ed25519, 32 bytes."""
     return hashlib.sha256(b"simulated approver " + approver_id.encode()).digest()
+
+
+def operator() -> Actor:
+    """Return the example's operator, who signs with the key from `approver_key`."""
+    key, kid = approver_key(OPERATOR_ID), f"key_{OPERATOR_ID}"
+    return Actor(OPERATOR_ID, lambda statement: {"kind": "jws", "token": sign_act(key, kid, statement)})
 
 
 @cache
@@ -52,13 +64,15 @@ def folder() -> Path:
 
 @cache
 def envelope() -> dict[str, Any]:
-    """Return the example's pack, signed."""
-    return seal(PACK_TYPE, canonical(_json("pack.json")), keys(), "pack")
+    """Return the example's pack, signed. It allows the endpoint of external reads."""
+    pack = _json("pack.json")
+    pack["tooling_layer"]["egress"] = [SHOP_ENDPOINT]
+    return seal(PACK_TYPE, canonical(pack), keys(), "pack")
 
 
 @cache
 def gate_timeout_us() -> int:
-    """Return how long an approval of the example's gate can be answered, in µs."""
+    """Return how long the example's approval question can be answered, in µs."""
     gate = _json("pack.json")["policy_layer"]["approval_gates"][0]
     return int(gate["timeout_s"]) * 1_000_000
 
@@ -78,9 +92,11 @@ def request() -> dict[str, Any]:
 
 @cache
 def people() -> tuple[dict[str, KnownUser], dict[str, KnownAgent], dict[str, Approver]]:
-    """Return users, agents and approvers by id. Each approver has a key from `approver_key`."""
-    known = _json("directory.json")
-    known = known.get(EXAMPLE_TENANT, known)
+    """Return the users, agents and approvers of the simulation by their ids.
+
+    The directory entry of an approver holds the public half of the key pair that `approver_key` makes.
+    """
+    known = _json("directory.json")[EXAMPLE_TENANT]
     users = [KnownUser.model_validate(one) for one in known["users"]]
     agents = [KnownAgent.model_validate(one) for one in known["agents"]]
     approvers = [Approver.model_validate(one) for one in known["approvers"]]
@@ -90,14 +106,25 @@ def people() -> tuple[dict[str, KnownUser], dict[str, KnownAgent], dict[str, App
 
 
 @cache
+def delegations() -> dict[str, KnownDelegation]:
+    """Return the delegations of the simulated users by the references of their tokens."""
+    listed = _json("directory.json")[EXAMPLE_TENANT]["delegations"]
+    return {token_ref: KnownDelegation.model_validate(one) for token_ref, one in listed.items()}
+
+
+@cache
 def definitions(strategy: str, scope: str, external: bool) -> dict[str, AdapterDefinition]:
-    """Return the adapters by id, payments with this strategy and scope. `external` reads are commit barriers."""
+    """Return the example's adapter definitions by id. The payments adapter has this idempotency strategy and scope.
+
+    `external`: the reads of the other adapters leave the machine, so each must be recorded durably before it is sent.
+    """
     shop = _shop()
     payments: AdapterDefinition = shop.payments_adapter("lookup" if strategy == "lookup_weak" else strategy)
     refund = payments.capabilities[0]
     rule = refund.idempotency.model_copy(update={"scope": scope, "honours_not_after": strategy == "lookup"})
     payments = payments.model_copy(update={"capabilities": (refund.model_copy(update={"idempotency": rule}),)})
-    reads = [one.model_copy(update={"external": external}) for one in (shop.ORDERS_ADAPTER, shop.POLICY_ADAPTER)]
+    outward = {"external": external, "egress": (SHOP_ENDPOINT,) if external else ()}
+    reads = [one.model_copy(update=outward) for one in (shop.ORDERS_ADAPTER, shop.POLICY_ADAPTER)]
     return {one.adapter_id: one for one in (*reads, payments)}
 
 

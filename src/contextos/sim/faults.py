@@ -26,6 +26,7 @@ FAULT_KINDS: Final = (
     "stall",
     "clock_back",
     "clock_ahead",
+    "outage",
 )
 """Fault kinds: first of store, directory and graph, then of the calls to the shop, last of a process."""
 
@@ -35,6 +36,10 @@ PAYMENT_FAULTS: Final = frozenset(
 PROCESS_FAULTS: Final = frozenset({"crash", "zombie", "stall", "clock_back", "clock_ahead"})
 MAX_AHEAD_US: Final = 1_000_000
 """The most that the clock of a process is ahead of the true time: the bound of a synchronised clock."""
+
+OUTAGES_US: Final = (100_000, 5_000_000, 600_000_000)
+"""How long the payments service can be away."""
+OUTAGE_RATES: Final = (0.1, 0.2, 0.4)
 
 RATES: Final = (0.002, 0.01, 0.04)
 PROCESS_RATES: Final = (0.001, 0.004, 0.012)
@@ -69,7 +74,7 @@ CRASH_RATES: Final = {
 
 
 class Faults:
-    """Decides by the seed which faults strike. `on = False` ends all faults; `struck` counts those that struck."""
+    """Decides, from the seed, which faults occur. `on = False` ends all faults; `struck` counts those that occurred."""
 
     def __init__(self, rng: Random, *, disabled: bool = False) -> None:
         self._rng, self._disabled = rng, disabled
@@ -81,19 +86,20 @@ class Faults:
             likely = CHANCE_OF_PAYMENT_KIND if kind in PAYMENT_FAULTS else CHANCE_OF_KIND
             enabled, rate = not disabled and rng.random() < likely, rng.randrange(3)
             rates = PAYMENT_RATES if kind in PAYMENT_FAULTS else PROCESS_RATES if kind in PROCESS_FAULTS else RATES
+            rates = OUTAGE_RATES if kind == "outage" else rates
             self.rates[kind] = rates[rate] if enabled else 0.0
 
     def strikes(self, kind: str, weight: int = 1) -> bool:
-        """Return whether this fault strikes now, `weight` times as likely as usual."""
+        """Return whether this kind of fault occurs now, with `weight` times its usual probability."""
         if not self.on or not self.rates[kind] or self._rng.random() >= self.rates[kind] * weight:
             return False
         self.struck[kind] += 1
         return True
 
     def strikes_at(self, kind: str, place: str) -> bool:
-        """Return whether this fault strikes at `place`. It is drawn only the first time that a run reaches the place.
+        """Return whether this fault occurs at `place`. It is drawn only the first time that a run reaches the place.
 
-        Places that few runs reach, such as the one between two attempts of a call, are struck often enough this way.
+        Places that few runs reach, such as the one between two attempts of a call, are hit often enough this way.
         """
         here = f"{kind} {place}"
         if self._disabled or not self.on or place not in CRASH_RATES or here in self._seen:
@@ -105,9 +111,9 @@ class Faults:
         return True
 
     def between(self, low: int, high: int) -> int:
-        """Draw a duration or a count, both ends inclusive."""
+        """Draw a random whole number from `low` to `high`, both included, such as a duration or a count."""
         return self._rng.randint(low, high)
 
     def likely(self, probability: float) -> bool:
-        """Draw a choice that is not a fault."""
+        """Return True with this probability (0 to 1), for a random choice that is not a fault."""
         return self._rng.random() < probability

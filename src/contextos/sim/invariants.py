@@ -21,12 +21,14 @@ from contextos.runtime import state_machine
 from contextos.sim import example
 from contextos.sim.faults import MAX_AHEAD_US
 from contextos.sim.payments import Effect, Shop
-from contextos.sim.scenario import Scenario
+from contextos.sim.scenario import BOUND_INR, Scenario
 from contextos.sim.scheduler import Scheduler
 
 
 class ObservedWorld(Protocol):
-    """What the checker reads. `changed_at_us` and `cancelled` hold the true time of each change, in Unix µs."""
+    """What the invariant checker reads of the simulated world.
+    `changed_at_us` and `cancelled` hold the true time of each change, in Unix µs.
+    """
 
     seed: int
     scenario: Scenario
@@ -58,7 +60,7 @@ class Violation:
 
 @dataclass(slots=True)
 class RunObservation:
-    """What is durable of one run."""
+    """What the store has durably of one run, as the checker sees it."""
 
     run_id: str
     head: str
@@ -67,6 +69,8 @@ class RunObservation:
     request: dict[str, Any] = field(default_factory=dict)
     pinned_us: int = 0
     budget: int = 0
+    max_cost_cents: float = 0
+    cost_cents: float = 0
     deadline_us: int | None = None
     dispatches: int = 0
     dispatched: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,17 +85,19 @@ class RunObservation:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.state in state_machine.ENDS
 
     @property
     def refund(self) -> dict[str, Any] | None:
-        """The body of the last refund dispatch, or None."""
+        """Return the body of the last `tool.dispatching` entry of a refund, or None."""
         return next((one for one in reversed(self.dispatched.values()) if one["envelope"]["idempotency_key"]), None)
 
 
 class InvariantChecker:
-    """Collects violations. The world calls `committed` after each commit and `paid` after each effect."""
+    """Collects violations of invariants. The world calls `committed` after each commit and `paid` after
+    each payment.
+    """
 
     def __init__(self, world: ObservedWorld) -> None:
         self.runs: dict[str, RunObservation] = {}
@@ -105,12 +111,16 @@ class InvariantChecker:
         self.violations.append(Violation(self._world.seed, self._world.scheduler.steps, invariant, detail))
 
     def effect_identity(self, run_id: str, args: Mapping[str, Any]) -> str:
-        """Return a key that two calls share if they are the same effect, derived from the scenario."""
+        """Return a key that two calls share if they are the same refund, computed from the scenario and not from the
+        runtime.
+        """
         scope = run_id if self._world.scenario.scope == "run" else example.EXAMPLE_TENANT
         return f"{scope}/{args['order_id']}/{args['amount_inr']}/{args['currency']}"
 
     def committed(self, owner: str, batch: Batch) -> None:
-        """Check a durable batch: each entry continues its run, is legal in its state, and has an allowed body."""
+        """Check a durable batch of the process `owner`: entries continue their run, fit its state, and have allowed
+        bodies.
+        """
         self._world.scheduler.trace("durable", batch.run, [entry.hash for entry in batch.entries])
         for key, approval in APPROVALS.written(batch.writes):
             if approval.state == "consumed":
@@ -158,6 +168,7 @@ class InvariantChecker:
 
     def _context(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
         run.budget = body["run_budget"]["max_tool_calls"]
+        run.max_cost_cents = body["run_budget"]["max_cost_cents"]
 
     def _identity(self, run: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
         if entry.key.startswith("redeem/"):
@@ -182,10 +193,15 @@ class InvariantChecker:
 
     def _returned(self, run: RunObservation, entry: Entry, answer: dict[str, Any]) -> None:
         write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
+        run.cost_cents += answer["cost_cents"]
         run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
         run.garbled = run.garbled or (
             answer["envelope"]["status"] == "failed" and bool(answer["envelope"]["mutations"])
         )
+
+    def _retried(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
+        # Sent again under its key it is the same call.
+        run.dispatches -= 1
 
     def _settled(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.unsettled = None
@@ -206,7 +222,9 @@ class InvariantChecker:
         run.record = record
 
     def paid(self, effect: Effect) -> None:
-        """Check a payment: dispatched durably, the first of its effect, allowed, and approved where a gate applies."""
+        """Check a payment: its call was recorded durably before, was allowed and approved where needed, and is the
+        first one.
+        """
         self._world.scheduler.trace("paid", effect.key, effect.run_id)
         act = self.effect_identity(effect.run_id, effect.args)
         same = [one for one in self._world.shop.effects if self.effect_identity(one.run_id, one.args) == act]
@@ -229,7 +247,7 @@ class InvariantChecker:
         reason = self._why_forbidden(run, effect)
         if reason:
             self.violated("forbidden_effect", f"`{effect.run_id}` paid {dict(effect.args)}: {reason}")
-        if effect.args["amount_inr"] > GATED_ABOVE_INR:
+        if effect.args["amount_inr"] > GATED_ABOVE_INR or self._has_control(run, "gate"):
             self._check_approval(run, effect, dispatch)
         return None
 
@@ -246,7 +264,14 @@ class InvariantChecker:
             return "the request asks for another refund"
         if order.customer_id not in self._world.verified:
             return f"the identity of `{order.customer_id}` is not verified"
+        if effect.args["amount_inr"] > BOUND_INR and self._has_control(run, "bound"):
+            return f"the tenant's policy allows at most {BOUND_INR}"
         return None
+
+    def _has_control(self, run: RunObservation, control: str) -> bool:
+        """Return whether the tenant's policy with this control was in force when the run was pinned."""
+        policy, since_us = self._world.scenario.policy, self._world.changed_at_us.get("policy")
+        return policy is not None and policy.control == control and since_us is not None and since_us < run.pinned_us
 
     def _check_approval(self, run: RunObservation, effect: Effect, dispatch: dict[str, Any]) -> None:
         """Check that this call consumed an approval by an allowed approver, whose bound inputs did not change."""
@@ -264,7 +289,7 @@ class InvariantChecker:
         if not run.kinds["evidence.rechecked"]:
             self.violated("approval_still_holds", f"`{effect.run_id}` paid and nothing was checked again at redemption")
         order = self._world.shop.orders[effect.args["order_id"]]
-        touching = {approver.approver_id, order.customer_id, "definitions", "pack"}
+        touching = {approver.approver_id, order.customer_id, "definitions", "pack", "policy"}
         for name, at_us in self._world.changed_at_us.items():
             since = at_us > run.pinned_us or name == approver.approver_id
             if name in touching and since and at_us < run.redeemed_us - MAX_AHEAD_US:
@@ -282,6 +307,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "identity.resolved": InvariantChecker._identity,
     "tool.dispatching": InvariantChecker._dispatching,
     "tool.returned": InvariantChecker._returned,
+    "tool.retry_scheduled": InvariantChecker._retried,
     "effect.settled": InvariantChecker._settled,
     "approval.asked": InvariantChecker._asked,
     "approval.answered": InvariantChecker._answered,

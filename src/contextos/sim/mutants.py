@@ -1,4 +1,5 @@
-"""Bugs to plant in the runtime, each of which the simulator must find. The runtime itself contains none of this.
+"""Bugs that the simulation can put into the runtime, each of which its checks must find. The runtime has none of
+this.
 
 A patch takes the name of a private function from the function itself, so that mypy finds a renamed target.
 """
@@ -11,13 +12,17 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from contextos.action.gateway import dispatcher, guards, idempotency, tool_gateway
+from contextos.action.budget import overrun_limit
+from contextos.action.gateway import dispatcher, guards, idempotency, retries, tool_gateway
+from contextos.audit import verify
+from contextos.contracts.controls import RunControls
 from contextos.contracts.journal import Batch
 from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
 from contextos.operations import operator
 from contextos.runtime import wiring
 from contextos.trust.approvals.gate_approvals import RunApprovals
+from contextos.trust.journal import chain
 from contextos.trust.journal.ledger import RunJournal
 
 Mutant = Callable[[ExitStack], None]
@@ -39,16 +44,21 @@ def _retry_uncertain(stack: ExitStack) -> None:
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, original.__name__, outcome))
     stack.enter_context(
-        patch.object(dispatcher, dispatcher._can_retry.__name__, lambda _capability, outcome: outcome != "returned")
+        patch.object(retries, retries._how.__name__, lambda _, told: None if told["outcome"] == "returned" else "send")
     )
+
+
+def _give_up_early(stack: ExitStack) -> None:
+    """A person is asked after three attempts, however short the outage was."""
+    stack.enter_context(patch.object(retries, "MAX_ATTEMPTS", 3))
 
 
 def _blind_resend(stack: ExitStack) -> None:
     """After a crash, a dispatch without an outcome is sent as if for the first time."""
     original = dispatcher.Dispatcher._send
 
-    async def send(self: Any, capability: Any, envelope: Any, _mode: str, *args: Any) -> dict[str, Any]:
-        return await original(self, capability, envelope, "send", *args)
+    async def send(self: Any, delivery: Any) -> dict[str, Any]:
+        return await original(self, replace(delivery, mode="send"))
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, original.__name__, send))
 
@@ -72,7 +82,10 @@ def _blind_recheck(stack: ExitStack) -> None:
 
     def recheck(_world: Any, scope: Any, _items: Any, action: Any) -> Any:
         async def read_pins() -> dict[str, str | None]:
-            return {**scope.pins, **{f"{fact.evidence_ref}#{fact.name}": fact.digest for fact in action.evidence}}
+            return {
+                **scope.pinned.pins,
+                **{f"{fact.evidence_ref}#{fact.name}": fact.digest for fact in action.evidence},
+            }
 
         return read_pins
 
@@ -114,9 +127,85 @@ def _look_moves_time(stack: ExitStack) -> None:
     stack.enter_context(patch.object(RunJournal, "on_tape", property(on_tape)))
 
 
+def _forget_compile_controls(stack: ExitStack) -> None:
+    """What policy raises at `compile` is on record, and binds no call."""
+    original = RunControls.with_compiled
+    stack.enter_context(patch.object(RunControls, original.__name__, lambda self, _decisions: self))
+
+
+def _forget_plan_controls(stack: ExitStack) -> None:
+    """What policy raises at `plan` is on record, and binds no call."""
+    original = RunControls.with_planned
+    stack.enter_context(patch.object(RunControls, original.__name__, lambda self, _revision, _decisions: self))
+
+
+def _skip_commit_policy(stack: ExitStack) -> None:
+    """Policy is not asked at `commit`."""
+    original = guards._decide
+
+    def decide_execute(context: Any, call: Any, point: str, name: str) -> Any:
+        return original(context, call, "execute" if point == "commit" else point, name)  # type: ignore[arg-type]
+
+    stack.enter_context(patch.object(guards, original.__name__, decide_execute))
+
+
+def _ignore_the_cost(stack: ExitStack) -> None:
+    """What a call cost is not compared with the budget after its reply."""
+    stack.enter_context(patch.object(tool_gateway, overrun_limit.__name__, lambda *_: None))
+
+
+class _Equal(str):
+    """Equal to everything."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+
+def _believe_bodies(stack: ExitStack) -> None:
+    """The digest of a body is not compared."""
+    stack.enter_context(patch.object(chain, "body_digest", lambda *_: _Equal()))
+
+
+def _believe_any_head(stack: ExitStack) -> None:
+    """The signed heads of a run are not verified."""
+    stack.enter_context(patch.object(verify, "verify_heads", lambda *_: None))
+
+
+def _ignore_the_index(stack: ExitStack) -> None:
+    """What the index states about a run is not compared with it."""
+
+    async def believe(*_: Any) -> None: ...
+
+    stack.enter_context(patch.object(verify, "verify_indexed", believe))
+
+
+def _believe_any_act(stack: ExitStack) -> None:
+    """The seals and signatures of operator acts are not verified."""
+
+    async def believe(*_: Any) -> None: ...
+
+    stack.enter_context(patch.object(verify, "verify_acts", believe))
+
+
+def _believe_any_row(stack: ExitStack) -> None:
+    """A row of the idempotency table is believed without the run that it names."""
+
+    async def believe(*_: Any) -> bool:
+        return True
+
+    stack.enter_context(patch.object(idempotency, idempotency.is_proved.__name__, believe))
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "skip_verify": _skip_verify,
     "retry_uncertain": _retry_uncertain,
+    "give_up_early": _give_up_early,
     "blind_resend": _blind_resend,
     "skip_gate": _skip_gate,
     "skip_recheck": _skip_recheck,
@@ -125,12 +214,21 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "forget_the_key": _forget_the_key,
     "forget_to_wake": _forget_to_wake,
     "look_moves_time": _look_moves_time,
+    "forget_compile_controls": _forget_compile_controls,
+    "forget_plan_controls": _forget_plan_controls,
+    "skip_commit_policy": _skip_commit_policy,
+    "ignore_the_cost": _ignore_the_cost,
+    "believe_bodies": _believe_bodies,
+    "believe_any_head": _believe_any_head,
+    "ignore_the_index": _ignore_the_index,
+    "believe_any_act": _believe_any_act,
+    "believe_any_row": _believe_any_row,
 }
 
 
 @contextmanager
 def with_mutant(name: str | None) -> Iterator[None]:
-    """Plant the bug `name` in the runtime inside the `with` block; None plants nothing.
+    """Put the bug `name` into the runtime inside the `with` block; None changes nothing.
 
     Raises:
         InvalidSettings: `name` is not in `MUTANTS`.

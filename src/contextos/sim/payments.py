@@ -13,15 +13,17 @@ from typing import Any, Protocol
 
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.errors import LostReply, Unavailable
-from contextos.sim.faults import Faults
+from contextos.sim.faults import OUTAGES_US, Faults
 from contextos.sim.scheduler import Scheduler, pause
 
 REFUNDABLE = ("delivered", "returned")
+DEAR_CENTS = 99
+"""Above the 25 cents that the directory allows the example's agent in one run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShopOrder:
-    """An order of the shop."""
+    """An order of the simulated shop."""
 
     order_id: str
     customer_id: str
@@ -32,7 +34,7 @@ class ShopOrder:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A refund that was paid: its key and arguments, and the run and tool call that caused it."""
+    """A refund that was paid: its idempotency key and arguments, and the run and call that caused it."""
 
     number: int
     key: str
@@ -43,7 +45,7 @@ class Effect:
 
     @property
     def output(self) -> dict[str, Any]:
-        """The output that the service returns for it."""
+        """Return the output with which the payments service answers this refund."""
         return {
             "transaction_id": f"txn_{self.number}",
             "refund_amount_inr": self.args["amount_inr"],
@@ -52,9 +54,10 @@ class Effect:
 
 
 class Shop:
-    """Orders, and every refund that was paid. Each refund is passed to `on_effect` at once.
+    """The simulated shop: its orders, and every refund that was paid. Each refund is passed to `on_effect` at once.
 
-    `in_flight` counts the calls that can still pay: in a stalled process, or on the network.
+    `in_flight` counts the calls that can still pay: in a stalled process, or on the network. Until `away_until_us` the
+    payments service is away.
     """
 
     def __init__(
@@ -63,11 +66,16 @@ class Shop:
         strategy: str,
         now_us: Callable[[], int],
         on_effect: Callable[[Effect], None],
+        *,
+        dear: bool = False,
     ) -> None:
+        """`dear`: a payment costs more than any run is allowed to spend, which only its reply says."""
         self.orders, self.strategy = dict(orders), strategy
         self.effects: list[Effect] = []
         self.in_flight = 0
+        self.away_until_us = 0
         self._now_us, self._on_effect = now_us, on_effect
+        self._cost_cents = DEAR_CENTS if dear else 0.31
 
     def refundable(self, order_id: str) -> int:
         """Return the rupees of an order that can still be refunded."""
@@ -76,28 +84,27 @@ class Shop:
         return order.total_inr - paid if order.status in REFUNDABLE else 0
 
     def by_key(self, key: str) -> Effect | None:
-        """Return the first effect under a key, or None."""
+        """Return the first refund that was paid under this idempotency key, or None."""
         return next((effect for effect in self.effects if effect.key == key), None)
 
     def pay(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        """Handle a request that has arrived, whether or not its caller still waits."""
+        """Handle a refund request that has arrived at the service, whether or not its caller still waits."""
         key = context.idempotency_key or context.tool_call_id
         if self.strategy == "lookup" and self._now_us() > context.not_after_us:
             return _refused("too_late", "the call came after its `not_after`; nothing was paid")
         earlier = self.by_key(key) if self.strategy == "keyed" else None
         if earlier is not None:
-            return paid(earlier)
+            return self.paid(earlier)
         if args["order_id"] not in self.orders or not 0 < args["amount_inr"] <= self.refundable(args["order_id"]):
             return _refused("not_refundable", "the order has not that much left to refund")
         effect = Effect(len(self.effects) + 1, key, dict(args), context.run_id, context.tool_call_id, self._now_us())
         self.effects.append(effect)
         self._on_effect(effect)
-        return paid(effect)
+        return self.paid(effect)
 
-
-def paid(effect: Effect) -> AdapterReply:
-    """Return the reply for an effect."""
-    return AdapterReply(output=effect.output, mutations=(f"refund:{effect.number}",), cost_cents=0.31)
+    def paid(self, effect: Effect) -> AdapterReply:
+        """Return the service's reply for a refund that was paid."""
+        return AdapterReply(output=effect.output, mutations=(f"refund:{effect.number}",), cost_cents=self._cost_cents)
 
 
 def _refused(code: str, message: str) -> AdapterReply:
@@ -105,7 +112,7 @@ def _refused(code: str, message: str) -> AdapterReply:
 
 
 class CallingHost(Protocol):
-    """The process that an adapter runs in. `enter` begins a port call."""
+    """The simulated process that an adapter runs in. `enter` is called at the start of each call."""
 
     async def enter(self, port: str) -> None: ...
 
@@ -177,6 +184,7 @@ class PaymentsAdapter:
     async def _call(self, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         await self.host.enter("payments.call")
         strikes = self.faults.strikes
+        self._refuse_while_away()
         # A call that was certainly not sent is only sent again where the effect is keyed.
         if strikes("adapter_unavailable") or self.faults.strikes_at("away at", f"payments.call {self.shop.strategy}"):
             raise Unavailable("payments", "the simulated service is away")
@@ -200,13 +208,24 @@ class PaymentsAdapter:
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         assert context.idempotency_key == idempotency_key, f"`{capability}` is looked up by its own key"
         await self.host.enter("payments.lookup")
+        self._refuse_while_away()
         if self.faults.strikes("adapter_unavailable"):
             raise Unavailable("payments", "the simulated service is away")
         if self.faults.strikes("reply_lost"):
             raise LostReply("the simulated answer of a lookup was lost; look again")
         effect = self.shop.by_key(idempotency_key)
         await self.host.enter("payments.looked_up")
-        return None if effect is None else paid(effect)
+        return None if effect is None else self.shop.paid(effect)
+
+    def _refuse_while_away(self) -> None:
+        """Begin an outage if one strikes. During it half of the requests are refused, and half are never heard of."""
+        now_us = self.scheduler.now_us
+        if self.faults.strikes("outage"):
+            self.shop.away_until_us = now_us + OUTAGES_US[self.faults.between(0, len(OUTAGES_US) - 1)]
+        if self.faults.on and now_us < self.shop.away_until_us:
+            if self.faults.likely(0.5):
+                raise Unavailable("payments", "the simulated service is away")
+            raise LostReply("the simulated service does not answer")
 
     def _later(self, args: Mapping[str, Any], context: CallContext) -> None:
         """The network delivers the request later; the process that sent it can be gone by then."""

@@ -35,7 +35,10 @@ HOSTILE_EDITS: Final[dict[str, Callable[[Plan], Plan]]] = {
 
 @contextmanager
 def proposed_by(hostile: str | None, *, parallel: bool) -> Iterator[None]:
-    """Make the planner propose this hostile plan (None: the template's); with `parallel`, two reads run at once."""
+    """Return a context in which the planner proposes this kind of hostile plan (None: the template's plan).
+
+    `parallel`: the plan contains two reads that run at the same time.
+    """
     original = propose_plan
 
     def propose(*args: Any) -> Plan:

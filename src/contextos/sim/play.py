@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from contextos.errors import ApprovalRefused, Unavailable
+from contextos.contracts.documents.operations import OperationDocument
+from contextos.errors import ApprovalRefused, Integrity, Unavailable
 from contextos.operations.deployment import Deployment
 from contextos.sim import actors, example, plans
-from contextos.sim.end import check_end, check_quiet
+from contextos.sim.checks.end import check_end, check_quiet
+from contextos.sim.intruder import intruder
 from contextos.sim.ports import Host
 from contextos.sim.scheduler import immediately
 from contextos.sim.world import SimulatedWorld
@@ -50,7 +52,11 @@ def _spawn_actors(world: SimulatedWorld) -> None:
     def on_start(host: Host, deployment: Deployment) -> None:
         spawn("engine", actors.engine_actor(world, host, deployment), host=host.owner)
 
+    def on_made(key: str, operation: OperationDocument) -> None:
+        spawn("intruder", intruder(world, key, operation))
+
     world.on_start = on_start
+    world.on_made = on_made
     for slot in range(len(world.slots)):
         world.start(slot)
     for planned in world.scenario.requests:
@@ -66,8 +72,16 @@ def _spawn_actors(world: SimulatedWorld) -> None:
         spawn("auditor", actors.auditor(world))
     if world.scenario.drives_redundantly:
         spawn("redundant driver", actors.redundant_driver(world))
+    if world.scenario.policy and world.scenario.policy.at_us:
+        spawn("policy activator", _activate_policy(world), delay_us=world.scenario.policy.at_us)
     if world.scenario.inputs_change:
         spawn("input changer", actors.input_changer(world))
+
+
+async def _activate_policy(world: SimulatedWorld) -> None:
+    """Simulate an administrator who puts the tenant's policy in force while runs go on."""
+    world.activate_policy()
+    world.exercised["policies activated in mid-run"] += 1
 
 
 def _finished(world: SimulatedWorld) -> bool:
@@ -80,6 +94,8 @@ def _failed(world: SimulatedWorld) -> bool:
     for task in world.scheduler.unjoined_failures:
         if isinstance(task.fault, (Unavailable, ApprovalRefused)):
             continue  # documented errors, and the caller has stopped waiting
+        if world.intruded and isinstance(task.fault, Integrity):
+            continue
         detail = f"`{task.name}` raised {type(task.fault).__name__}: {task.fault}"
         world.checker.violated("only_promised_errors", detail)
     world.scheduler.unjoined_failures.clear()

@@ -10,9 +10,13 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from contextos.contracts.envelopes.identity import Approver, Principals
-from contextos.contracts.journal import Batch, Document, Entry, SignedHead
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
+from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
+from contextos.contracts.envelopes.slots import SelectionAct
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead
 from contextos.contracts.ports.concurrency import OutsideCall
+from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
 from contextos.errors import Conflict, Unavailable
 from contextos.sim import example
@@ -24,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class HostWorld(Protocol):
-    """What a process uses of the world."""
+    """What a simulated process uses of the simulated world."""
 
     scheduler: Scheduler
     faults: Faults
@@ -43,7 +47,9 @@ class HostWorld(Protocol):
 
 @dataclass(slots=True)
 class Host:
-    """A simulated process. Its clock can be wrong. If it is `believed_dead` and still runs, it is a zombie."""
+    """A simulated process. Its clock can be wrong. `believed_dead`: others take it for dead although it may still
+    run.
+    """
 
     owner: str
     world: HostWorld
@@ -56,7 +62,9 @@ class Host:
         return self.world.scheduler.now_us - self.lag_us
 
     async def enter(self, port: str) -> None:
-        """Begin a port call. Other tasks run first; the process may crash, stall or be presumed dead here."""
+        """Begin a call of the named port. Other tasks run first; the process may crash, stall or be taken for dead
+        here.
+        """
         world, faults = self.world, self.world.faults
         world.scheduler.trace(self.owner, port)
         world.moments[port] += 1
@@ -80,7 +88,7 @@ class Host:
 
 @dataclass(slots=True)
 class SimulatedStores:
-    """The stores, as one process reaches them."""
+    """The storage as one simulated process reaches it, with faults."""
 
     host: Host
 
@@ -105,9 +113,9 @@ class SimulatedStores:
         async for run in self.host.world.stores.due(before_us, limit=limit, skip=skip):
             yield run
 
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
         await _read(self.host, "store.erase")
-        await self.host.world.stores.erase(tenant_id, stream, seq)
+        await self.host.world.stores.erase(tenant_id, run, seq, record)
 
 
 @dataclass(slots=True)
@@ -152,6 +160,22 @@ class SimulatedStore:
         await _read(self.host, "store.signed_heads")
         return await self.inner.signed_heads(stream)
 
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        await _read(self.host, "store.lines")
+        return await self.inner.lines(stream, *keys)
+
+    async def latest_us(self) -> int:
+        await _read(self.host, "store.latest_us")
+        return await self.inner.latest_us()
+
+    async def selected_runs(self) -> Sequence[str]:
+        await _read(self.host, "store.selected_runs")
+        return await self.inner.selected_runs()
+
+    async def selections(self, run: str) -> Sequence[SelectionAct]:
+        await _read(self.host, "store.selections")
+        return await self.inner.selections(run)
+
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         await _read(self.host, "store.waiting")
         return await self.inner.waiting(after=after, limit=limit)
@@ -159,7 +183,7 @@ class SimulatedStore:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedConcurrency:
-    """Parallel calls are tasks of the calling process. The seed decides how they interleave."""
+    """Concurrent calls as tasks of the simulated process. The seed decides how they interleave."""
 
     host: Host
 
@@ -176,7 +200,7 @@ async def _awaited(call: OutsideCall[None]) -> None:
 
 
 def place_of(batch: Batch) -> str:
-    """Return the place that a run reaches with this batch (`CRASH_RATES`), by its last entry or index line."""
+    """Return the name of the place (a key of `CRASH_RATES`) that a run reaches when it commits this batch."""
     if not batch.entries:
         return batch.shared[-1][1].kind if batch.shared else ""
     last = batch.entries[-1]
@@ -198,7 +222,7 @@ async def _read(host: Host, port: str) -> None:
 
 @dataclass(slots=True)
 class SimulatedGraph:
-    """The graph with faults."""
+    """The knowledge graph, with faults injected at each call."""
 
     host: Host
     inner: Graph
@@ -213,9 +237,28 @@ class SimulatedGraph:
         await self._enter("graph.neighbourhood")
         return await self.inner.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
 
-    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
+    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        await self._enter("graph.step")
+        return await self.inner.step(sources, predicate, at=at, limit=limit)
+
+    async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
+        await self._enter("graph.rows")
+        return await self.inner.rows(after=after, limit=limit)
+
+    async def plan(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> GraphCommit:
+        await self._enter("graph.plan")
+        return await self.inner.plan(nodes, edges)
+
+    async def put(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        edges: Sequence[Mapping[str, Any]],
+        *,
+        acts: Sequence[Draft] = (),
+        expect: int | None = None,
+    ) -> int:
         await self._enter("graph.put")
-        return await self.inner.put(nodes, edges)
+        return await self.inner.put(nodes, edges, acts=acts, expect=expect)
 
     async def _enter(self, port: str) -> None:
         await self.host.enter(port)
@@ -236,9 +279,14 @@ class People:
 
 @dataclass(slots=True)
 class SimulatedDirectory:
-    """The directory with faults."""
+    """The directory of users, agents and approvers, with faults injected at each call."""
 
     host: Host
+    steady: bool = False
+
+    async def knows_tenant(self, tenant_id: str) -> bool:
+        await self._enter("directory.knows_tenant")
+        return tenant_id == example.EXAMPLE_TENANT
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         await self._enter("directory.resolve")
@@ -247,19 +295,43 @@ class SimulatedDirectory:
             return None
         return Principals(user=users[user_id], agent=agents[agent_id])
 
+    async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
+        await self._enter("directory.delegation")
+        return example.delegations().get(token_ref) if tenant_id == example.EXAMPLE_TENANT else None
+
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         await self._enter("directory.approver")
         return self.host.world.people.approvers.get(approver_id) if tenant_id == example.EXAMPLE_TENANT else None
 
+    async def held_roles(self, tenant_id: str) -> HeldRoles:
+        await self._enter("directory.held_roles")
+        if tenant_id != example.EXAMPLE_TENANT:
+            return HeldRoles()
+        users, _, _ = example.people()
+        approvers = {role for one in self.host.world.people.approvers.values() for role in one.roles}
+        return HeldRoles(users=tuple(sorted(one.role for one in users.values())), approvers=tuple(sorted(approvers)))
+
     async def _enter(self, port: str) -> None:
+        if self.steady:
+            return
         await self.host.enter(port)
         if self.host.world.faults.strikes("directory"):
             raise Unavailable("directory", "the simulated directory is away")
 
 
+class SimulatedCode:
+    """The same digests in every process and for every source, so that a seed makes the same journals."""
+
+    def runtime(self) -> str:
+        return content_address("runtime")
+
+    def adapter(self, adapter: Adapter) -> str:
+        return content_address(adapter.describe().adapter_id)
+
+
 @dataclass(slots=True)
 class SeededEntropy:
-    """Entropy from the seed."""
+    """Random bytes that are determined by the seed."""
 
     rng: Random
 

@@ -15,13 +15,15 @@ MODES: Final = ("stream", "stream", "batch", "long_running")
 SESSIONS_MS: Final = (14_400_000, 14_400_000, 1_800_000, 60_000, 5_000)
 """Values of `max_session_duration_ms`: the default, half of the gate's timeout, and too short for any person."""
 USERS: Final = (*("usr_771",) * 9, *("usr_772",) * 6, "usr_773", "usr_774")
+POLICY_POINTS: Final = ("compile", "plan", "execute", "commit")
+BOUND_INR: Final = 1_000
 HOSTILE_PLANS: Final = (*("understated_mode",) * 3, "no_checkpoint", "unknown_tool", "other_amount", "unchecked_step")
 """Kinds of plan that a hostile planner proposes. None of them must lead to a payment."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """A request that a client sends `times` times."""
+    """A request that a simulated client sends `times` times."""
 
     request_id: str
     user_id: str
@@ -36,7 +38,8 @@ class PlannedRequest:
     def body(self) -> dict[str, Any]:
         """Return the request as JSON."""
         request = {**example.request(), "request_id": self.request_id}
-        request["user"] = {**request["user"], "user_id": self.user_id}
+        token = {"subject": self.user_id, "token_ref": f"tok_{self.user_id}"}
+        request["user"] = {"user_id": self.user_id, "delegation": {**request["user"]["delegation"], **token}}
         known = {"order_id": self.order_id, "refund_amount": self.amount_inr, "currency": "INR"}
         known["identity_verified"] = True
         request["input"] = {**request["input"], "message": "Refund it.", "context": known}
@@ -47,8 +50,37 @@ class PlannedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantPolicy:
+    """A policy of the tenant: at one point, each refund needs an approval (`gate`) or is limited in amount (`bound`).
+
+    It is activated `at_us` microseconds after the start; 0 is before the first request.
+    """
+
+    point: str
+    control: str
+    at_us: int
+
+    def bundle(self) -> dict[str, Any]:
+        """Return the policy artifact (version, tenant and bundle) as JSON."""
+        then = (
+            {"requires_approval_gate": "GATE_FINANCE_APPROVAL"}
+            if self.control == "gate"
+            else {"arg_constraints": {"amount_inr": {"max": BOUND_INR}}}
+        )
+        rule = {
+            "rule_id": "R_SIMULATED",
+            "applies_to": {"point": self.point, "capability": "adp_payments.issue_refund"},
+            "if": {"==": [{"var": "tenant.tenant_id"}, example.EXAMPLE_TENANT]},
+            "then": {"allow": True, **then},
+        }
+        bundle = {"bundle_id": "POLICY_SIMULATED", "policy_dsl": {"language": "jsonlogic", "rules": [rule]}}
+        return {"version": "1.0.0", "tenant": example.EXAMPLE_TENANT, "bundle": bundle}
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed decides before anything runs. `hostile` is the kind of hostile plan, or None."""
+    """What is decided by the seed before the simulation begins. `hostile` names the kind of forbidden plan that the
+    simulated planner proposes; None for an honest planner."""
 
     strategy: str
     scope: str
@@ -61,10 +93,13 @@ class Scenario:
     drives_redundantly: bool
     cancels: bool
     parallel_reads: bool = False
+    policy: TenantPolicy | None = None
+    dear_payments: bool = False
+    intruded: bool = False
 
 
 def draw(rng: Random) -> Scenario:
-    """Draw a scenario. About half of the amounts need no approval."""
+    """Draw a scenario at random. About half of its refunds are small enough to need no approval."""
     requests: list[PlannedRequest] = []
     for number in range(rng.choice((1, 2, 2, 3, 3))):
         requests.append(_draw_request(rng, number, requests))
@@ -81,13 +116,22 @@ def draw(rng: Random) -> Scenario:
         cancels=rng.random() < 0.35,
     )
     modes = [(rng.choice(MODES), rng.choice(SESSIONS_MS)) for _ in requests]
-    return replace(
+    drawn = replace(
         drawn,
         parallel_reads=rng.random() < 0.5,
         requests=tuple(
             replace(one, mode=mode, max_session_ms=most) for one, (mode, most) in zip(requests, modes, strict=True)
         ),
     )
+    at_us = rng.choice((0, 0, rng.randrange(60_000_000)))
+    policy = TenantPolicy(rng.choice(POLICY_POINTS), rng.choice(("gate", "bound")), at_us)
+    drawn = replace(drawn, policy=policy if rng.random() < 0.3 else None, dear_payments=rng.random() < 0.1)
+    if rng.random() < 0.8:
+        return drawn
+    # A payment that needs nobody, and is asked for again.
+    first = replace(drawn.requests[0], user_id="usr_771", order_id="ord_895", amount_inr=2_900, max_tool_calls=8)
+    again = replace(first, request_id="req_again", at_us=rng.randrange(1_000_000, 120_000_000))
+    return replace(drawn, intruded=True, hostile=None, requests=(first, *drawn.requests[1:], again))
 
 
 def _draw_request(rng: Random, number: int, earlier: list[PlannedRequest]) -> PlannedRequest:

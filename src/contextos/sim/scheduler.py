@@ -19,7 +19,7 @@ TaskCoroutine = Coroutine[Any, Any, Any]
 
 
 class HostDown(ContextOSError):
-    """The process that the call ran in has died; the outcome of the call is unknown."""
+    """The simulated process in which a call ran has died; the outcome of the call is unknown."""
 
     code = "host_down"
 
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What a suspended task asks the scheduler to do."""
+    """What a suspended task asks the scheduler to do: pause, wait for another task, or end its process."""
 
     what: Literal["pause", "join", "die"]
     us: int = 0
@@ -95,7 +95,7 @@ def immediately(coro: TaskCoroutine) -> Any:
 
 
 class StepResult:
-    """The result of one step: the suspension, or the exception of the code under test. Exceptions are never lost."""
+    """The result of one step of a task: what it asks the scheduler to do, or the exception that it raised."""
 
     def __init__(self) -> None:
         self.suspension: Suspension | None = None
@@ -110,7 +110,7 @@ class StepResult:
 
 
 class Scheduler:
-    """All tasks, the true time in Unix µs, and a digest of every step."""
+    """All tasks of the simulation, the true time in Unix µs, and a digest of every step."""
 
     def __init__(self, rng: Random, start_us: int, on_death: Callable[[str], None]) -> None:
         self.now_us, self.steps = start_us, 0
@@ -122,11 +122,11 @@ class Scheduler:
 
     @property
     def digest(self) -> str:
-        """The digest of every step and every `trace` call. Two runs of one seed have the same digest."""
+        """Return the digest of every step and every `trace` call so far. Two runs of one seed have the same digest."""
         return self._digest.hexdigest()
 
     def trace(self, *values: object) -> None:
-        """Add values to the digest."""
+        """Add values to the digest, so that two runs of one seed that differ in them can be distinguished."""
         self._digest.update(repr(values).encode())
 
     def spawn(self, name: str, coro: TaskCoroutine, *, host: str | None = None, delay_us: int = 0) -> Task:
@@ -137,7 +137,9 @@ class Scheduler:
         return task
 
     def step(self, *, until_us: int | None = None) -> bool:
-        """Run one due task to its next suspension. False if none is due by `until_us` (None: at any time)."""
+        """Run one due task to its next suspension. Returns False if none is due by `until_us` (Unix µs; None: at any
+        time).
+        """
         ready = self._ready(until_us)
         if ready is None:
             return False
@@ -163,7 +165,7 @@ class Scheduler:
             self._end(task, None, HostDown(f"`{host}` died"))
 
     def drop(self, task: Task) -> None:
-        """End one task at its current suspension."""
+        """End one task where it is suspended; its process goes on."""
         task.coro.close()
         self._end(task, None, None)
 

@@ -10,11 +10,16 @@ from typing import Any
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.contracts.documents.operations import BREAKERS
+from contextos.contracts.documents.operations import BREAKERS, OPERATIONS, OperationDocument
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
+from contextos.control.artifacts import POLICY_TYPE
+from contextos.operations.acts.facts import write_facts
+from contextos.operations.acts.governance import activate_policies, pin_packs, publish_artifact, withdraw_artifact
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.runtime.environment import RunLimits
@@ -22,10 +27,19 @@ from contextos.sim import example, scenario
 from contextos.sim.faults import Faults
 from contextos.sim.invariants import InvariantChecker
 from contextos.sim.payments import OrdersAdapter, PaymentsAdapter, Shop
-from contextos.sim.ports import Host, People, SeededEntropy, SimulatedConcurrency, SimulatedDirectory, SimulatedStores
+from contextos.sim.ports import (
+    Host,
+    People,
+    SeededEntropy,
+    SimulatedCode,
+    SimulatedConcurrency,
+    SimulatedDirectory,
+    SimulatedStores,
+)
 from contextos.sim.scenario import Scenario
 from contextos.sim.scheduler import Scheduler, immediately, pause
 from contextos.store.memory.stores import MemoryStores
+from contextos.trust.seal import seal
 
 START_US = 1_777_800_000_000_000
 SIM_UNSAFE = ("unsafe_local_approvals",)
@@ -33,7 +47,9 @@ SIM_LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=2
 
 
 class TrueClock:
-    """The true time, which the store and the payments service use."""
+    """The clock that is always right, for the store and the payments service; clocks of simulated processes can be
+    wrong.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -43,7 +59,9 @@ class TrueClock:
 
 
 class SimulatedWorld:
-    """The whole world. `checker` observes it; `changed_at_us` and `cancelled` hold the true time of each change."""
+    """The whole simulated world. `checker` observes it; `changed_at_us` and `cancelled` hold the true time of each
+    change.
+    """
 
     def __init__(self, seed: int, *, fixed: Scenario | None = None, die_at: tuple[str, int] | None = None) -> None:
         """Build the world of a seed, or with `fixed` a scenario without faults.
@@ -60,7 +78,8 @@ class SimulatedWorld:
         self.stores = MemoryStores(clock=TrueClock(self.scheduler))
         self.people = People()
         self.checker = InvariantChecker(self)
-        self.shop = Shop(example.orders(), self.scenario.strategy, lambda: self.scheduler.now_us, self.checker.paid)
+        now, dear = (lambda: self.scheduler.now_us), self.scenario.dear_payments
+        self.shop = Shop(example.orders(), self.scenario.strategy, now, self.checker.paid, dear=dear)
         drawn = self.scenario
         self.definitions = example.definitions(drawn.strategy, drawn.scope, drawn.external_reads)
         self.verified = frozenset(
@@ -73,6 +92,7 @@ class SimulatedWorld:
         self.cancelled: dict[str, int] = {}
         self.answers: dict[str, str] = {}
         self.contested: set[str] = set()
+        self.intruded = False
         self.ended_as: dict[str, str] = {}
         self.moments: Counter[str] = Counter()
         self._die_at = die_at
@@ -80,6 +100,7 @@ class SimulatedWorld:
         self._started_hosts = 0
         self.hosts: dict[str, Host] = {}
         self.on_start: Callable[[Host, Deployment], None] = lambda _host, _deployment: None
+        self.on_made: Callable[[str, OperationDocument], None] = lambda _key, _operation: None
         self.slots: list[tuple[Host, Deployment] | None] = [None] * self.scenario.hosts
         self.admin = self._deployment(Host("admin", self), raw=True)
         self._set_up_tenant()
@@ -89,7 +110,7 @@ class SimulatedWorld:
         return [slot for slot in self.slots if slot is not None]
 
     def start(self, slot: int) -> None:
-        """Start a new process in a slot, with a new owner and empty caches."""
+        """Start a new process, with a new id and empty caches, in place `slot` of the fixed number of processes."""
         self._started_hosts += 1
         host = Host(f"host{self._started_hosts}", self, lag_us=self.rng.choice((0, 0, 1_500_000)))
         self.hosts[host.owner] = host
@@ -98,12 +119,17 @@ class SimulatedWorld:
         self.on_start(host, deployment)
 
     def committed(self, owner: str, batch: Batch) -> None:
-        """Check a batch that has become durable, and count circuit changes."""
+        """Check a batch that was just stored durably by `owner`, and count circuit-breaker changes in it."""
         self.checker.committed(owner, batch)
         self.exercised.update(f"circuit {circuit.state}" for _, circuit in BREAKERS.written(batch.writes))
+        for key, operation in OPERATIONS.written(batch.writes):
+            if self.scenario.intruded and not self.intruded and operation.state == "completed":
+                self.intruded = True
+                self.exercised["altered: payment stated as not made"] += 1
+                self.on_made(key, operation)
 
     def presume_dead(self, host: Host) -> None:
-        """Treat this process as dead although it still runs: it is a zombie now."""
+        """Treat this process as dead although it still runs, as a network partition does."""
         host.believed_dead = True
         self._replace(host)
 
@@ -113,11 +139,11 @@ class SimulatedWorld:
         return host is not None and host.up and not host.believed_dead
 
     def zombies(self) -> bool:
-        """Return whether a process that was presumed dead still has tasks."""
+        """Return whether a process that was taken for dead still runs tasks."""
         return any(task.host and self.hosts[task.host].believed_dead for task in self.scheduler.tasks)
 
     def dies_at(self, moment: str) -> bool:
-        """Return whether the process dies at this port call or commit, as `die_at` asks."""
+        """Return whether the process dies at this port call or commit, as set in `die_at`."""
         self.moments[moment] += 1
         if self.faults.on and self._die_at == (moment, self.moments[moment]):
             self.faults.struck[f"crash at a chosen {moment}"] += 1
@@ -131,10 +157,33 @@ class SimulatedWorld:
         return self.faults.on and self.scheduler.now_us < self._full_until_us
 
     def change_definitions(self) -> None:
-        """Give the payments adapter a new version, and so a new definition digest."""
+        """Give the payments adapter a new version, which changes the digest of its definition."""
         payments = self.definitions["adp_payments"]
         changed = payments.model_copy(update={"version": payments.version + "-next"})
         self.definitions = {**self.definitions, "adp_payments": changed}
+
+    def activate_policy(self) -> None:
+        """Publish the tenant's policy of the scenario and put it in force."""
+        assert self.scenario.policy is not None, "only a scenario with a policy activates it"
+        tenant_id, by = example.EXAMPLE_TENANT, example.operator()
+        envelope = seal(POLICY_TYPE, canonical(self.scenario.policy.bundle()), example.keys(), "pack")
+        ref = immediately(publish_artifact(self.admin, tenant_id, envelope, by=by))
+        expected = immediately(self.admin.catalog(tenant_id).active()).version
+        immediately(activate_policies(self.admin, tenant_id, (("tenant", ref),), expected=expected, by=by))
+        self.changed_at_us["policy"] = self.scheduler.now_us
+
+    def withdraw_pack(self) -> None:
+        """Withdraw the pack, as the operator."""
+        expected = immediately(self.admin.catalog(example.EXAMPLE_TENANT).active()).version
+        act = withdraw_artifact(
+            self.admin,
+            example.EXAMPLE_TENANT,
+            example.EXAMPLE_PACK,
+            reason="recalled",
+            expected=expected,
+            by=example.operator(),
+        )
+        immediately(act)
 
     def _on_death(self, owner: str) -> None:
         host = self.hosts[owner]
@@ -154,22 +203,25 @@ class SimulatedWorld:
 
     def _set_up_tenant(self) -> None:
         """Publish the pack and fill the graph, before any fault."""
-        catalog = self.admin.catalog(example.EXAMPLE_TENANT)
-        by: dict[str, Any] = {"by": "operator", "at_us": START_US, "salt": self.entropy.take}
-        immediately(catalog.publish(example.envelope(), **by))
-        immediately(catalog.activate_policies((), **by))
-        immediately(self.stores.graph(example.EXAMPLE_TENANT).put(**example.graph()))
+        by, tenant_id = example.operator(), example.EXAMPLE_TENANT
+        pin = PackPin(refs=(example.EXAMPLE_PACK,), intents=(example.INTENT,), environment=self.admin.config.profile)
+        immediately(publish_artifact(self.admin, tenant_id, example.envelope(), by=by))
+        immediately(activate_policies(self.admin, tenant_id, (), expected=0, by=by))
+        immediately(pin_packs(self.admin, tenant_id, pin, expected=1, by=by))
+        immediately(write_facts(self.admin, tenant_id, **example.graph(), by=by))
+        if self.scenario.policy and not self.scenario.policy.at_us:
+            self.activate_policy()
 
     def _deployment(self, host: Host, *, raw: bool = False) -> Deployment:
         stores = self.stores if raw else SimulatedStores(host)
         ports = Ports(
             stores=stores,
-            graph=stores.graph,
             clock=host,
             entropy=self.entropy,
             keys=example.keys(),
-            directory=SimulatedDirectory(host),
+            directory=SimulatedDirectory(host, steady=raw),
             adapters=lambda _tenant: self._adapters(host),
+            code=SimulatedCode(),
             estimator=BytesDiv4(),
             pause=pause,
             owner=host.owner,
@@ -178,7 +230,9 @@ class SimulatedWorld:
         )
         return Deployment(
             ports=ports,
-            config=DeploymentConfig(RunLimits(), __version__, unsafe=SIM_UNSAFE),
+            config=DeploymentConfig(
+                RunLimits(), __version__, unsafe=SIM_UNSAFE, egress={example.EXAMPLE_TENANT: (example.SHOP_ENDPOINT,)}
+            ),
             breakers=CircuitBreakers(SIM_LIMITS),
         )
 

@@ -1,4 +1,4 @@
-"""`resolve_context_slot` returns the pinned refs that a slot can take, from the narrowest scope to the broadest.
+"""Find the artifacts that a context slot can take, from the narrowest scope (the user's own) to the broadest.
 
 Nothing is written.
 Source: docs/design/contracts.md, "Context slots".
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from contextos.contracts.envelopes.artifacts import ExtensionManifest, PinnedContent
+from contextos.contracts.envelopes.artifacts import PARTY, ExtensionManifest, PinnedContent
 from contextos.contracts.envelopes.slots import (
     MAX_CANDIDATES,
     AgentContextSlot,
@@ -32,16 +32,17 @@ async def resolve_context_slot(
     artifacts: Artifacts,
     include_broader: bool = False,
 ) -> SlotResolution:
-    """Return what the slot can take, as the actor sees it now. `installed_extensions` must come from the server.
+    """Return the artifacts that the slot can take, as the actor sees them now. Nothing is written.
 
-    A project that is not the actor's resolves to nothing, without a query. `override` keeps only the narrowest scope
+    A project that is not the actor's gives an empty result, without a query. `override` keeps only the narrowest scope
     that matched. `maxItems` truncates an autonomous slot; an interactive slot shows all candidates. `include_broader`
-    adds artifacts without a project after the project's own.
+    adds artifacts without a project after the project's own. `installed_extensions` must come from the server.
 
     Raises:
         InvalidInput: the actor belongs to no organisation.
     """
     require_organisation(actor)
+    require_project_id(project_id)
     if is_foreign(actor, project_id):
         return _resolution(slot, [], more=False)
     query = CandidateQuery(
@@ -70,12 +71,15 @@ async def resolve_installed(
     curation: Curation,
     include_broader: bool = False,
 ) -> SlotResolution:
-    """Resolve the slot with the extensions that are installed now. They are not read for a foreign project.
+    """Return the artifacts that the slot can take, with the artifact types (extensions) that are installed now.
+
+    For a project that is not the actor's, nothing is read.
 
     Raises:
         InvalidInput: the actor belongs to no organisation.
     """
     require_organisation(actor)
+    require_project_id(project_id)
     installed = () if is_foreign(actor, project_id) else await curation.extensions()
     return await resolve_context_slot(
         actor, slot, project_id, installed, artifacts=artifacts, include_broader=include_broader
@@ -83,7 +87,7 @@ async def resolve_installed(
 
 
 def is_foreign(actor: SlotActor, project_id: str | None) -> bool:
-    """The project gate: whether `project_id` is set and is not one of the actor's projects."""
+    """Return whether `project_id` is set and is not one of the actor's projects."""
     return project_id is not None and project_id not in actor.project_ids
 
 
@@ -95,8 +99,17 @@ def require_organisation(actor: SlotActor) -> str:
     return actor.organization_id
 
 
+def require_project_id(project_id: str | None) -> None:
+    """Refuse text that is not the id of a project, such as blanks. Raises `InvalidInput`."""
+    if project_id is not None and not PARTY.fits(project_id):
+        detail = "the project id has characters that no id has, or too many"
+        raise InvalidInput(Problem("/projectId", "not_a_project", detail, "send the id of a project, or an empty text"))
+
+
 def expand_extensions(accepted: Collection[str], installed: Sequence[ExtensionManifest]) -> tuple[str, ...]:
-    """Return the accepted extensions and each installed extension that satisfies one of them, sorted; a single hop.
+    """Return the accepted artifact types and each installed type that counts as one of them, sorted.
+
+    The relation is not transitive:
 
     >>> chain = [ExtensionManifest(extension="b", satisfies=("a",)), ExtensionManifest(extension="c", satisfies=("b",))]
     >>> expand_extensions(["a"], chain)
@@ -117,12 +130,12 @@ def _resolution(slot: AgentContextSlot, found: Sequence[Candidate], *, more: boo
 
 
 def manifest_of(pinned: Sequence[PinnedContent]) -> tuple[ManifestLine, ...]:
-    """Return the manifest of refs that were pinned before."""
+    """Return one line for each pinned artifact: its reference, type, scope and title."""
     return tuple(manifest_line(Candidate(ref=one.ref, title=one.title)) for one in pinned)
 
 
 def manifest_line(candidate: Candidate) -> ManifestLine:
-    """Return the manifest line of a candidate: what a consumer learns in addition to the ref."""
+    """Return the line of a candidate: its reference, type, scope and title."""
     ref = candidate.ref
     return ManifestLine(
         ref=artifact_ref(ref.artifact_id, ref.representation_revision_id),

@@ -1,15 +1,15 @@
-"""Selection for a slot: autonomous, or by a person (interactive). It is recorded before it is used.
+"""Make the selection for a context slot: automatically, or as a person answered.
 
-Only the ref triples of an answer are read. Each is looked up among what the actor can see at that moment, so scope,
-owner and extension always come from the server. An invalid pick is returned as a `PickRefused` value: the reason is
-shown, the person is asked again, and the run keeps waiting.
-Source: docs/design/contracts.md, "Context slots".
+Of an answer only the artifacts' ids are read. Each is looked up among what the actor can see at that moment, so scope,
+owner and type always come from the server. An invalid answer is returned as a `PickRefused` value: the reason is shown,
+the person is asked again, and the run keeps waiting. Source: docs/design/contracts.md, "Context slots".
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
@@ -42,20 +42,49 @@ _UNKNOWN: Final[dict[PickFault, str]] = {
 }
 
 
+async def choose_autonomously(
+    slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
+) -> SelectionAct | PickRefused:
+    """Return the selection for a slot that needs no person: the first in `override`, all up to `maxItems` in
+    `accumulate`. Nothing is written.
+
+    Refuses fewer than `minItems`, and more than a selection can pin.
+    """
+    taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
+    return _too_few(slot, len(taken)) or await _chosen(slot, taken, origin, at_us=at_us, artifacts=artifacts)
+
+
+async def choose_interactively(
+    slot: AgentContextSlot,
+    resolution: SlotResolution,
+    answer: bytes | str | Mapping[str, Any],
+    origin: SelectionOrigin,
+    *,
+    at_us: int,
+    artifacts: Artifacts,
+) -> SelectionAct | PickRefused:
+    """Return the selection that a person's answer makes. `resolution` must be current: what was offered earlier can be
+    gone. Nothing is written.
+
+    An empty answer is valid, unless `minItems` requires more.
+    """
+    picked = check_pick(slot, resolution, answer)
+    if isinstance(picked, PickRefused):
+        return picked
+    return await _chosen(slot, picked, origin, at_us=at_us, artifacts=artifacts)
+
+
 async def select_autonomously(
     slot: AgentContextSlot, resolution: SlotResolution, origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
 ) -> Selected | PickRefused:
-    """Select what was resolved: the first ref in `override`, all refs up to `maxItems` in `accumulate`.
-
-    Refuses fewer refs than `minItems`, and more than a selection can pin; then nothing is recorded.
+    """Record the selection of `choose_autonomously`. What is refused is not recorded.
 
     Raises:
-        RepeatedAct: the act key was used before for a different pick.
+        RepeatedAct: the act key was used before for a different selection.
+        InvalidInput: the origin is a governed run, which records its own selections.
     """
-    taken = resolution.refs[: 1 if slot.resolution_mode == "override" else slot.max_items]
-    if too_few := _too_few(slot, len(taken)):
-        return too_few
-    return await _record(slot, resolution, taken, origin, at_us=at_us, artifacts=artifacts)
+    act = await choose_autonomously(slot, resolution, origin, at_us=at_us, artifacts=artifacts)
+    return act if isinstance(act, PickRefused) else await _selected(act, resolution, artifacts)
 
 
 async def select_interactively(
@@ -67,23 +96,17 @@ async def select_interactively(
     at_us: int,
     artifacts: Artifacts,
 ) -> Selected | PickRefused:
-    """Select what a person picked. `resolution` must be current: what was offered earlier can be gone.
-
-    An empty answer is an answer and is recorded, unless `minItems` requires more.
-
-    Raises:
-        RepeatedAct: the act key was used before for a different pick.
-    """
-    picked = check_pick(slot, resolution, answer)
-    if isinstance(picked, PickRefused):
-        return picked
-    return await _record(slot, resolution, picked, origin, at_us=at_us, artifacts=artifacts)
+    """Record the selection of `choose_interactively`. Raises as `select_autonomously`."""
+    act = await choose_interactively(slot, resolution, answer, origin, at_us=at_us, artifacts=artifacts)
+    return act if isinstance(act, PickRefused) else await _selected(act, resolution, artifacts)
 
 
 def check_pick(
     slot: AgentContextSlot, resolution: SlotResolution, answer: bytes | str | Mapping[str, Any]
 ) -> tuple[ArtifactRef, ...] | PickRefused:
-    """Return the picked refs from the resolution, in its order, or why the pick is refused."""
+    """Return the references that a person's answer selects, in the order of `resolution`, or why the answer is
+    refused.
+    """
     response = read_answer(slot, answer)
     if isinstance(response, PickRefused):
         return response
@@ -113,7 +136,7 @@ def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any])
 
 
 def picks_same(response: UserResponse, selection: SelectionAct) -> bool:
-    """Whether an answer picks the refs that a recorded selection pinned, in any order."""
+    """Return whether an answer selects the same artifacts as a recorded selection, in any order."""
     return sorted(ref.triple for ref in response.selected_refs) == sorted(ref.triple for ref in selection.refs)
 
 
@@ -162,7 +185,7 @@ def _too_few(slot: AgentContextSlot, count: int) -> PickRefused | None:
 async def _too_much(
     slot: AgentContextSlot, refs: Sequence[ArtifactRef], org_id: str, artifacts: Artifacts
 ) -> PickRefused | None:
-    """Why the refs are too many or too large to pin, or None. Content is read one by one, up to the limit."""
+    """Why the refs are too many or too large to pin, or None. No content is read."""
     remedy = (
         "pick fewer" if slot.selection_mode == "interactive" else "set a lower `maxItems` or accept fewer extensions"
     )
@@ -170,10 +193,8 @@ async def _too_much(
     if len(refs) > MAX_SLOT_REFS:
         detail = f"{limit}, and {len(refs)} are selected; {remedy}"
         return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
-    size_bytes = 0
-    for count, ref in enumerate(refs, 1):
-        (pinned,) = await artifacts.pinned(org_id, [ref])
-        size_bytes += pinned.size_bytes
+    sizes = await artifacts.pinned_sizes(org_id, refs) if refs else ()
+    for count, size_bytes in enumerate(accumulate(sizes), 1):
         if size_bytes > MAX_SLOT_BYTES:
             detail = f"{limit}, and the first {count} of {len(refs)} have {size_bytes} bytes; {remedy}"
             return PickRefused(code="too_large", detail=detail, pointer="/selectedRefs")
@@ -185,18 +206,12 @@ def _in_order(resolution: SlotResolution, picked: Sequence[SelectedRef]) -> tupl
     return tuple(ref for ref in resolution.refs if ref.triple in triples)
 
 
-async def _record(
-    slot: AgentContextSlot,
-    resolution: SlotResolution,
-    refs: tuple[ArtifactRef, ...],
-    origin: SelectionOrigin,
-    *,
-    at_us: int,
-    artifacts: Artifacts,
-) -> Selected | PickRefused:
+async def _chosen(
+    slot: AgentContextSlot, refs: tuple[ArtifactRef, ...], origin: SelectionOrigin, *, at_us: int, artifacts: Artifacts
+) -> SelectionAct | PickRefused:
     if too_much := await _too_much(slot, refs, origin.org_id, artifacts):
         return too_much
-    selection = SelectionAct(
+    return SelectionAct(
         selection_id=selection_id(slot.slot_id, origin),
         origin=origin,
         slot_id=slot.slot_id,
@@ -206,18 +221,36 @@ async def _record(
         refs=refs,
         selected_at_us=at_us,
     )
+
+
+async def record_selection(act: SelectionAct, *, artifacts: Artifacts) -> bool | PickRefused:
+    """Record a selection. Return True if it is new, False if the same act was recorded before.
+
+    Returns `PickRefused` if an artifact that was picked has been archived, reclassified or hidden meanwhile.
+
+    Raises:
+        RepeatedAct: the act key was used before for a different selection.
+        InvalidInput: the selection is of a governed run, and its journal does not hold it.
+    """
     try:
-        wrote = await artifacts.insert_selection(selection)
+        return await artifacts.insert_selection(act)
     except IncoherentSelection as refused:
         # A picked artifact was archived, reclassified or hidden after the resolution.
         gone = [int(problem.pointer.rpartition("/")[2]) for problem in refused.problems]
-        detail = f"{_named([refs[at].artifact_id for at in gone])}: {refused.problems[0].detail}; look and pick again"
+        named = _named([act.refs[at].artifact_id for at in gone])
+        detail = f"{named}: {refused.problems[0].detail}; look and pick again"
         return PickRefused(code="selection_incoherent", detail=detail, pointer="/selectedRefs")
-    selected = {ref.triple for ref in refs}
+
+
+async def _selected(act: SelectionAct, resolution: SlotResolution, artifacts: Artifacts) -> Selected | PickRefused:
+    wrote = await record_selection(act, artifacts=artifacts)
+    if isinstance(wrote, PickRefused):
+        return wrote
+    selected = {ref.triple for ref in act.refs}
     manifest = tuple(
         line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in selected
     )
-    return Selected(act=selection, manifest=manifest, wrote=wrote)
+    return Selected(act=act, manifest=manifest, wrote=wrote)
 
 
 def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
@@ -226,15 +259,22 @@ def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
     return "sel_" + hashlib.sha256(canonical(parts)).hexdigest()[:16]
 
 
+def selection_fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
+    """Return whether a selection is of this slot, as it is declared, and of this origin."""
+    declared = (selection_id(slot.slot_id, origin), slot.slot_id, slot.selection_mode, slot.resolution_mode)
+    made = (selection.selection_id, selection.slot_id, selection.selection_mode, selection.resolution_mode)
+    return selection.origin == origin and made == declared
+
+
 def bind_selection(selected: Selected) -> SlotBinding:
-    """Return what the consuming node receives: one item of `contextRefs`."""
+    """Return a selection in the form in which an agent's node receives it: one item of `contextRefs`."""
     return SlotBinding(slotId=selected.act.slot_id, refs=selected.act.refs)
 
 
 async def replay_selection(selection: SelectionAct, *, artifacts: Artifacts) -> Sequence[PinnedContent]:
-    """Return what a selection pinned, with exactly the bytes of that time.
+    """Return the artifacts of a selection with exactly the content that they had when they were selected.
 
     Raises:
-        NotFound: a pin was never recorded.
+        NotFound: a revision was never recorded.
     """
     return await artifacts.pinned(selection.origin.org_id, selection.refs) if selection.refs else ()

@@ -1,9 +1,9 @@
-"""The steps of the selection agent for one run of one agent: resolve a slot, check a pick, pin it.
+"""Fill a context slot for one run of one agent, in steps: find what it can take, check a person's answer, record it.
 
 The slot comes from the agent's own document and the actor from verified identity. A flow only names the slot; run and
 package are compared, and a difference is refused. No state is kept between two calls, so the second call can come from
-another process, or twice: the flow carries `act_key`, which identifies the selection.
-Source: docs/design/contracts.md, "Context slots".
+another process, or twice: the flow carries `act_key`, which identifies the selection. Source: docs/design/contracts.md,
+"Context slots".
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from contextos.contracts.envelopes.slots import (
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import InvalidInput, Problem
-from contextos.slots.lint.oas import slot_of
+from contextos.slots.lint.oas import require_package, slot_of
 from contextos.slots.resolve import is_foreign, require_organisation
 from contextos.slots.steps import ArtifactSlots
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCall:
-    """The four inputs of a selection node. An empty `project_id` means no project."""
+    """The four inputs of a selection node (the node of an agent's flow that fills a slot). An empty `project_id`: no
+    project.
+    """
 
     parent_run_id: str
     parent_package_name: str
@@ -42,14 +44,16 @@ class SlotCall:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a slot can take now, and the act key for the selection that answers it."""
+    """The artifacts that a slot can take now, and the act key under which the answer to this offer is recorded."""
 
     slot: AgentContextSlot
     resolution: SlotResolution
     act_key: str
 
     def payload(self) -> dict[str, Any]:
-        """Return what a renderer shows a person. Titles are escaped: no invisible characters and no markup."""
+        """Return the offer as JSON for display to a person. Titles are escaped: no invisible characters and no
+        markup.
+        """
         lines = zip(self.resolution.refs, self.resolution.manifest, strict=True)
         return {
             "slot": {"minItems": 0, "readableOnly": False} | self.slot.to_json(),
@@ -60,7 +64,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class SelectionSession:
-    """One run of one agent. `document` is the installed agent; `curation` lists the installed extensions."""
+    """Fills the context slots of one run of one agent. `document` is the installed agent; `curation` lists artifact
+    types.
+    """
 
     document: JsonValue
     run_id: str
@@ -71,10 +77,11 @@ class SelectionSession:
     clock: Clock
 
     async def offer(self, call: SlotCall) -> Offer:
-        """Return what the slot can take. Nothing is written.
+        """Return the artifacts that the slot can take. Nothing is written.
 
         Raises:
-            InvalidInput: the run or package differs, there is no such slot, or the actor has no organisation.
+            InvalidInput: the run or package differs, the document states another package, there is no such slot, or the
+                actor has no organisation.
         """
         slot, project = self._slot(call), call.project_id or None
         resolution = await self._steps.offer(slot, self.actor, project)
@@ -89,7 +96,8 @@ class SelectionSession:
         return Offer(slot, resolution, f"act_{len(before) + 1}")
 
     async def take(self, call: SlotCall, act_key: str) -> Selected | PickRefused:
-        """Pin what an autonomous slot takes. For an act key that is already recorded, return that selection.
+        """Select artifacts for a slot that needs no person. An act key that is already recorded returns that
+        selection.
 
         Raises:
             InvalidInput: as `offer`, or the slot is interactive.
@@ -99,7 +107,8 @@ class SelectionSession:
         return await self._steps.take(slot, self.actor, call.project_id or None, origin)
 
     async def finalize(self, call: SlotCall, act_key: str, answer: str) -> Selected | PickRefused:
-        """Check a person's answer against what the slot can take now, and pin it. Repeating the answer changes nothing.
+        """Check a person's answer against what the slot can take now, and record it. Repeating the answer changes
+        nothing.
 
         Raises:
             InvalidInput: as `offer`, or the slot is autonomous.
@@ -121,6 +130,7 @@ class SelectionSession:
                 detail = f"`{name}` of the flow is `{value[:128]}`, and this run has `{own}`"
                 raise InvalidInput(Problem(f"/{name}", "other_origin", detail, "start the flow with these values"))
         slot = slot_of(self.document, call.slot_id)
+        require_package(self.document, self.package)
         if mode is not None and slot.selection_mode != mode:
             detail = f"slot `{slot.slot_id}` is {slot.selection_mode}"
             remedy = "branch on the `selectionMode` that resolving returns"

@@ -1,8 +1,9 @@
-"""`ArtifactSlots` implements the port `SlotSteps` over a tenant's artifacts. Every selection is made here.
+"""`ArtifactSlots` implements the port `SlotSteps` over a tenant's artifacts. Every selection for a slot is made here.
 
-A selection is recorded before it is used. For a project that is not the actor's, nothing is read. If a selection is
-already recorded under its act key, it is returned, whatever has changed since: a caller that lost the reply can ask
-again and gets the same one.
+A selection is recorded before it is used. A governed run chooses, has the choice in its journal, and then records it in
+the audit; outside of such a run `take` and `answer` do both. If a selection is already recorded under its act key, they
+return it, whatever has changed since: a caller that lost the reply can ask again and gets the same one. For a project
+that is not the actor's, nothing is read.
 """
 
 from __future__ import annotations
@@ -27,18 +28,24 @@ from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import Problem, RepeatedAct
 from contextos.slots.resolve import is_foreign, manifest_of, resolve_installed
 from contextos.slots.select import (
+    choose_autonomously,
+    choose_interactively,
     picks_same,
     read_answer,
+    record_selection,
     replay_selection,
     select_autonomously,
     select_interactively,
+    selection_fits,
     selection_id,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSlots:
-    """Slot steps of one tenant. `include_broader` adds artifacts without a project after the project's own."""
+    """Fills the context slots of runs of one tenant. `include_broader` adds artifacts without a project after the
+    project's.
+    """
 
     artifacts: Artifacts
     curation: Curation
@@ -46,7 +53,7 @@ class ArtifactSlots:
     include_broader: bool = False
 
     async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:
-        """Return what the slot can take now. Nothing is written.
+        """Return the artifacts that the slot can take now. Nothing is written.
 
         Raises:
             InvalidInput: the actor belongs to no organisation.
@@ -60,13 +67,42 @@ class ArtifactSlots:
             include_broader=self.include_broader,
         )
 
-    async def take(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
-    ) -> Selected | PickRefused:
-        """Pin what an autonomous slot takes.
+    async def choose(
+        self,
+        slot: AgentContextSlot,
+        actor: SlotActor,
+        project_id: str | None,
+        origin: SelectionOrigin,
+        answer: bytes | None,
+    ) -> SelectionAct | PickRefused:
+        """Return the selection for a slot: automatic, or what a person's answer makes. Nothing is written.
 
         Raises:
             InvalidInput: the actor belongs to no organisation.
+        """
+        resolution, at_us = await self.offer(slot, actor, project_id), self.clock.now_us()
+        if answer is None:
+            assert slot.selection_mode == "autonomous", "a person selects for an interactive slot"
+            return await choose_autonomously(slot, resolution, origin, at_us=at_us, artifacts=self.artifacts)
+        return await choose_interactively(slot, resolution, answer, origin, at_us=at_us, artifacts=self.artifacts)
+
+    async def record(self, selection: SelectionAct) -> PickRefused | None:
+        """Record a selection that is in the journal of its run. Recording it again changes nothing.
+
+        Raises:
+            InvalidInput: the journal of the run does not hold it.
+            RepeatedAct: the audit has another selection under its id.
+        """
+        refused = await record_selection(selection, artifacts=self.artifacts)
+        return refused if isinstance(refused, PickRefused) else None
+
+    async def take(
+        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
+    ) -> Selected | PickRefused:
+        """Select artifacts for a slot that needs no person, and record the selection.
+
+        Raises:
+            InvalidInput: the actor belongs to no organisation, or the origin is a governed run.
             RepeatedAct: the act key belongs to a different selection.
         """
         assert slot.selection_mode == "autonomous", "a person selects for an interactive slot"
@@ -91,11 +127,11 @@ class ArtifactSlots:
         origin: SelectionOrigin,
         response: bytes | str,
     ) -> Selected | PickRefused:
-        """Pin a person's pick, checked against what the slot can take now.
+        """Check a person's answer against what the slot can take now, and record the selection.
 
         Raises:
-            InvalidInput: the actor belongs to no organisation.
-            RepeatedAct: the act key belongs to a different selection, or to a different pick.
+            InvalidInput: the actor belongs to no organisation, or the origin is a governed run.
+            RepeatedAct: the act key belongs to a different selection, or to a different answer.
         """
         parsed = read_answer(slot, response)
         if isinstance(parsed, PickRefused):
@@ -110,19 +146,19 @@ class ArtifactSlots:
         )
 
     async def contents(self, selection: SelectionAct) -> Sequence[PinnedContent]:
-        """Return what a selection pinned, with the bytes of that time."""
+        """Return the artifacts of a selection with the content that they had when they were selected."""
         return await replay_selection(selection, artifacts=self.artifacts)
 
     def rehearsed(self) -> ArtifactSlots:
-        """Return the same steps, but nothing is recorded."""
+        """Return the same steps in a mode that records nothing."""
         return replace(self, artifacts=_UnrecordedArtifacts(self.artifacts))
 
     async def withdrawn(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, selection: SelectionAct
     ) -> Sequence[str]:
-        """Return the ids of the selected artifacts that the actor can no longer take.
+        """Return the ids of the selected artifacts that the actor is no longer allowed to take.
 
-        A newer revision withdraws nothing. An artifact beyond the size limit of a resolution counts as withdrawn.
+        A newer revision does not count. An artifact beyond the size limit of a resolution counts as withdrawn.
         """
         # Resolve without `override`, so that a narrower scope that appeared since hides nothing.
         every = slot.model_copy(update={"selection_mode": "interactive", "resolution_mode": "accumulate"})
@@ -131,11 +167,6 @@ class ArtifactSlots:
             available = {ref.artifact_id for ref in (await self.offer(every, actor, project_id)).refs}
         return [ref.artifact_id for ref in selection.refs if ref.artifact_id not in available]
 
-    async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        """Return the recorded selection of this origin for this slot, or None."""
-        found = await self._by_act_key(slot, origin)
-        return found if found is not None and _fits(found, slot, origin) else None
-
     async def _recorded_before(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
     ) -> Selected | None:
@@ -143,16 +174,15 @@ class ArtifactSlots:
 
         Raises `RepeatedAct` if the act key belongs to a different selection.
         """
-        found = None if is_foreign(actor, project_id) else await self._by_act_key(slot, origin)
+        if is_foreign(actor, project_id):
+            return None
+        selections = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
+        found = {one.selection_id: one for one in selections}.get(selection_id(slot.slot_id, origin))
         if found is None:
             return None
-        if not _fits(found, slot, origin):
+        if not selection_fits(found, slot, origin):
             raise _repeated(found)
         return Selected(act=found, manifest=manifest_of(await self.contents(found)), wrote=False)
-
-    async def _by_act_key(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        selections = await self.artifacts.selections(origin.org_id, origin.parent_run_id)
-        return {selection.selection_id: selection for selection in selections}.get(selection_id(slot.slot_id, origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +200,11 @@ class _UnrecordedArtifacts:
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         return await self.stored.selections(org_id, run_id)
 
+    async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
+        return await self.stored.pinned_sizes(org_id, refs)
+
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         return await self.stored.pinned(org_id, refs)
-
-
-def _fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:
-    declared = (slot.selection_mode, slot.resolution_mode)
-    return selection.origin == origin and (selection.selection_mode, selection.resolution_mode) == declared
 
 
 def _repeated(selection: SelectionAct) -> RepeatedAct:

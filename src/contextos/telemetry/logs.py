@@ -19,12 +19,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.trust.redact import REDACTION_TARGETS, redact
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.trust.redact import redact
 
 ROOT: Final = "contextos"
 """The parent of every logger here; the only one that `configure` changes."""
-FIELDS: Final = ("tenant", "run", "step", "capability", "error", "traceback", "retry_after_ms", "runs", "attempt")
-"""The fields that are written, in this order. `step` is the tool call of a step (`tool_call_id` in the journal)."""
+FIELDS: Final = ("tenant", "run", "tool_call", "capability", "error", "traceback", "retry_after_ms", "runs", "attempt")
+"""The fields that are written, in this order. `tool_call` is the `tool_call_id` of the journal."""
 MAX_ERRORS: Final = 8
 MAX_FRAMES: Final = 40
 """Innermost frames that are kept for each exception."""
@@ -34,7 +35,7 @@ MAX_REDACTED_CHARS: Final = 16_384
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """The `extra` of a log call that reports an exception: `error`, its class, and `traceback`, a list of lines.
+    """Return the `extra` of a log call for an exception: `error` (its class) and `traceback` (a list of lines).
 
     The traceback names the class and the frames of the exception, then those of its causes. It holds no message, no
     source line and no value of a variable, and is the same for an exception that overrides its own attributes.
@@ -69,7 +70,10 @@ class JsonLinesFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """One line for each record, then an indented line for each line of its traceback. Terminal escapes are shown."""
+    """Format a log record as one line for people, followed by an indented line for each line of its traceback.
+
+    Terminal escape sequences in it are made visible.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         document = _document(record)

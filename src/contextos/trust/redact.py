@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, islice
 from typing import Any, Final
@@ -20,13 +21,12 @@ import orjson
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import BIDI, INVISIBLE, TAGS, escape_for_display
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_UNSAFE_FINDINGS: Final = 50
+SECRET_REMEDY: Final = "name a reference to it; everybody with access to the store can read what is published"
 PAN_DIGITS: Final = range(13, 20)
-
-REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
-"""Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
 
 _ORDER: Final = ("secret", "pan", "email")
 
@@ -110,6 +110,12 @@ def refuse_unknown_rules(rules: Collection[str]) -> None:
                 for rule in unknown
             )
         )
+
+
+def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
+    """Return a problem for each text of `value` that looks like a secret, with this remedy. None contains the text."""
+    found = scan_unsafe(value, declared_text=True)
+    return tuple(replace(one, remedy=remedy) for one in found if one.code == "secret")
 
 
 def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]:

@@ -2,7 +2,8 @@
 
 A verifier returns the bytes whose signature it checked, so that the caller parses no others. The algorithm comes from
 the key, never from the message. A key id in a message only says which key to try first. Refuses one key for two
-purposes, because a signature over a head must never be accepted as one over a pack.
+purposes, because a signature over a head must never be accepted as one over a pack. Refuses public keys of small order,
+under which anybody can make signatures.
 
 This module implements DSSE itself, over `cryptography`, because importing `securesystemslib` takes 140 ms. The tests
 check it against the published test vector and against `securesystemslib` in both directions.
@@ -25,16 +26,19 @@ from contextos.errors import InvalidSettings, Problem, SignatureInvalid
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-Purpose = Literal["head", "claim", "export", "pack"]
-PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack")
+Purpose = Literal["head", "claim", "export", "pack", "active", "act"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack", "active", "act")
 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 MAX_SIGNATURES: Final = 16
-MAX_KEYS_PER_PURPOSE: Final = 32
+MAX_KEYS_PER_PURPOSE: Final = 128
 
 PrivateKey: TypeAlias = "bytes | Ed25519PrivateKey"
 PublicKey: TypeAlias = "bytes | Ed25519PublicKey"
+
+_FIELD: Final = 2**255 - 19
+_EDWARDS_D: Final = -121665 * pow(121666, -1, _FIELD) % _FIELD
 
 _STANDARD: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
@@ -49,16 +53,21 @@ class KeyRing:
     """The keys of a runtime: for each purpose at most one signing key and all trusted public keys. Implements `Keys`.
 
     A key is 32 raw bytes or a key object of `cryptography`; the app reads them from files. A signing key is trusted
-    for its own purpose. `trusted` adds public keys, for example the previous ones after a rotation.
+    for its own purpose. `trusted` adds public keys, for example the previous ones after a rotation. `retired` maps the
+    id of a key to the time (Unix microseconds) after which nothing that it signs counts.
 
     Raises:
-        InvalidSettings: an unknown purpose, bytes that are not a key, too many keys, or one key for two purposes.
+        InvalidSettings: an unknown purpose, bytes that are not a key, too many keys, one key for two purposes, or a
+            retired key that would sign.
     """
 
     def __init__(
-        self, signing: Mapping[str, PrivateKey], trusted: Mapping[str, Sequence[PublicKey]] | None = None
+        self,
+        signing: Mapping[str, PrivateKey],
+        trusted: Mapping[str, Sequence[PublicKey]] | None = None,
+        retired: Mapping[str, int] | None = None,
     ) -> None:
-        also_trusted = trusted or {}
+        also_trusted, self._retired = trusted or {}, dict(retired or {})
         for purpose in (*signing, *also_trusted):
             if purpose not in PURPOSES:
                 raise _invalid_key(purpose, "unknown_purpose", f"there is no purpose `{purpose}`", f"use {PURPOSES}")
@@ -70,6 +79,9 @@ class KeyRing:
         for purpose, keys in also_trusted.items():
             for public in keys:
                 self._trust(purpose, _public(purpose, public))
+        for purpose, (kid, _) in self._signing.items():
+            if kid in self._retired:
+                raise _invalid_key(purpose, "retired_key", f"`{kid}` is retired and cannot sign", "rotate the key")
 
     @classmethod
     def from_seed(cls, seed: bytes) -> KeyRing:
@@ -104,10 +116,12 @@ class KeyRing:
         kid, key = self._signing[purpose]
         return kid, key.sign(payload)
 
-    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
-        """Return whether the key `kid` is trusted for `purpose` and made this signature."""
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
+        """Return whether the key `kid` is trusted for `purpose` and made this signature, before it was retired."""
         key = self._trusted.get(purpose, {}).get(kid)
-        return key is not None and _verifies(key, payload, signature)
+        if key is None or (at_us is not None and at_us > self._retired.get(kid, at_us)):
+            return False
+        return _verifies(key, payload, signature)
 
     def _trust(self, purpose: str, key: Ed25519PublicKey) -> str:
         kid = kid_of(key.public_bytes_raw())
@@ -124,13 +138,29 @@ class KeyRing:
 def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> bool:
     """Return whether this raw Ed25519 public key made this signature; False for bytes that are not a key.
 
-    For the keys of people, which come from the directory and not from a ring.
+    False also for a key of small order. For the keys of people, which come from the directory and not from a ring.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if len(public_key) != KEY_BYTES:
+    if len(public_key) != KEY_BYTES or is_small_order(public_key):
         return False
     return _verifies(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
+
+
+def is_small_order(public_key: bytes) -> bool:
+    """Return whether the 32 bytes of an Ed25519 public key encode a point whose order divides 8, or are not canonical.
+
+    Under such a key a signature without any private key verifies for one message in eight or more.
+    Doubling a point three times multiplies it by 8, and the y of a doubled point depends on y alone (RFC 8032, 5.1).
+    """
+    y = int.from_bytes(public_key, "little") & ((1 << 255) - 1)
+    if y >= _FIELD:
+        return True
+    for _ in range(3):
+        y_squared = y * y % _FIELD
+        x_squared = (y_squared - 1) * pow(_EDWARDS_D * y_squared + 1, -1, _FIELD) % _FIELD
+        y = (y_squared + x_squared) * pow(1 - _EDWARDS_D * x_squared * y_squared, -1, _FIELD) % _FIELD
+    return y == 1
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -153,10 +183,13 @@ def seal(payload_type: str, payload: bytes, keys: Keys, purpose: Purpose) -> dic
     }
 
 
-def open_sealed(envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types: Collection[str]) -> bytes:
+def open_sealed(
+    envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types: Collection[str], *, at_us: int | None = None
+) -> bytes:
     """Return the payload of a DSSE envelope that a key trusted for `purpose` signed: exactly the signed bytes.
 
-    Tries every trusted key, the one that `keyid` names first. Refuses a payload type that is not in `payload_types`,
+    Tries every trusted key, the one that `keyid` names first; with `at_us` (Unix microseconds) only those that were not
+    retired then. Refuses a payload type that is not in `payload_types`,
     zero or more than 16 signatures, and malformed Base64. Ignores unknown fields.
 
     Raises:
@@ -177,7 +210,7 @@ def open_sealed(envelope: JsonValue, keys: Keys, purpose: Purpose, payload_types
         hint = entry.get("keyid") if isinstance(entry, Mapping) else None
         signature = decode_base64(entry.get("sig") if isinstance(entry, Mapping) else None)
         for kid in sorted(trusted, key=lambda known: known != hint):
-            if keys.verify(purpose, kid, message, signature):
+            if keys.verify(purpose, kid, message, signature, at_us=at_us):
                 return payload
     raise SignatureInvalid(f"no key that is trusted for `{purpose}` signed this envelope; check who sealed it")
 
@@ -219,11 +252,12 @@ def _private(purpose: str, key: PrivateKey) -> Ed25519PrivateKey:
 def _public(purpose: str, key: PublicKey) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if isinstance(key, Ed25519PublicKey):
-        return key
-    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+    raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else key
+    if not isinstance(raw, bytes) or len(raw) != KEY_BYTES:
         raise _invalid_key(purpose, "not_a_key", "this is not an Ed25519 public key", f"use {KEY_BYTES} raw bytes")
-    return Ed25519PublicKey.from_public_bytes(key)
+    if is_small_order(raw):
+        raise _invalid_key(purpose, "weak_key", "anybody can sign for this public key", "make a new key")
+    return Ed25519PublicKey.from_public_bytes(raw)
 
 
 def _verifies(key: Ed25519PublicKey, payload: bytes, signature: bytes) -> bool:

@@ -37,8 +37,8 @@ def test_it_opens_after_failures_in_a_row_and_nothing_goes_through_until_it_has_
 @pytest.mark.requirement("A-BREAKER")
 def test_half_open_lets_exactly_one_call_through() -> None:
     breakers = opened()
-    told = [breakers.admit(ONE, COOL_US) for _ in range(3)]
-    assert [(circuit.state, goes, changed) for circuit, goes, changed in told] == [
+    results = [breakers.admit(ONE, COOL_US) for _ in range(3)]
+    assert [(circuit.state, goes, changed) for circuit, goes, changed in results] == [
         ("half_open", True, True),
         ("half_open", False, False),
         ("half_open", False, False),
@@ -48,10 +48,10 @@ def test_half_open_lets_exactly_one_call_through() -> None:
 @pytest.mark.parametrize(("answer", "state"), [(True, "closed"), (False, "open")])
 def test_the_probe_closes_it_or_opens_it_again(answer: bool, state: str) -> None:
     breakers = opened()
-    told = call(breakers, ONE, COOL_US, answer=answer)
-    assert told is not None
-    assert told.state == state
-    assert told.retry_at_us == (0 if answer else 2 * COOL_US)
+    results = call(breakers, ONE, COOL_US, answer=answer)
+    assert results is not None
+    assert results.state == state
+    assert results.retry_at_us == (0 if answer else 2 * COOL_US)
 
 
 def test_after_closing_it_takes_as_many_failures_as_before() -> None:
@@ -75,7 +75,7 @@ def test_a_clock_that_is_put_back_keeps_no_circuit_shut() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_what_began_before_a_change_of_state_tells_nothing_of_what_came_after(answer: bool) -> None:
+def test_a_call_that_began_before_a_change_of_state_does_not_count_after_it(answer: bool) -> None:
     breakers = CircuitBreakers(LIMITS)
     early = breakers.admit(ONE, 0)[0]
     for _ in range(3):

@@ -9,7 +9,9 @@ import pytest
 
 from contextos.action.breaker import CircuitBreakers, CircuitKey
 from contextos.action.breaker_adapter import OutboundPath
+from contextos.action.foreign_code import ForeignCode, ignore_fault
 from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
+from contextos.contracts.ports.concurrency import Sequential
 from contextos.errors import Unavailable
 from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
@@ -21,7 +23,10 @@ COOL_US = 10_000
 
 @pytest.mark.requirement("A-BREAKER")
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers: bool) -> None:
+def test_a_circuit_learns_the_outcome_of_a_probe_before_the_run_waits_for_a_turn(
+    answers: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "contextos.action")
     breakers = CircuitBreakers(AdmissionLimits(breaker_failures_in_a_row=1, breaker_cool_down_ms=COOL_US // 1_000))
     clock, seen = SettableClock(), list[int]()
 
@@ -34,7 +39,15 @@ def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers:
             seen.append(breakers.open_until_us(PLACE, clock.us))
 
     async def act() -> None:
-        path = OutboundPath("acme", MemoryStores(clock=clock).tenant("acme"), clock, "here", breakers, yield_turn)
+        path = OutboundPath(
+            "acme",
+            MemoryStores(clock=clock).tenant("acme"),
+            clock,
+            "here",
+            breakers,
+            yield_turn,
+            ForeignCode(Sequential(), ignore_fault),
+        )
         for answered in (False, answers):
             with suppress(Unavailable):
                 async with path.admitted("adp", "pay", clock.us + 1_000_000):
@@ -46,3 +59,7 @@ def test_a_probe_is_told_to_its_circuit_before_its_run_waits_for_a_turn(answers:
     run(act())
     second_us = began_us + COOL_US + 1_000
     assert seen == [began_us + COOL_US, 0 if answers else second_us + COOL_US]
+    # A half-open circuit is only a trial, and is not logged.
+    logged = [(one.getMessage(), vars(one)["tenant"], vars(one)["capability"]) for one in caplog.records]
+    after = "circuit closed" if answers else "circuit opened"
+    assert logged == [("circuit opened", "acme", "adp.pay"), (after, "acme", "adp.pay")]

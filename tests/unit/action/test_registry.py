@@ -20,11 +20,15 @@ SCOPES = frozenset({"orders.read", "payments.refund"})
 
 
 def shown(
-    changes: dict[str, Any], roles: frozenset[str] = ROLES, scopes: frozenset[str] = SCOPES, live: Any = None
+    changes: dict[str, Any],
+    roles: frozenset[str] = ROLES,
+    scopes: frozenset[str] = SCOPES,
+    live: Any = None,
+    acts_for_user: bool = True,
 ) -> dict[str, Any]:
     """Why each capability that is not granted is withheld."""
     capabilities = Registry().register(tuple((live or adapters()).values()))
-    found = surface(pack(changes), capabilities, roles, scopes)
+    found = surface(pack(changes), capabilities, roles, scopes, acts_for_user=acts_for_user)
     assert [one.capability_id for one in found] == sorted(ALL), "every capability is listed"
     return {one.capability_id: one.withheld for one in found if not one.granted}
 
@@ -48,7 +52,9 @@ def shown(
         ),
     ],
 )
-def test_shown_is_what_is_listed_and_permitted_and_not_prohibited(changes: dict[str, Any], why: str) -> None:
+def test_a_capability_is_shown_if_it_is_listed_and_permitted_and_not_prohibited(
+    changes: dict[str, Any], why: str
+) -> None:
     assert shown({}) == {}
     assert shown(changes) == {REFUND: why}
 
@@ -69,3 +75,8 @@ def test_a_capability_is_withheld_from_who_lacks_one_of_its_scopes(scopes: froze
     body["capabilities"][0]["required_scopes"] = ["payments.refund"]
     live["adp_payments"] = parse(AdapterDefinition, body)
     assert shown({}, scopes=scopes, live=live) == withheld
+
+
+def test_a_write_on_behalf_of_a_user_needs_their_delegation() -> None:
+    assert shown({}, acts_for_user=False) == {REFUND: "delegation_missing"}
+    assert shown({}) == {}

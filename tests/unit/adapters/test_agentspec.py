@@ -26,18 +26,18 @@ def test_without_the_extra_agentspec_no_flow_is_loaded(monkeypatch: pytest.Monke
 
 def test_without_the_extra_mcp_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    shelf = MemoryStores().artifacts("tenant_acme")
+    repository = MemoryStores().artifacts("tenant_acme")
     with pytest.raises(InvalidSettings, match=r"install `contextos\[mcp\]`"):
-        slots_server(actor(), shelf, shelf)
+        slots_server(actor(), repository, repository)
 
 
 @pytest.mark.requirement("W-PERSON")
 def test_an_answer_that_no_resume_brought_is_refused() -> None:
-    shelf = MemoryStores().artifacts("tenant_acme")
+    repository = MemoryStores().artifacts("tenant_acme")
     package = "@contextos-examples/email-outreach-agent"
-    desk = SelectionSession(good()[0], "run_1", package, actor(), shelf, shelf, ManualClock())
+    desk = SelectionSession(good()[0], "run_1", package, actor(), repository, repository, ManualClock())
     finalize = selection_tools(desk)["context_finalize"]
     with one_loop():
         with pytest.raises(InvalidInput, match="nobody gave this answer"):
             run(finalize("run_1", package, "offeringContext", "act_1", SAID))
-        assert list(run(shelf.selections("acme", "run_1"))) == []
+        assert list(run(repository.selections("acme", "run_1"))) == []

@@ -39,6 +39,6 @@ def test_a_script_that_is_over_fails_the_test() -> None:
         asyncio.run(made.call("act", {}, CONTEXT))
 
 
-def test_the_description_is_what_was_given() -> None:
+def test_the_description_is_the_given_one() -> None:
     given = definition()
     assert ScriptedAdapter(given, {}).describe() is given

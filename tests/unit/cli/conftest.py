@@ -49,6 +49,15 @@ class Shop:
     def operator(self) -> list[str]:
         return ["--as", EXAMPLE_OPERATOR_ID, "--key", str(self.path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key")]
 
+    def binding(self, run: str) -> list[str]:
+        """The digest of the question that a run asks, as `show` prints it; a digest of nothing where it asks none."""
+        waiting = self.say("show", run, "--json").json["waiting"] or {}
+        return ["--binding", waiting.get("binding_digest", "sha256:none")]
+
+    @property
+    def by(self) -> list[str]:
+        return ["--by", EXAMPLE_OPERATOR_ID, "--key", str(self.path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key")]
+
     def request(self, name: str) -> str:
         return str(self.path / "requests" / f"{name}.json")
 

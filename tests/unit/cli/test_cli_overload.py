@@ -31,7 +31,7 @@ def test_an_open_circuit_is_listed_with_when_it_may_be_tried(shop, monkeypatch: 
 
 
 @pytest.mark.requirement("R-OVERLOADED")
-def test_who_is_refused_for_overload_is_told_when_to_come_again(shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_refused_for_overload_gets_a_retry_time(shop, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(AdmissionController):
         def begin(self, tenant_id: str) -> None:
             for _ in range(2):

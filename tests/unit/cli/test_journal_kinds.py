@@ -6,17 +6,11 @@ from contextos.cli.journal_kinds import KindUse, kind_uses, kinds_table
 
 NOT_READ = {
     "intent.resolved": "on record for auditors; the run goes on with the intent that it derived",
+    "plan.proposed": "on record for auditors; the run goes on with the plan that it proposed",
     "planner.answered": "used where it is recorded",
     "act.looked_up": "used where it is recorded",
+    "history.read": "used where it is recorded",
     "replay.packed": "handed to whoever replays the run elsewhere",
-    "store.restored": "operators and auditors read `control`, no code does",
-    "run.cancelled": "operators and auditors read `control`, no code does",
-    "entry.erased": "operators and auditors read `control`, no code does",
-    "runs.exported": "operators and auditors read `control`, no code does",
-    "memory.reviewed": "operators and auditors read `control`, no code does",
-    "artifact.published": "operators and auditors read `control`, no code does",
-    "artifact.withdrawn": "operators and auditors read `control`, no code does",
-    "policies.activated": "operators and auditors read `control`, no code does",
 }
 """Kinds without a consumer, and why."""
 

@@ -76,13 +76,13 @@ def test_the_hash_is_canonical_whatever_numbers_and_names_constraints_bring(limi
     ],
     ids=["refund", "empty", "tight", "attached and ephemeral", "many"],
 )
-def test_what_is_emitted_is_the_wire_form_of_a_sealed_context(changes: dict[str, Any]) -> None:
+def test_the_output_is_the_wire_form_of_a_sealed_context(changes: dict[str, Any]) -> None:
     wire = compile_context(samples.compile_input(**changes))
     assert isinstance(wire, dict)
     assert canonical(CompiledContext.sealed_from(wire).to_json()) == canonical(wire)
 
 
-def test_the_ledger_indexes_what_the_run_may_use() -> None:
+def test_the_ledger_indexes_everything_that_the_run_can_use() -> None:
     ledger = compiled().context_ledger
     assert (ledger.pack_ref, ledger.request_id) == ("ctxpack.support@5.2.0", "req_9f3a12")
     assert ledger.estimator == BYTES_DIV_4
@@ -182,7 +182,7 @@ def test_the_request_is_the_session_bucket_with_or_without_a_session() -> None:
 
 
 @pytest.mark.requirement("C-TRUNCATION")
-def test_blocks_stand_by_bucket_then_priority_then_id() -> None:
+def test_blocks_are_sorted_by_bucket_then_priority_then_id() -> None:
     order = ["policy", "tool", "evidence", "memory", "business", "session"]
     blocks = compiled().compiled_prompt.context_blocks
     keys = [(order.index(block.bucket), -block.priority, block.block_id) for block in blocks]

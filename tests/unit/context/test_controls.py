@@ -48,7 +48,7 @@ def test_a_control_of_a_denied_capability_is_in_force_too() -> None:
     assert compiled(decisions={LOOKUP: denied}).runtime_controls.must_refuse == ("R_NEVER",)
 
 
-def test_active_controls_are_a_block_and_no_block_stands_for_none() -> None:
+def test_active_controls_are_a_block_and_there_is_no_block_without_them() -> None:
     def blocks(context: CompiledContext) -> list[str]:
         return [block.block_id for block in context.compiled_prompt.context_blocks if block.bucket == "policy"]
 

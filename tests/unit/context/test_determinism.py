@@ -75,7 +75,7 @@ def shuffled(given: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 @pytest.mark.requirement("C-DETERMINISTIC")
 @given(st.integers(0, 2**32), st.integers(0, 400))
-def test_the_order_of_what_has_no_order_never_matters(seed: int, evidence_tokens: int) -> None:
+def test_the_order_of_unordered_inputs_never_matters(seed: int, evidence_tokens: int) -> None:
     names = ["twice", None, None, None, None]
     facts = [samples.fact(number % 7, hop=number % 3, name=names[number % 5]) for number in range(14)]
     ids = [f"adp_{number % 2}.cap_{number}" for number in range(6)]

@@ -90,7 +90,7 @@ def test_an_adapter_that_describes_itself_as_an_instruction_is_data(attack: str)
 
 
 @pytest.mark.requirement("C-DATA-ONLY")
-def test_only_what_was_published_may_instruct() -> None:
+def test_only_published_text_is_an_instruction() -> None:
     instructing = {
         block_id
         for block_id, block in blocks(compiled()).items()
@@ -133,7 +133,7 @@ def test_a_fact_carries_where_it_comes_from() -> None:
 
 
 @given(JSON)
-def test_one_line_is_one_line_without_delimiters_and_reads_back_to_the_letter(value: Any) -> None:
+def test_one_line_has_no_delimiters_and_reads_back_exactly(value: Any) -> None:
     text = one_line(value)
     assert json.loads(text) == value
     assert len(text.splitlines()) == 1

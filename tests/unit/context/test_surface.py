@@ -49,7 +49,7 @@ def test_what_passes_every_check_is_surfaced() -> None:
 
 @pytest.mark.requirement("C-SURFACE", "C-SURFACE-REPORT")
 @pytest.mark.parametrize("why", ["not_in_pack", "no_permission", "prohibited", "scope_missing"])
-def test_what_is_not_granted_is_withheld_with_the_registrys_reason(why: str) -> None:
+def test_a_capability_that_is_not_granted_is_withheld_with_the_registrys_reason(why: str) -> None:
     assert one(samples.decision(), granted=False, withheld=why) == why
 
 
@@ -93,7 +93,7 @@ def test_a_mode_that_policy_lowers_does_not_slip_under_the_ceiling() -> None:
 
 @pytest.mark.requirement("C-SURFACE")
 @pytest.mark.parametrize("lifecycle", ["suspended", "killed"])
-def test_what_is_not_active_is_withheld(lifecycle: str) -> None:
+def test_an_inactive_capability_is_withheld(lifecycle: str) -> None:
     assert one(samples.decision(), lifecycle=lifecycle) == lifecycle
 
 

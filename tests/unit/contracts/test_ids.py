@@ -227,7 +227,9 @@ def test_every_example_fits_its_own_form(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(FORMS)), st.text(max_size=30), st.booleans())
-def test_what_is_sealed_is_also_loose_and_no_id_holds_space_or_control(name: str, tail: str, sealed: bool) -> None:
+def test_a_sealed_id_is_also_a_loose_one_and_no_id_has_space_or_control_characters(
+    name: str, tail: str, sealed: bool
+) -> None:
     form = FORMS[name]
     value = form.example[: len(form.example) // 2] + tail
     if form.fits(value, sealed=sealed):
@@ -270,7 +272,7 @@ def test_one_model_is_loose_from_the_wire_and_strict_when_sealed() -> None:
     assert Call(tool_call_id="tool_" + HEX).sealed().tool_call_id == "tool_" + HEX
 
 
-def test_a_gate_never_stands_where_a_rule_belongs() -> None:
+def test_a_gate_is_never_in_the_place_of_a_rule() -> None:
     with pytest.raises(ValidationError):
         Call(tool_call_id="tool_118", rule_id="GATE_FINANCE_APPROVAL")
 

@@ -231,7 +231,7 @@ def test_a_contract_cannot_be_written_to() -> None:
         tree.unknown = 1  # type: ignore[attr-defined]
 
 
-def test_only_what_was_given_is_written() -> None:
+def test_only_the_given_fields_are_written() -> None:
     assert Tree().to_json() == {}
     assert Tree(best=None, leaves=()).to_json() == {"best": None, "leaves": []}
     user = identity.UserClaims.model_validate({"user_id": "usr_1", "team": ["a", {"b": 1}]})
@@ -280,7 +280,7 @@ def test_braces_in_a_message_are_text() -> None:
     assert [item["loc"] for item in caught.value.errors()] == [("context_pack_refs", 0)]
 
 
-def test_a_refusal_never_echoes_what_was_sent() -> None:
+def test_a_refusal_never_echoes_the_input() -> None:
     secret = "sk_live_4242424242424242"
     for changes in ({"/tenant_id": f"{secret} "}, {"/mode": secret}, {"/runtime/max_tool_calls": secret}):
         with pytest.raises(InvalidEnvelope) as caught:

@@ -99,7 +99,7 @@ def test_the_serializer_returns_what_model_dump_returns(instance: Outer) -> None
     assert internals.serialize_set_fields(instance) == public == WIRE
 
 
-def test_a_validator_of_an_unchanged_schema_accepts_what_the_model_accepts() -> None:
+def test_a_validator_of_an_unchanged_schema_accepts_the_same_as_the_model() -> None:
     validator = internals.build_validator(internals.core_schema_of(Outer))
     assert validator.validate_python(WIRE) == VALIDATED
 

@@ -72,7 +72,7 @@ def test_a_ref_comes_apart_and_together_again(text: str, ref: Ref) -> None:
 
 
 @pytest.mark.parametrize(("text", "ref"), LOOSE_ONLY.items())
-def test_what_the_examples_write_is_read_and_never_written(text: str, ref: Ref) -> None:
+def test_the_forms_of_the_examples_are_read_and_never_written(text: str, ref: Ref) -> None:
     assert parse_ref(text) == ref
     with pytest.raises(InvalidEnvelope):
         parse_ref(text, sealed=True)
@@ -99,7 +99,7 @@ def test_the_type_has_the_strengths_of_the_parser() -> None:
             adapter.validate_python(text)
 
 
-def test_makers_make_what_the_parser_reads() -> None:
+def test_the_parser_reads_every_ref_that_a_maker_makes() -> None:
     assert refs.kg_ref("order:ord_881", "kg_1") == "kg:order:ord_881#snapshot_kg_1"
     assert refs.tool_ref("adp.pay", f"tool_{HEX}") == f"tool:adp.pay:tool_{HEX}"
     assert refs.policy_ref("POLICY_A", "R_B") == "policy:POLICY_A#R_B"

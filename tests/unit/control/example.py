@@ -6,20 +6,30 @@ import asyncio
 import copy
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
+from contextos.contracts.acts import PackPin, ProposedAct
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.control.artifacts import INTENTS_TYPE, MODELS, PACK_TYPE, POLICY_TYPE, SPECS_TYPE
+from contextos.contracts.journal import CONTROL, Batch, Draft
+from contextos.control.artifact_repository import ActiveSeal
+from contextos.control.artifacts import ACTIVE_SET_TYPE, INTENTS_TYPE, MODELS, PACK_TYPE, POLICY_TYPE, SPECS_TYPE
 from contextos.control.catalog import Catalog
+from contextos.errors import ContextOSError
 from contextos.store.memory.stores import MemoryStores
+from contextos.trust.approvals.acts import ACT_ROLES, read_act, sealed_act
 from contextos.trust.seal import KeyRing, open_sealed, seal
 
 ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 REF = "ctxpack.support@5.2.0"
+INTENT = "support.refund"
+HERE = {"intent": INTENT, "environment": "embedded"}
 RING = KeyRing.from_seed(b"c" * 32)
 STRANGER = KeyRing.from_seed(b"s" * 32)
 T = TypeVar("T")
@@ -61,7 +71,7 @@ def adapters(version: str = "1") -> dict[str, AdapterDefinition]:
     """What the pack's adapters declare: the parts that lint looks at."""
     order, amount, flag = {"order_id": TEXT}, {"amount_inr": RUPEES}, {"type": "boolean"}
     look = capability("lookup", schema(**order), schema(**order), produces=["order_lookup"])
-    judge = capability("eval", schema(**order, **amount), schema(eligible=flag), produces=["policy.eval"])
+    evaluate = capability("eval", schema(**order, **amount), schema(eligible=flag), produces=["policy.eval"])
     refund = capability(
         "issue_refund",
         schema(**order, **amount, currency=TEXT),
@@ -73,7 +83,7 @@ def adapters(version: str = "1") -> dict[str, AdapterDefinition]:
     )
     made = (
         adapter("adp_orders", version, look),
-        adapter("adp_policy", version, judge),
+        adapter("adp_policy", version, evaluate),
         adapter("adp_payments", version, refund),
     )
     return {one.adapter_id: one for one in made}
@@ -164,27 +174,75 @@ class TenantCatalog:
         self.definitions = adapters()
 
     def again(self, open_with: Callable[[dict[str, Any]], tuple[str, bytes]] = open_envelope) -> Catalog:
-        settings = {"runtime_version": "0.1.0", "tenant_id": TENANT, "open_envelope": open_with} | self.more
+        settings = {
+            "runtime_version": "0.1.0",
+            "tenant_id": TENANT,
+            "open_envelope": open_with,
+            "active_seal": ActiveSeal(
+                lambda content: seal(ACTIVE_SET_TYPE, content, RING, "active"),
+                lambda envelope: open_sealed(envelope, RING, "active", {ACTIVE_SET_TYPE}),
+                lambda entry: read_act(entry, RING),
+            ),
+        } | self.more
         return Catalog(self.store, **settings)
 
+    def commit(self, proposed: ProposedAct | None, by: str = "ops") -> None:
+        """The act as the runtime seals it; who may do it is not the catalog's to know."""
+        if proposed:
+            act = {
+                "tenant_id": TENANT,
+                "kind": proposed.kind,
+                "actor": by,
+                "arguments": dict(proposed.arguments),
+                "expected": proposed.expected,
+            }
+            body = {"act": act, "role": ACT_ROLES[proposed.kind], "assertion": {"kind": "unsafe_local"}, "key": None}
+            draft = sealed_act(TENANT, Draft(proposed.kind, proposed.about, 8, by, b"", salt(16)), body, RING)
+            run(self.store.commit(Batch(run=CONTROL, shared=((CONTROL, draft),), writes=proposed.writes)))
+
+    def version(self) -> int:
+        return run(self.catalog.active()).version
+
     def publish(self, envelope: dict[str, Any], by: str = "ops") -> str:
-        return run(self.catalog.publish(envelope, by=by, at_us=7, salt=salt))
+        ref, proposed = run(self.catalog.publication(envelope))
+        self.commit(proposed, by)
+        return ref
 
     def activate(self, *level_refs: tuple[Any, str]) -> None:
-        run(self.catalog.activate_policies(level_refs, by="ops", at_us=8, salt=salt))
+        self.commit(run(self.catalog.activation(level_refs, expected=self.version())))
 
     def withdraw(self, ref: str) -> None:
-        run(self.catalog.withdraw(ref, by="ops", reason="wrong", at_us=9, salt=salt))
+        self.commit(run(self.catalog.withdrawal(ref, reason="wrong", expected=self.version())))
+
+    def allow(self, *refs: str) -> None:
+        """A tenant pin for exactly these refs."""
+        pin = PackPin(refs=tuple(dict.fromkeys(refs)), intents=(INTENT,), environment="embedded")
+        self.commit(run(self.catalog.pinning(pin, expected=self.version())))
 
     def pin(self, *refs: str) -> dict[str, Any]:
-        return run(self.catalog.pin(refs or (REF,), self.definitions))
+        """What a run with these refs is bound to, where a tenant pin allows them if it can."""
+        named = refs or (REF,)
+        if not run(self.catalog.active()).allows(named, INTENT, "embedded"):
+            with suppress(ContextOSError, ValidationError):
+                self.allow(*named)
+        return self.asked(*named)
+
+    def asked(self, *refs: str, intent: str = INTENT, environment: str = "embedded") -> dict[str, Any]:
+        return run(self.catalog.pin(refs, self.definitions, intent=intent, environment=environment))
+
+    def elsewhere(self, *refs: str) -> dict[str, Any]:
+        """What another process over the same store answers."""
+        return run(self.again().pin(refs, self.definitions, **HERE))
 
     def document(self, collection: str, key: str) -> Any:
         (found,) = run(self.store.scan(collection, key=key))
         return json.loads(found.body)
 
     def control(self) -> list[tuple[str, Any]]:
-        return [(entry.kind, json.loads(entry.body or b"null")) for entry in run(self.store.read("control"))]
+        return [
+            (entry.kind, json.loads(entry.body or b"null")["act"]["arguments"])
+            for entry in run(self.store.read("control"))
+        ]
 
     def overwrite(self, collection: str, key: str, body: bytes) -> None:
         """What nobody but an attacker with the database can do."""

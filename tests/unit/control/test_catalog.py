@@ -36,7 +36,6 @@ from tests.unit.control.example import (
     policy_envelope,
     policy_json,
     run,
-    salt,
     sealed,
 )
 
@@ -47,13 +46,13 @@ def control() -> TenantCatalog:
 
 
 @pytest.mark.requirement("P-ACTS")
-def test_what_is_published_stands_under_its_ref_and_its_digest(control: TenantCatalog) -> None:
+def test_a_published_artifact_is_found_by_its_ref_and_its_digest(control: TenantCatalog) -> None:
     envelope = pack_envelope()
     assert control.publish(envelope) == REF
     address = content_address(pack_json())
-    assert control.document("pins", REF) == {"digest": address, "kind": "context_pack", "by": "ops"}
+    assert control.document("pins", REF) == {"digest": address, "kind": "context_pack"}
     assert control.document("artifacts", address) == envelope
-    said = {"ref": REF, "digest": address, "kind": "context_pack", "by": "ops"}
+    said = {"ref": REF, "digest": address, "kind": "context_pack"}
     assert control.control() == [("artifact.published", said)]
 
 
@@ -70,7 +69,7 @@ def test_other_content_under_one_ref_is_refused_for_ever(control: TenantCatalog,
     control.publish(pack_envelope())
     other = pack_envelope({"/business_context/summary": "Other refunds."})
     with pytest.raises(InvalidArtifact, match="a version never changes"):
-        run((control.again() if fresh else control.catalog).publish(other, by="ops", at_us=7, salt=salt))
+        run((control.again() if fresh else control.catalog).publication(other))
     assert control.publish(pack_envelope({"/pack_meta/pack_version": "5.2.1"})) == "ctxpack.support@5.2.1"
 
 
@@ -147,10 +146,10 @@ def test_a_version_that_is_no_exact_pin_is_refused(control: TenantCatalog) -> No
 @pytest.mark.requirement("P-IMMUTABLE")
 def test_two_publishers_at_one_moment_publish_once(control: TenantCatalog) -> None:
     one, other = control.again(), control.again()
-    assert run(other.publish(pack_envelope(), by="b", at_us=7, salt=salt)) == REF
+    control.commit(run(other.publication(pack_envelope()))[1], "b")
     one._repository.digest_of = _absent  # type: ignore[method-assign]
     with pytest.raises(Conflict):
-        run(one.publish(pack_envelope({"/business_context/summary": "x"}), by="a", at_us=7, salt=salt))
+        control.commit(run(one.publication(pack_envelope({"/business_context/summary": "x"})))[1], "a")
     assert control.document("pins", REF)["digest"] == content_address(pack_json())
 
 
@@ -164,8 +163,10 @@ def test_policies_are_put_in_force_in_the_order_of_their_levels(control: TenantC
     control.publish(policy_envelope(tenant=TENANT))
     control.activate(("tenant", "POLICY_HOUSE@1.0.0"), ("platform", "POLICY_PLATFORM@1.0.0"))
     policies = [["platform", "POLICY_PLATFORM@1.0.0"], ["tenant", "POLICY_HOUSE@1.0.0"]]
-    assert control.document("active", "policies") == {"policies": policies, "withdrawn": []}
-    assert control.control()[-1] == ("policies.activated", {"policies": policies, "by": "ops"})
+    assert run(control.catalog.active()).policies == tuple((level, ref) for level, ref in policies)
+    kind, arguments = control.control()[-1]
+    assert (kind, arguments["policies"]) == ("policies.activated", policies)
+    assert set(arguments) == {"policies", "active_digest"}
 
 
 def test_the_same_list_again_leaves_no_entry(control: TenantCatalog) -> None:
@@ -175,7 +176,7 @@ def test_the_same_list_again_leaves_no_entry(control: TenantCatalog) -> None:
     entries = control.control()
     control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
     assert control.control() == entries
-    assert [kind for kind, _ in entries] == ["artifact.published", "policies.activated"]
+    assert [kind for kind, _ in entries] == ["policies.activated", "artifact.published", "policies.activated"]
 
 
 def test_policies_can_be_set_again_and_again(control: TenantCatalog) -> None:
@@ -183,7 +184,7 @@ def test_policies_can_be_set_again_and_again(control: TenantCatalog) -> None:
     for _ in range(3):
         control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
         control.activate()
-    assert control.document("active", "policies") == {"policies": [], "withdrawn": []}
+    assert run(control.catalog.active()).policies == ()
 
 
 @pytest.mark.parametrize(
@@ -196,14 +197,14 @@ def test_policies_can_be_set_again_and_again(control: TenantCatalog) -> None:
         ([("tenant", "POLICY_HOUSE@1.0.0"), ("tenant", "POLICY_HOUSE@1.0.0")], InvalidArtifact),
     ],
 )
-def test_what_is_no_policy_of_its_level_is_not_put_in_force(
+def test_an_artifact_that_is_no_policy_of_its_level_is_not_put_in_force(
     control: TenantCatalog, level_refs: Any, error: type[Exception]
 ) -> None:
     control.publish(pack_envelope())
     control.publish(policy_envelope(tenant=TENANT))
     with pytest.raises(error):
         control.activate(*level_refs)
-    assert run(control.store.scan("active", key="policies")) == []
+    assert run(control.store.scan("active")) == []
 
 
 def test_a_change_of_the_list_in_between_is_a_conflict(control: TenantCatalog) -> None:
@@ -217,18 +218,19 @@ def test_a_change_of_the_list_in_between_is_a_conflict(control: TenantCatalog) -
     late._repository.active = seen  # type: ignore[method-assign]
     control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
     with pytest.raises(Conflict):
-        run(late.activate_policies([("platform", "POLICY_HOUSE@1.0.0")], by="b", at_us=9, salt=salt))
+        control.commit(run(late.activation([("platform", "POLICY_HOUSE@1.0.0")], expected=0)))
 
 
 @pytest.mark.requirement("P-ACTS")
 def test_withdrawing_is_an_act_on_the_record(control: TenantCatalog) -> None:
     control.publish(pack_envelope())
     control.withdraw(REF)
-    assert control.document("active", "policies") == {"policies": [], "withdrawn": [REF]}
-    assert control.control()[-1] == ("artifact.withdrawn", {"ref": REF, "reason": "wrong", "by": "ops"})
+    assert run(control.catalog.active()).withdrawn == {REF}
+    kind, arguments = control.control()[-1]
+    assert (kind, arguments["ref"], arguments["reason"]) == ("artifact.withdrawn", REF, "wrong")
 
 
-def test_what_is_in_force_or_not_there_cannot_be_withdrawn(control: TenantCatalog) -> None:
+def test_an_artifact_in_force_or_absent_cannot_be_withdrawn(control: TenantCatalog) -> None:
     control.publish(policy_envelope())
     control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
     with pytest.raises(InvalidArtifact, match="is an active policy"):
@@ -237,7 +239,7 @@ def test_what_is_in_force_or_not_there_cannot_be_withdrawn(control: TenantCatalo
         control.withdraw("POLICY_NONE@1.0.0")
 
 
-def test_what_is_withdrawn_cannot_be_put_in_force(control: TenantCatalog) -> None:
+def test_a_withdrawn_policy_cannot_be_put_in_force(control: TenantCatalog) -> None:
     control.publish(policy_envelope())
     control.withdraw("POLICY_HOUSE@1.0.0")
     with pytest.raises(NotFound):
@@ -287,7 +289,7 @@ NAMES = [REF, "POLICY_HOUSE@1.0.0", "adapter:adp_orders"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named(control: TenantCatalog, name: str) -> None:
+def test_a_missing_artifact_is_named(control: TenantCatalog, name: str) -> None:
     answer = answered(control)
     control.lose("artifacts", answer["pins"][name])
     with pytest.raises(Integrity, match=f"`{name}`.*missing"):
@@ -297,7 +299,7 @@ def test_what_is_missing_is_named(control: TenantCatalog, name: str) -> None:
 @pytest.mark.requirement("P-LOADED")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"a":1}', b'{"payloadType":"x","signatures":[]}'])
-def test_what_is_stored_otherwise_is_not_loaded(control: TenantCatalog, name: str, body: bytes) -> None:
+def test_a_stored_artifact_that_was_changed_is_not_loaded(control: TenantCatalog, name: str, body: bytes) -> None:
     answer = answered(control)
     control.overwrite("artifacts", answer["pins"][name], body)
     with pytest.raises(Integrity):
@@ -333,7 +335,7 @@ def test_a_definition_that_was_exchanged_is_not_loaded(control: TenantCatalog) -
         run(control.again().load(answer))
 
 
-def test_what_has_the_digest_and_is_no_definition_is_not_loaded(control: TenantCatalog) -> None:
+def test_content_with_the_right_digest_that_is_no_definition_is_not_loaded(control: TenantCatalog) -> None:
     answer = answered(control)
     body = canonical({"adapter_id": "adp_orders"})
     control.overwrite("artifacts", answer["pins"]["adapter:adp_orders"], body)
@@ -380,6 +382,7 @@ def test_the_catalog_works_on_the_store_that_is_shipped(tmp_path: Path) -> None:
             "artifact.published",
             "artifact.published",
             "policies.activated",
+            "packs.pinned",
         ]
     finally:
         stores.close()

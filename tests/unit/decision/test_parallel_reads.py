@@ -5,17 +5,15 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import PARALLEL_READS
 from contextos.decision.parallel_reads import MAX_PARALLEL_READS, independent_reads
 
 
-def scope(semantics: int = PARALLEL_READS) -> Any:
+def tools() -> Any:
     def capability(kind: str, *produces: str) -> SimpleNamespace:
         return SimpleNamespace(definition=SimpleNamespace(kind=kind, produces=produces))
 
     return SimpleNamespace(
-        semantics=semantics,
-        capabilities={"crm.read": capability("read", "customer/tier"), "crm.pay": capability("write")},
+        capabilities={"crm.read": capability("read", "customer/tier"), "crm.pay": capability("write")}
     )
 
 
@@ -23,12 +21,10 @@ def step(name: str, *after: str, tool: str = "crm.read", mode: str = "read_only"
     return SimpleNamespace(id=name, depends_on=after, tool=tool, approval_mode=mode, params=params)
 
 
-def group(
-    *steps: SimpleNamespace, checked: tuple[str, ...] = (), done: tuple[str, ...] = (), semantics: int = 99
-) -> Any:
+def group(*steps: SimpleNamespace, checked: tuple[str, ...] = (), done: tuple[str, ...] = ()) -> Any:
     points = [SimpleNamespace(after_step=name) for name in checked]
     plan: Any = SimpleNamespace(steps=steps, decision_checkpoints=points)
-    return [one.id for one in independent_reads(plan, scope(semantics), 0, done)]
+    return [one.id for one in independent_reads(plan, tools(), 0, done)]
 
 
 def test_reads_without_dependencies_form_one_group() -> None:
@@ -62,7 +58,6 @@ def test_a_decision_checkpoint_ends_the_group_after_its_step() -> None:
     assert group(step("a"), step("b"), step("c"), checked=("b",)) == ["a", "b"]
 
 
-def test_a_group_is_bounded_and_older_semantics_have_none() -> None:
+def test_a_group_is_bounded() -> None:
     many = [step(f"s{number}") for number in range(MAX_PARALLEL_READS + 2)]
     assert len(group(*many)) == MAX_PARALLEL_READS
-    assert group(*many, semantics=PARALLEL_READS - 1) == ["s0"]

@@ -42,8 +42,10 @@ def test_a_caller_past_a_bound_is_refused_at_once_and_the_next_is_in_when_one_le
             pass
         assert raised.value.retry_after_ms > 0
         assert isinstance(raised.value, Unavailable)
-        for _ in range(2):
-            inside.enter_context(made.caller("quiet"))
+        inside.enter_context(made.caller("quiet"))
+        with pytest.raises(Overloaded, match="the last 1 places are kept"), made.caller("quiet"):
+            pass
+        inside.enter_context(made.caller("late"))
         with pytest.raises(Overloaded, match="6 callers are in"), made.caller("third"):
             pass
         assert made.callers == 6
@@ -127,7 +129,7 @@ def test_a_tenant_that_is_alone_has_every_turn_until_another_comes_and_again_a_m
     run(act())
 
 
-def test_refused_callers_are_told_to_come_as_fast_as_places_become_free() -> None:
+def test_refused_callers_get_retry_times_as_far_apart_as_places_become_free() -> None:
     clock = StandingClock()
     made = gate(clock=clock)
 
@@ -162,7 +164,7 @@ def test_where_the_whole_process_is_full_its_places_go_round_the_tenants_that_wa
         with made.caller("noisy"):
             clock.at_us += 6_000_000
     with ExitStack() as inside:
-        for tenant, count in (("noisy", 4), ("quiet", 2)):
+        for tenant, count in (("noisy", 4), ("quiet", 1), ("late", 1)):
             for _ in range(count):
                 inside.enter_context(made.caller(tenant))
         noisy = [refused("noisy") for _ in range(5)]
@@ -216,7 +218,7 @@ def test_a_quiet_tenant_does_not_wait_behind_the_queue_of_a_noisy_one() -> None:
     assert order.index("quiet") <= 3
 
 
-def test_a_run_that_stands_aside_lets_another_work_and_comes_back() -> None:
+def test_a_run_that_yields_its_turn_lets_another_work_and_comes_back() -> None:
     made, order = gate(replace(SMALL, max_turns=1)), list[str]()
 
     async def slow() -> None:
@@ -241,7 +243,7 @@ def test_a_run_that_stands_aside_lets_another_work_and_comes_back() -> None:
 
 
 @pytest.mark.requirement("R-TURN-BACK")
-def test_what_has_an_answer_goes_on_before_what_has_not_begun_and_tenants_still_take_turns() -> None:
+def test_a_run_with_its_answer_goes_before_a_new_one_of_its_tenant_and_after_a_quiet_tenant() -> None:
     made, order = gate(replace(SMALL, max_turns=1)), list[str]()
 
     async def asks(name: str, answered: asyncio.Event) -> None:
@@ -268,10 +270,10 @@ def test_what_has_an_answer_goes_on_before_what_has_not_begun_and_tenants_still_
         await asyncio.gather(*asking, *waiting)
 
     run(act())
-    assert order == ["asked_0", "quiet", "asked_1", *(f"new_{number}" for number in range(5))]
+    assert order == ["quiet", "asked_0", "asked_1", *(f"new_{number}" for number in range(5))]
 
 
-def test_a_run_that_stood_aside_is_told_how_long_it_waited_for_its_turn_and_not_how_long_it_was_away() -> None:
+def test_a_run_that_yielded_learns_how_long_it_waited_for_a_turn_and_not_how_long_its_call_took() -> None:
     clock = StandingClock()
     made, turn_taken, turn_over = gate(replace(SMALL, max_turns=1), clock), asyncio.Event(), asyncio.Event()
 
@@ -298,7 +300,7 @@ def test_a_run_that_stood_aside_is_told_how_long_it_waited_for_its_turn_and_not_
 
 
 @pytest.mark.parametrize("held_up_in", ["waiting", "granted", "driving", "aside"])
-def test_who_is_cancelled_gives_back_what_they_had(held_up_in: str) -> None:
+def test_a_cancelled_caller_gives_back_its_place(held_up_in: str) -> None:
     made = gate(replace(SMALL, max_turns=1))
 
     async def drive() -> None:

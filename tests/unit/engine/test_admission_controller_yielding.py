@@ -10,6 +10,7 @@ import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.engine import admission_controller as gates
+from contextos.engine import fair_queue
 from contextos.engine.admission_controller import AdmissionController
 from contextos.store.shared.clock import SystemClock
 from tests.world import run
@@ -32,8 +33,8 @@ async def a_moment() -> None:
 class Two:
     """A noisy tenant with a run in its turn and `waiting` that wait for one, and a quiet tenant's run in its turn."""
 
-    def __init__(self, *, waiting: int = 1) -> None:
-        self.gate, self.waiting = AdmissionController(LIMITS, SystemClock()), waiting
+    def __init__(self, *, waiting: int = 1, limits: AdmissionLimits = LIMITS) -> None:
+        self.gate, self.waiting = AdmissionController(limits, SystemClock()), waiting
         self.noisy, self.quiet = AsyncExitStack(), AsyncExitStack()
         self._queued: list[asyncio.Task[None]] = []
 
@@ -54,6 +55,7 @@ class Two:
         await self.noisy.aclose()
         await asyncio.gather(*self._queued)
         assert (self.gate.driving, len(self.gate._queue), self.gate._waiters, self.gate._yielding) == (0, 0, {}, [])
+        assert self.gate._first_until_s == {}
 
     async def _wait(self, name: str) -> None:
         async with self.gate.turn("noisy", name):
@@ -79,14 +81,51 @@ def test_a_step_of_a_tenant_with_waiting_runs_yields_to_the_run_of_a_quiet_tenan
 
 
 @pytest.mark.requirement("R-FAIR")
-def test_a_run_that_yielded_its_turn_keeps_nobody_waiting() -> None:
+@pytest.mark.parametrize("short_s", [0.0, 60.0])
+def test_a_call_of_a_quiet_tenant_holds_others_up_for_a_moment_only(
+    short_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "SHORT_CALL_S", short_s)
+
     async def act() -> None:
         async with Two() as two:
             noisy = two.steps("noisy")
             await a_moment()
             assert not noisy.done()
             async with two.gate.yield_turn("quiet", "run_quiet"):
-                await asyncio.wait_for(noisy, 5)
+                await a_moment()
+                assert noisy.done() == (short_s == 0)
+            await two.quiet.aclose()
+            await asyncio.wait_for(noisy, 5)
+
+    run(act())
+
+
+@pytest.mark.requirement("R-FAIR")
+def test_a_turn_is_kept_for_a_quiet_tenant_while_others_have_queues() -> None:
+    made, order = AdmissionController(AdmissionLimits(max_turns=4), SystemClock()), list[str]()
+
+    async def drives(tenant: str, name: str, over: asyncio.Event) -> None:
+        async with made.turn(tenant, name):
+            order.append(tenant)
+            await over.wait()
+
+    async def act() -> None:
+        over, one_over = asyncio.Event(), asyncio.Event()
+        async with made.turn("quiet", "run_before"):
+            pass
+        busy = [asyncio.ensure_future(drives("busy_0", "run_first", one_over))]
+        busy += [asyncio.ensure_future(drives(f"busy_{n % 4}", f"run_{n}", over)) for n in range(1, 20)]
+        await a_moment()
+        assert (made.driving, order) == (4, ["busy_0", "busy_1", "busy_2", "busy_3"])
+        one_over.set()
+        await a_moment()
+        assert (made.driving, order[4:]) == (3, [])
+        quiet = asyncio.ensure_future(drives("quiet", "run_quiet", over))
+        await a_moment()
+        assert (made.driving, order[4:]) == (4, ["quiet"])
+        over.set()
+        await asyncio.gather(*busy, quiet)
 
     run(act())
 
@@ -119,25 +158,33 @@ def test_two_tenants_with_waiting_runs_do_not_yield_to_each_other() -> None:
 
 
 @pytest.mark.requirement("R-FAIR")
-def test_a_tenant_with_as_many_recent_steps_loses_its_priority() -> None:
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_tenant_that_used_as_much_loses_its_priority(runs: int) -> None:
+    """One request after the other weighs an eighth of what two at a time do."""
+
     async def act() -> None:
-        async with Two() as two:
-            steps = two.gate._steps
-            for _ in range(steps["noisy"] - steps["quiet"] - 1):
+        limits = AdmissionLimits(max_turns=5, max_turns_per_tenant=runs)
+        async with Two(waiting=runs, limits=limits) as two, AsyncExitStack() as more:
+            for number in range(1, runs):
+                await more.enter_async_context(two.gate.turn("quiet", f"run_more_{number}"))
+            used, steps = two.gate._queue.used, 0
+            while used("quiet") < used("noisy"):
+                noisy = two.steps("noisy")
+                await a_moment()
+                assert not noisy.done()
+                noisy.cancel()
+                await asyncio.wait([noisy])
                 await two.gate.yield_to_others("quiet", "run_quiet")
-            noisy = two.steps("noisy")
-            await a_moment()
-            assert not noisy.done()
-            noisy.cancel()
-            await two.gate.yield_to_others("quiet", "run_quiet")
-            assert steps["noisy"] == steps["quiet"]
+                steps += 1
             await asyncio.wait_for(two.steps("noisy"), 5)
+            assert (steps > 50) == (runs == 1)
+            await more.aclose()
 
     run(act())
 
 
 def test_old_steps_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "RECENT_STEPS", 64)
+    monkeypatch.setattr(fair_queue, "RECENT_STEPS", 64)
 
     async def act() -> None:
         async with Two() as two:
@@ -151,7 +198,7 @@ def test_old_steps_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
             noisy = two.steps("noisy")
             await a_moment()
             assert not noisy.done()
-            assert two.gate._steps.total() <= 64
+            assert two.gate._queue._steps.total() <= 64
 
     run(act())
 
@@ -160,6 +207,7 @@ def test_a_run_that_hangs_in_its_turn_delays_nobody(monkeypatch: pytest.MonkeyPa
     async def act() -> None:
         async with Two() as two:
             monkeypatch.setattr(gates, "MAX_YIELD_S", 0.01)
+            await two.gate.yield_to_others("quiet", "run_quiet")
             await asyncio.wait_for(two.steps("noisy"), 5)
             await asyncio.sleep(0.02)
             # From now on no step waits for it.
@@ -176,8 +224,8 @@ def test_priority_depends_on_the_age_of_the_step_and_not_of_the_turn_or_of_anoth
         async with Two() as two, AsyncExitStack() as stack:
             if other_hangs:
                 await stack.enter_async_context(two.gate.turn("other", "run_other"))
-            for (tenant, _), waiter in two.gate._waiters.items():
-                waiter.step_began_s -= 3600 if tenant != "noisy" else 0
+            for run_key in two.gate._first_until_s:
+                two.gate._first_until_s[run_key] -= 3600 if run_key[0] != "noisy" else 0
             await two.gate.yield_to_others("quiet", "run_quiet")
             noisy = two.steps("noisy")
             await a_moment()
@@ -192,8 +240,8 @@ def test_no_step_waits_for_long_however_busy_the_others_are(monkeypatch: pytest.
     async def act() -> None:
         async with Two() as two:
             monkeypatch.setattr(gates, "MAX_YIELD_S", 0.05)
-            monkeypatch.setattr(gates, "RECENT_STEPS", 10**12)
-            two.gate._steps["noisy"] = 10**9
+            monkeypatch.setattr(fair_queue, "RECENT_STEPS", 10**12)
+            two.gate._queue._steps["noisy"] = 10**9
             noisy = two.steps("noisy")
             async with asyncio.timeout(30):
                 while not noisy.done():

@@ -91,11 +91,11 @@ def test_a_new_owner_clears_away_the_dead_and_spares_the_living(tmp_path: Path) 
     successor.close()
 
 
-@pytest.mark.parametrize("stranger", ["", "0" * 16, "../secret", "x" * 16, "0" * 17, "ABCDEF0123456789"])
-def test_an_unknown_owner_is_dead_and_no_path_is_followed(tmp_path: Path, stranger: str) -> None:
+@pytest.mark.parametrize("owner_id", ["", "0" * 16, "../secret", "x" * 16, "0" * 17, "ABCDEF0123456789"])
+def test_an_unknown_owner_is_dead_and_no_path_is_followed(tmp_path: Path, owner_id: str) -> None:
     (tmp_path / "secret.lock").write_text("kept")
     owner = Owner(tmp_path / "store.db")
-    assert not owner.alive(stranger)
+    assert not owner.alive(owner_id)
     assert (tmp_path / "secret.lock").exists()
     owner.close()
 

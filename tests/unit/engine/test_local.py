@@ -14,7 +14,7 @@ from contextos.contracts.journal import Advance, Batch, Draft, genesis, link
 from contextos.engine.failure_tracker import HEARTBEAT, SWEEP
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.errors import Conflict, Integrity, NotFound, Unavailable
-from contextos.operations.dead_letters import list_dead_letters, remove
+from contextos.operations.dead_letters import dead_letter, list_dead_letters, removal
 from contextos.store.memory.stores import MemoryStores
 from tests.suites.store_suite import SettableClock
 
@@ -148,7 +148,7 @@ def test_a_submit_is_driven_without_waiting_for_a_sweep_even_if_it_came_before_t
     play(scenario)
 
 
-def test_the_sweep_finds_what_nobody_submitted() -> None:
+def test_the_sweep_finds_runs_that_nobody_submitted() -> None:
     async def scenario(world: World) -> None:
         engine = world.engine()
         await engine.start()
@@ -261,7 +261,7 @@ def test_a_wake_during_a_drive_that_fails_is_not_lost() -> None:
     play(scenario)
 
 
-def test_of_two_timers_of_a_run_the_earlier_one_stands() -> None:
+def test_of_two_timers_of_a_run_the_earlier_one_is_kept() -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(NO_SWEEP)
         await engine.start()
@@ -409,7 +409,7 @@ def test_a_run_that_waits_to_be_tried_again_is_not_swept_but_a_submit_drives_it_
     [Integrity("the chain is broken"), KeyError("a bug"), RuntimeError("no text: \udcff")],
     ids=["typed", "bug", "no text"],
 )
-def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_is_retried(fault: Exception) -> None:
+def test_a_repeated_failure_is_reported_once_and_the_run_is_a_dead_letter_until_it_is_retried(fault: Exception) -> None:
     async def scenario(world: World) -> None:
         store = world.stores.tenant("acme")
         engine = world.engine(replace(LIMITS, sweep_page=1))
@@ -423,7 +423,7 @@ def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_
         assert sorted(world.drives) == ["run_a", "run_a", "run_b"], "it is not swept, and hides no other from a page"
         assert engine.failures == {("acme", "run_a"): fault}
         assert world.reported == [("acme", "run_a", fault)]
-        await remove(store, "run_a")
+        await store.commit(Batch(run="run_a", writes=(removal(await dead_letter(store, "run_a")),)))
         await until(lambda: len(world.drives) == 4)
         await engine.idle()
         assert not engine.failures
@@ -433,7 +433,7 @@ def test_a_failure_that_comes_again_is_reported_once_and_the_run_rests_until_it_
     play(scenario)
 
 
-def test_what_somebody_says_during_a_drive_that_fails_is_seen_by_another_drive() -> None:
+def test_an_entry_appended_during_a_failing_drive_is_seen_by_another_drive() -> None:
     async def scenario(world: World) -> None:
         store, fault = world.stores.tenant("acme"), Integrity("damaged")
 
@@ -452,7 +452,7 @@ def test_what_somebody_says_during_a_drive_that_fails_is_seen_by_another_drive()
     play(scenario)
 
 
-def test_who_is_no_run_or_has_ended_is_reported_and_gets_no_letter() -> None:
+def test_a_run_that_is_absent_or_ended_is_reported_and_gets_no_dead_letter() -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(NO_SWEEP)
         world.script = {"run_nobody": [NotFound("there is no run")], "run_over": [KeyError("a bug")]}
@@ -577,23 +577,23 @@ def test_a_stopped_engine_is_idle_even_if_a_run_was_about_to_be_tried_again() ->
     play(scenario)
 
 
-def test_the_witness_is_told_at_intervals_and_its_failure_stops_no_run() -> None:
+def test_heads_are_published_at_intervals_and_a_failing_witness_stops_no_run() -> None:
     async def go() -> None:
-        world, told = World(), []
+        world, published = World(), []
 
         async def witness() -> None:
-            told.append(world.clock.us)
-            if len(told) == 1:
+            published.append(world.clock.us)
+            if len(published) == 1:
                 raise Unavailable("witness", "its disk is full", retry_after_ms=0)
 
         engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
         await engine.start()
         await world.wake("run_1")
         await asyncio.sleep(0.05)
-        assert len(told) == 1, "not before its time, also after a failure"
+        assert len(published) == 1, "not before its time, also after a failure"
         world.clock.us += 2_000_000
         await asyncio.sleep(0.05)
-        assert len(told) == 2
+        assert len(published) == 2
         assert world.drives == ["run_1"]
         await engine.stop()
 
@@ -602,28 +602,28 @@ def test_the_witness_is_told_at_intervals_and_its_failure_stops_no_run() -> None
 
 def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_silence_it() -> None:
     async def scenario(world: World) -> None:
-        told: list[int] = []
+        published: list[int] = []
 
         async def witness() -> None:
-            told.append(world.clock.us)
-            if len(told) == 1:
+            published.append(world.clock.us)
+            if len(published) == 1:
                 await asyncio.Event().wait()
 
         engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
         await engine.start()
-        await until(lambda: told)
+        await until(lambda: published)
         await world.wake("run_a")
         await until(lambda: world.drives)
         await engine.stop()
         engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
         world.clock.us += 10**13
         await engine.start()
-        await until(lambda: len(told) == 2)
+        await until(lambda: len(published) == 2)
         world.clock.us -= 10**13
-        await until(lambda: len(told) == 3)
+        await until(lambda: len(published) == 3)
         await engine.stop()
         assert world.drives == ["run_a"]
-        assert told[2] < told[1], "told again although the clock is where it was before"
+        assert published[2] < published[1], "published again although the clock is where it was before"
 
     play(scenario)
 
@@ -676,7 +676,7 @@ def test_who_fails_at_hearing_of_a_failure_stops_no_beat_no_sweep_and_no_drive(m
             raise fault
 
         monkeypatch.setattr(world.stores, "due", due)
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: shown.append(told["exception"]))
+        asyncio.get_running_loop().set_exception_handler(lambda _, published: shown.append(published["exception"]))
         for run in ("run_1", "run_2"):
             await world.wake(run)
         world.script["run_1"] = [Integrity("it is another"), ENDED]

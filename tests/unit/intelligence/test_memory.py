@@ -8,19 +8,20 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contextos.contracts.documents.memories import CANDIDATES
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.documents.memories import CANDIDATES, review_key
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.pack import MemoryLayer
 from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.ids import PROPOSAL
-from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, NotFound
 from contextos.intelligence.memory import (
-    REVIEWED,
     BoundMemory,
-    MemoryReviewChange,
+    StoredMemories,
     StoreMemory,
     candidate_writes,
     list_candidates,
@@ -87,17 +88,16 @@ def kept(store: Store, *candidates: BoundMemory, run: str = "run_a1b2c3d4e5f6071
     return [proposal.proposal_id for proposal in proposals]
 
 
-def judged(
-    store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any
-) -> MemoryReviewChange | ReviewRefused:
-    given: dict[str, Any] = {"reviewer": "usr_reviewer", "at_us": AT_US + 1, "salt": b"\x00" * 16}
+def judged(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> ProposedAct | ReviewRefused:
+    given: dict[str, Any] = {"reviewer": "usr_reviewer", "at_us": AT_US + 1}
     return now(review_proposal(store, proposal_id, verdict, **{**given, **changes}))
 
 
-def committed(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> MemoryReviewChange:
+def committed(store: Store, proposal_id: str, verdict: Any = "promote", **changes: Any) -> ProposedAct:
     made = judged(store, proposal_id, verdict, **changes)
-    assert isinstance(made, MemoryReviewChange)
-    now(store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),))))
+    assert isinstance(made, ProposedAct)
+    line = Draft(made.kind, made.about, AT_US + 1, "usr_reviewer", canonical(dict(made.arguments)), b"\x00" * 16)
+    now(store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, line),))))
     return made
 
 
@@ -107,8 +107,13 @@ def refusal(store: Store, proposal_id: str, verdict: Any = "promote", **changes:
     return made
 
 
+async def believed(memories: StoredMemories) -> StoredMemories:
+    """Whether an act covers them is the question of `tests/unit/trust/journal/test_memory_rows.py`."""
+    return memories
+
+
 def recalled(store: Store, *subjects: str, limit: int = 20, clock: Clock | None = None) -> tuple[EvidenceItem, ...]:
-    return now(StoreMemory(store, clock or Clock()).recall(subjects or (CUSTOMER,), limit=limit))
+    return now(StoreMemory(store, (clock or Clock()).now_us, believed).recall(subjects or (CUSTOMER,), limit=limit))
 
 
 def values(items: Sequence[EvidenceItem]) -> list[Any]:
@@ -153,7 +158,7 @@ def test_the_same_run_proposes_the_same_and_each_proposal_has_its_own_id() -> No
 
 @pytest.mark.requirement("I-WRITE-CLASS")
 @pytest.mark.parametrize("left_out", [bound(write_class="correction"), bound(refs=()), bound(entity="no entity")])
-def test_what_the_pack_does_not_allow_or_nothing_supports_is_not_proposed(left_out: BoundMemory) -> None:
+def test_a_memory_that_the_pack_forbids_or_no_evidence_supports_is_not_proposed(left_out: BoundMemory) -> None:
     assert proposed(left_out) == ()
     first, last = proposed(bound(), left_out, bound("x", predicate="y"))
     assert (first.candidate.value, last.candidate.value) == ("email", "x")
@@ -265,7 +270,7 @@ def test_memory_of_a_tier_that_ends_is_not_recalled_after_its_time() -> None:
     store, clock = a_store(), Clock()
     (proposal_id,) = kept(store, bound(tier="episodic"))
     made = committed(store, proposal_id)
-    clock.us = made.review.at_us + 60_000_000 - 1
+    clock.us = made.arguments["at_us"] + 60_000_000 - 1
     assert values(recalled(store, clock=clock)) == ["email"]
     clock.us += 1
     assert recalled(store, clock=clock) == ()
@@ -282,13 +287,13 @@ def test_a_contradiction_is_refused_and_nothing_is_overwritten() -> None:
 
 
 @pytest.mark.requirement("I-CONTRADICTION")
-def test_a_reviewer_may_supersede_and_the_trace_names_what_was_replaced() -> None:
+def test_a_reviewer_can_supersede_and_the_trace_names_the_replaced_memory() -> None:
     store = a_store()
     first, second = kept(store, bound("email"), bound("sms"))
     committed(store, first)
     made = committed(store, second, supersede=True, reason="asked on the phone")
     assert values(recalled(store)) == ["sms"]
-    assert made.review.supersedes == f"memory:{first}"
+    assert made.arguments["supersedes"] == f"memory:{first}"
     said = json.loads(now(store.read(CONTROL))[-1].body or b"")
     assert (said["supersedes"], said["reviewer"], said["reason"]) == (
         f"memory:{first}",
@@ -304,10 +309,14 @@ def test_every_review_leaves_an_entry_in_the_control_stream() -> None:
     committed(store, one)
     committed(store, other, "reject", reason="not so")
     entries = [
-        (entry.kind, entry.key, entry.by, json.loads(entry.body or b"")["verdict"])
+        (entry.kind, entry.key, entry.by, said["proposal_id"], said["verdict"])
         for entry in now(store.read(CONTROL))
+        for said in [json.loads(entry.body or b"")]
     ]
-    assert entries == [(REVIEWED, one, "usr_reviewer", "promote"), (REVIEWED, other, "usr_reviewer", "reject")]
+    assert entries == [
+        ("memory.reviewed", review_key(CUSTOMER, "prefers_channel"), "usr_reviewer", one, "promote"),
+        ("memory.reviewed", review_key(CUSTOMER, "b"), "usr_reviewer", other, "reject"),
+    ]
 
 
 @pytest.mark.requirement("I-REJECTION")
@@ -322,7 +331,7 @@ def test_a_rejection_is_remembered_and_the_same_is_not_queued_again() -> None:
     assert values(recalled(store)) == ["email"]
 
 
-def test_what_is_promoted_already_or_waits_already_is_queued_once() -> None:
+def test_a_promoted_or_waiting_memory_is_not_queued_again() -> None:
     store = a_store()
     (first,) = kept(store, bound())
     kept(store, bound(), bound("x", predicate="b"), run="run_a1b2c3d4e5f60719")
@@ -356,8 +365,8 @@ def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
     store = a_store()
     (proposal_id,) = kept(store, bound())
     one, other = judged(store, proposal_id), judged(store, proposal_id, "reject")
-    assert isinstance(one, MemoryReviewChange)
-    assert isinstance(other, MemoryReviewChange)
+    assert isinstance(one, ProposedAct)
+    assert isinstance(other, ProposedAct)
     now(store.commit(Batch(run=CONTROL, writes=one.writes)))
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=other.writes)))
@@ -368,7 +377,7 @@ def test_of_two_reviewers_at_once_one_loses_and_nothing_of_it_is_kept() -> None:
 def test_two_contradicting_promotions_at_once_do_not_both_win() -> None:
     store = a_store()
     made = [judged(store, proposal_id) for proposal_id in kept(store, bound("email"), bound("sms"))]
-    assert all(isinstance(one, MemoryReviewChange) for one in made)
+    assert all(isinstance(one, ProposedAct) for one in made)
     now(store.commit(Batch(run=CONTROL, writes=made[0].writes)))  # type: ignore[union-attr]
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=made[1].writes)))  # type: ignore[union-attr]
@@ -380,7 +389,7 @@ def test_a_promotion_loses_against_a_rejection_of_the_same_statement() -> None:
     (first,) = kept(store, bound())
     (again,) = kept(store, bound(), run="run_a1b2c3d4e5f60719")
     promotion = judged(store, again)
-    assert isinstance(promotion, MemoryReviewChange)
+    assert isinstance(promotion, ProposedAct)
     committed(store, first, "reject")
     with pytest.raises(Conflict):
         now(store.commit(Batch(run=CONTROL, writes=promotion.writes)))
@@ -419,7 +428,7 @@ class Promotion(RuleBasedStateMachine):
         refused = verdict == "promote" and not supersede and (conflict or (predicate, value) in self.rejected)
         made = judged(self.store, proposal_id, verdict, supersede=supersede)
         assert isinstance(made, ReviewRefused) == refused
-        if isinstance(made, MemoryReviewChange):
+        if isinstance(made, ProposedAct):
             now(self.store.commit(Batch(run=CONTROL, writes=made.writes)))
             del self.waiting[proposal_id]
             if verdict == "promote":

@@ -1,4 +1,4 @@
-"""Evidence at a pinned snapshot: what is found, what gets a name, and what no longer stands."""
+"""Evidence at a pinned snapshot: which facts are found, which get a name, and which are withdrawn."""
 
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -74,7 +74,7 @@ AMOUNT = ("amount", ["amount"])
 
 
 @pytest.mark.requirement("I-PROVENANCE")
-def test_an_item_says_what_the_edge_says_and_where_it_is_found_again() -> None:
+def test_an_item_has_the_values_of_its_edge_and_a_ref_to_it() -> None:
     first = retrieved(graph_of(*REFUND), query(AMOUNT))[0]
     assert first == EvidenceItem(
         evidence_ref="kg:order:ord_881#snapshot_kg_1",
@@ -181,14 +181,31 @@ def test_one_name_asked_for_twice_must_be_answered_twice_and_alike() -> None:
 
 
 @pytest.mark.requirement("I-CONFLICT", "I-HOPS")
-def test_no_name_is_given_where_a_bound_may_hide_a_conflict() -> None:
+def test_no_bound_hides_a_conflict() -> None:
     hidden = edge(ORDER, "amount", ORDER, value=9000)
     graph = graph_of(*REFUND, hidden)
     for bounds in ({"fan_out": 1}, {"fan_out": 2}, {"limit": 1}, {"limit": 2}, {"limit": 3}):
         items = retrieved(graph, query(AMOUNT, **bounds))
         assert names(items) == {}
         assert len(items) <= bounds.get("limit", 200)
-        assert explained(graph, query(AMOUNT, **bounds)) == {"amount": "cut_off"}
+        assert explained(graph, query(AMOUNT, **bounds)) == {"amount": "conflict"}
+
+
+@pytest.mark.requirement("I-CONFLICT", "I-HOPS")
+def test_no_bound_hides_evidence() -> None:
+    many = [edge(CUSTOMER, "bought", f"item:{number:03}") for number in range(60)]
+    graph = graph_of(*REFUND, *many)
+    for bounds in ({}, {"fan_out": 1}, {"limit": 2}):
+        items = retrieved(graph, query(AMOUNT, IDV, **bounds))
+        assert names(items) == {"amount": 4200, "identity_verified": True}
+        assert {item.name: item.hop for item in items if item.name} == {"amount": 1, "identity_verified": 2}
+        assert len(items) <= bounds.get("limit", 200)
+
+
+def test_a_step_with_more_edges_than_are_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextos.intelligence.retrieval.MAX_STEP_EDGES", 2)
+    graph = graph_of(*(edge(ORDER, "amount", f"item:{number}", value=7) for number in range(3)))
+    assert explained(graph, query(AMOUNT, fan_out=1)) == {"amount": "cut_off"}
 
 
 @pytest.mark.requirement("I-HOPS")

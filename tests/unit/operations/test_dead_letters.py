@@ -35,7 +35,7 @@ def test_a_foreign_exception_leaves_its_class_and_none_of_its_text(fault: Except
     assert "worker" in detail, "where its text is to be found"
 
 
-def test_a_typed_error_says_what_it_is_within_bounds() -> None:
+def test_the_detail_of_a_typed_error_is_bounded() -> None:
     assert letter(ChainBroken("run_a", 7, "its hash differs")) == ("chain_broken", "`run_a` entry 7: its hash differs")
     code, detail = letter(Integrity("ä" * 9_000))
     assert (code, len(detail)) == ("integrity", MAX_DETAIL_CHARS)

@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.journal import Batch, Document, Write
-from contextos.operations.leases import Heartbeats, is_held
+from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, Document, Write
+from contextos.operations.leases import Heartbeats, held_until_us
 from contextos.store.memory.stores import MemoryStores
+from tests.suites.store_suite import SettableClock
 
 TENANT, RUN = "tenant_a", "run_1"
 TTL_US, LEASE_US = 60, 180
@@ -21,7 +22,7 @@ NOW_US = 1_000
 
 async def stores_with(lease: dict[str, Any]) -> MemoryStores:
     """A store with the lease of one run, which is to be woken at 7."""
-    stores = MemoryStores()
+    stores = MemoryStores(clock=SettableClock(NOW_US))
     write = Write("leases", RUN, 0, orjson.dumps(lease))
     await stores.tenant(TENANT).commit(Batch(run=RUN, writes=(write,), wake_at_us=7))
     return stores
@@ -40,7 +41,7 @@ def driving(began_us: int = 0) -> Heartbeats:
     return heart
 
 
-def test_a_beat_says_until_when_it_counts_and_moves_the_wake_on() -> None:
+def test_a_heartbeat_states_its_expiry_and_moves_the_wake_time() -> None:
     async def go() -> None:
         stores = await stores_with({"owner": "me", "until_us": 1_100})
         said, as_before = await beaten(stores, driving())
@@ -112,7 +113,7 @@ def test_a_heart_beats_on_after_its_clock_was_put_back() -> None:
 
 @pytest.mark.parametrize(("ahead_us", "held"), [(TTL_US, True), (TTL_US + 1, False)])
 @pytest.mark.parametrize("of", ["the lease", "the beat"])
-def test_what_was_said_before_a_clock_was_put_back_holds_no_run(of: str, ahead_us: int, held: bool) -> None:
+def test_a_heartbeat_from_before_the_clock_was_put_back_holds_no_run(of: str, ahead_us: int, held: bool) -> None:
     async def go() -> bool:
         said = {"at_us": NOW_US + ahead_us, "until_us": NOW_US + ahead_us + TTL_US}
         lease = {"owner": "driver", "at_us": NOW_US - 900, "until_us": 9_000, "silent_until_us": NOW_US - 840}
@@ -122,7 +123,18 @@ def test_what_was_said_before_a_clock_was_put_back_holds_no_run(of: str, ahead_u
         if of == "the beat":
             beat = Write("heartbeats", RUN, 0, orjson.dumps({"owner": "driver", **said}))
             await store.commit(Batch(run=RUN, writes=(beat,)))
-        return await is_held(store, (await LEASES.page(store))[0], lambda _: True, NOW_US)
+        return await held_until_us(store, (await LEASES.page(store))[0], lambda _: True, NOW_US) > NOW_US
+
+    assert asyncio.run(go()) is held
+
+
+@pytest.mark.parametrize(("ahead_us", "held"), [(CLOCK_MARGIN_US, True), (CLOCK_MARGIN_US + 1, False)])
+def test_a_lease_from_before_the_clock_was_put_back_holds_no_run(ahead_us: int, held: bool) -> None:
+    async def go() -> bool:
+        at_us = NOW_US + ahead_us
+        lease = {"owner": "driver", "at_us": at_us, "until_us": at_us + LEASE_US}
+        store = (await stores_with(lease)).tenant(TENANT)
+        return await held_until_us(store, (await LEASES.page(store))[0], lambda _: True, NOW_US) > NOW_US
 
     assert asyncio.run(go()) is held
 
@@ -148,7 +160,7 @@ def test_a_driver_that_beats_holds_its_run_until_it_was_silent_for_too_long(
         if beat:
             said = orjson.dumps({"owner": beat[0], "at_us": 0, "until_us": beat[1]})
             await store.commit(Batch(run=RUN, writes=(Write("heartbeats", RUN, 0, said),)))
-        return await is_held(store, (await LEASES.page(store))[0], alive, NOW_US)
+        return await held_until_us(store, (await LEASES.page(store))[0], alive, NOW_US) > NOW_US
 
     assert asyncio.run(go(lambda _: True)) is held
     assert not asyncio.run(go(lambda _: False)), "who is known to be dead holds nothing"

@@ -10,7 +10,7 @@ from typing import Any
 from contextos.operations import lru
 
 
-def test_who_is_known_is_there_at_every_step_in_which_somebody_else_may_look() -> None:
+def test_a_known_key_is_visible_at_every_step_at_which_another_thread_can_look() -> None:
     table = OrderedDict.fromkeys(["a", "b"])
     seen: list[list[str]] = []
 
@@ -30,13 +30,13 @@ def test_who_is_known_is_there_at_every_step_in_which_somebody_else_may_look() -
     assert list(table) == ["b", "a"]
 
 
-def test_the_first_that_was_kept_stays_and_who_was_asked_for_longest_ago_leaves() -> None:
+def test_the_first_value_is_kept_and_the_least_recently_used_key_is_evicted() -> None:
     table: OrderedDict[str, int] = OrderedDict()
     assert [lru.keep_recent(table, name, number, 2) for number, name in enumerate("abac")] == [0, 1, 0, 3]
     assert list(table) == ["a", "c"]
 
 
-def test_what_another_thread_let_go_meanwhile_is_no_fault() -> None:
+def test_a_key_evicted_by_another_thread_meanwhile_is_no_error() -> None:
     class Losing(OrderedDict[str, int]):
         def move_to_end(self, key: str, last: bool = True) -> None:
             self.pop("a", None)

@@ -15,7 +15,7 @@ import pytest
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
-from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.journal import CONTROL, Batch, Entry
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, Unavailable
 from contextos.operations.restore import record_restore
 from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
@@ -71,10 +71,16 @@ async def driven(world: TestWorld) -> list[str]:
 def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str, amount: int) -> None:
     async def go() -> None:
         # The shop refuses what comes after its `not_after`, by the clock of the machine.
-        world = await open_world(tmp_path, payments=payments, clock=ManualClock(SystemClock().now_us()))
+        world = await open_world(
+            tmp_path,
+            payments=payments,
+            clock=ManualClock(SystemClock().now_us()),
+            pack=lambda body: body["tooling_layer"].update(egress=["orders.example"]),
+            egress={TENANT: ("orders.example",)},
+        )
         # A read that leaves the machine is on record before it is sent, so a backup may lie before the payment.
         orders = world.adapters["adp_orders"]
-        outside = orders.describe().model_copy(update={"external": True})
+        outside = orders.describe().model_copy(update={"external": True, "egress": ("orders.example",)})
         world.adapters["adp_orders"] = Wrapped(orders, definition=outside)  # type: ignore[assignment]
         with backed_up(world) as backups:
             view = await world.invoke(request(amount, "req_1"))
@@ -86,7 +92,32 @@ def test_a_backup_of_any_moment_pays_nothing_twice(tmp_path: Path, payments: str
         assert len(began) >= 3
         for taken in began:
             restore(world, taken)
-            await record_restore(world.deployment, None, TENANT, by=BY)
+            await record_restore(world.deployment, None, TENANT, by=world.actor())
+            await driven(world)
+            assert len(world.refunds()) == 1
+        world.close()
+
+    run(go())
+
+
+@pytest.mark.requirement("J-EPOCH")
+@pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
+@pytest.mark.parametrize("amount", [900, 4200])
+def test_what_a_failover_lost_behind_the_witness_is_paid_once(tmp_path: Path, payments: str, amount: int) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, payments=payments, clock=ManualClock(SystemClock().now_us()))
+        with backed_up(world) as backups:
+            view = await world.invoke(request(amount, "req_1"))
+            if view.waiting:
+                view = await world.approve(view.run_id)
+        assert len(world.refunds()) == 1
+        for number, taken in enumerate(one for one in backups if view.run_id in one[0]):
+            restore(world, taken)
+            witness = FileWitness(tmp_path / f"witness_{number}.jsonl")
+            publisher = WitnessPublisher(world.stores, witness, world.keys, world.clock)
+            await publisher.publish([TENANT])
+            made = await record_restore(world.deployment, publisher, TENANT, by=world.actor())
+            assert made.lost_nothing, "for all that the witness knows"
             await driven(world)
             assert len(world.refunds()) == 1
         world.close()
@@ -120,6 +151,9 @@ def test_between_two_attempts_of_a_call_a_restore_stops_the_run(tmp_path: Path, 
             view = await world.invoke(request(amount, "req_1"))
             if view.waiting:
                 view = await world.approve(view.run_id)
+            world.clock.at_us += 2_000_000  # the second attempt may wait for its moment
+            await world.deployment.advance(TENANT, view.run_id)
+            view = await world.deployment.view(TENANT, view.run_id)
         assert view.state == "completed"
         between = [one for one in backups if view.run_id in one[0] and _after_a_first_attempt(one[0][view.run_id])]
         assert between
@@ -127,9 +161,9 @@ def test_between_two_attempts_of_a_call_a_restore_stops_the_run(tmp_path: Path, 
             restore(world, taken)
             with sqlite3.connect(world.path / "shop.db") as books:
                 books.execute("DELETE FROM refunds")  # the other side has long forgotten the key
-            await record_restore(world.deployment, None, TENANT, by=BY)
+            await record_restore(world.deployment, None, TENANT, by=world.actor())
             with pytest.raises(Integrity, match="between two attempts"):
-                await driven(world)
+                await world.deployment.advance(TENANT, view.run_id)
             assert world.refunds() == []
         world.close()
 
@@ -138,7 +172,8 @@ def test_between_two_attempts_of_a_call_a_restore_stops_the_run(tmp_path: Path, 
 
 def _after_a_first_attempt(entries: Any) -> bool:
     sent = [one.key for one in entries if one.kind == "tool.dispatching" and b"issue_refund" in (one.body or b"")]
-    return entries[-1].kind == "tool.returned" and [key.rpartition("/")[2] for key in sent] == ["1"]
+    last = entries[-1].kind
+    return last in ("tool.returned", "tool.retry_scheduled") and [key.rpartition("/")[2] for key in sent] == ["1"]
 
 
 @pytest.mark.requirement("J-EPOCH")
@@ -150,7 +185,7 @@ def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Pa
         if answered == "before the backup":
             await world.answer(waiting.run_id)
         restore(world, backup(world))
-        await record_restore(world.deployment, None, TENANT, by=BY)
+        await record_restore(world.deployment, None, TENANT, by=world.actor())
         if answered == "after the restore":
             await world.answer(waiting.run_id)
         await world.deployment.advance(TENANT, waiting.run_id)
@@ -171,7 +206,7 @@ def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Pa
     run(go())
 
 
-def test_a_restore_between_the_last_look_and_the_commit_that_pays_stops_it(tmp_path: Path) -> None:
+def test_a_restore_between_the_last_check_and_the_commit_that_pays_stops_it(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
@@ -181,7 +216,7 @@ def test_a_restore_between_the_last_look_and_the_commit_that_pays_stops_it(tmp_p
         async def late(store: MemoryStore, batch: Batch) -> None:
             if any(entry.kind == "tool.dispatching" for entry in batch.entries) and not done:
                 done.append(1)
-                await record_restore(world.deployment, None, TENANT, by=BY)
+                await record_restore(world.deployment, None, TENANT, by=world.actor())
             await commit(store, batch)
 
         with patch.object(MemoryStore, "commit", late):
@@ -194,20 +229,22 @@ def test_a_restore_between_the_last_look_and_the_commit_that_pays_stops_it(tmp_p
     run(go())
 
 
-def test_who_restored_is_on_record_in_the_chained_control_stream(tmp_path: Path) -> None:
+def acted(line: Entry) -> Any:
+    """The arguments of a recorded act."""
+    return orjson.loads(line.body or b"")["act"]["arguments"]
+
+
+def test_the_person_who_restored_is_recorded_in_the_chained_control_stream(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         await world.invoke(request(900, "req_1"))
-        first = await record_restore(world.deployment, None, TENANT, by=BY)
-        second = await record_restore(world.deployment, None, TENANT, by=BY)
+        first = await record_restore(world.deployment, None, TENANT, by=world.actor())
+        second = await record_restore(world.deployment, None, TENANT, by=world.actor())
         assert first.epoch_id != second.epoch_id
         store = world.stores.tenant(TENANT)
         lines = [line for line in await store.read(CONTROL) if line.kind == "store.restored"]
-        assert [(line.by, orjson.loads(line.body or b"")["epoch"]) for line in lines] == [
-            (BY, first.epoch_id),
-            (BY, second.epoch_id),
-        ]
-        assert orjson.loads(lines[0].body or b"")["left"] == {"index": 2, "control": 1}
+        assert [(line.by, acted(line)["epoch"]) for line in lines] == [(BY, first.epoch_id), (BY, second.epoch_id)]
+        assert acted(lines[0])["left"] == {"index": 3, "control": 4}
         await verify.verify_tenant(store, TENANT, world.keys)
         world.close()
 
@@ -219,7 +256,7 @@ async def verified(world: TestWorld, witness: FileWitness) -> Any:
     return await verify.verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys, heads)
 
 
-def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Path) -> None:
+def test_the_witness_counts_lost_runs_and_names_every_later_cut(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
@@ -236,19 +273,19 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
         for check in (verified(world, witness), watching().check(TENANT)):
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await check
-        told = watching()
-        made = await record_restore(world.deployment, told, TENANT, by=BY)
-        assert [(one.stream, one.kept, one.gone) for one in made.restored] == [("control", 1, 0), ("index", 2, 6)]
+        publisher = watching()
+        made = await record_restore(world.deployment, publisher, TENANT, by=world.actor())
+        assert [(one.stream, one.kept, one.gone) for one in made.restored] == [("control", 4, 0), ("index", 3, 9)]
         for number in range(5, 7):
             await world.invoke(request(900 + number, f"req_{number}"))
-        assert await told.publish([TENANT]) == 2
+        assert await publisher.publish([TENANT]) == 2
         assert await watching().publish([TENANT]) == 0
         await verified(world, witness)
         heads = await witness.heads(TENANT)
-        assert witnessed_lengths(heads) == {"index": 6, "control": 2}
-        assert [(one.stream, one.kept, one.gone) for one in restorations(heads)] == [("control", 1, 0), ("index", 2, 6)]
+        assert witnessed_lengths(heads) == {"index": 9, "control": 5}
+        assert [(one.stream, one.kept, one.gone) for one in restorations(heads)] == [("control", 4, 0), ("index", 3, 9)]
         whole = backup(world)
-        for cut in (slice(0, 4), slice(0, 1), slice(0, 0)):
+        for cut in (slice(0, 6), slice(0, 3), slice(0, 0)):
             restore(world, whole)
             kept = world.stores.tenant(TENANT)._stored
             gone = {line.key for line in kept.streams["index"]} - {line.key for line in kept.streams["index"][cut]}
@@ -266,19 +303,19 @@ def test_the_witness_counts_what_is_gone_and_names_every_later_cut(tmp_path: Pat
 
 
 @pytest.mark.requirement("J-WITNESSED")
-def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) -> None:
+def test_a_cut_is_not_a_restore_because_the_stores_owner_claims_one(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = WitnessPublisher(world.stores, witness, world.keys, world.clock)
+        publisher = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         await world.invoke(request(900, "req_1"))
-        await told.publish([TENANT])
+        await publisher.publish([TENANT])
         restore(world, taken)
         # All that an owner of the store can write: the epoch, the line of control, a run after it.
-        await record_restore(world.deployment, None, TENANT, by="mallory")
+        await record_restore(world.deployment, None, TENANT, by=world.actor())
         await world.invoke(request(901, "req_2"))
-        for one in (told, WitnessPublisher(world.stores, witness, world.keys, world.clock)):
+        for one in (publisher, WitnessPublisher(world.stores, witness, world.keys, world.clock)):
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await one.publish([TENANT])
         with pytest.raises(ChainBroken, match="witnessed at"):
@@ -292,24 +329,24 @@ def test_a_cut_is_no_restore_because_the_stores_owner_says_so(tmp_path: Path) ->
     run(go())
 
 
-def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path: Path) -> None:
+def test_a_restore_recorded_late_or_twice_counts_every_lost_run(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
-        told = WitnessPublisher(world.stores, witness, world.keys, world.clock)
+        publisher = WitnessPublisher(world.stores, witness, world.keys, world.clock)
         taken = backup(world)
         for number in range(2):
             await world.invoke(request(900 + number, f"req_{number}"))
-            await told.publish([TENANT])
+            await publisher.publish([TENANT])
         restore(world, taken)
         for number in range(2, 6):
             await world.invoke(request(900 + number, f"req_{number}"))
         late = await record_restore(
-            world.deployment, WitnessPublisher(world.stores, witness, world.keys, world.clock), TENANT, by=BY
+            world.deployment, WitnessPublisher(world.stores, witness, world.keys, world.clock), TENANT, by=world.actor()
         )
         (index,) = [one for one in late.restored if one.stream == "index"]
-        assert (index.kept, index.gone) == (1, 3), "the first witnessed line that is another is the second"
-        again = await record_restore(world.deployment, told, TENANT, by=BY)
+        assert (index.kept, index.gone) == (2, 4), "the first witnessed line that is another is the third"
+        again = await record_restore(world.deployment, publisher, TENANT, by=world.actor())
         assert {one.gone for one in again.restored} == {0}
         await verified(world, witness)
         world.close()
@@ -317,9 +354,7 @@ def test_a_restore_that_was_said_late_or_twice_counts_all_that_is_gone(tmp_path:
     run(go())
 
 
-def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_stands_in_the_index(
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_a_clock_that_was_ahead_predates_the_restore_wherever_it_is_in_the_index(tmp_path: Path) -> None:
     async def go() -> None:
         right = SystemClock().now_us()
         world = await open_world(tmp_path, clock=ManualClock(right + 2 * 3_600_000_000))
@@ -327,7 +362,7 @@ def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_st
         world.clock.at_us = right
         await world.invoke(request(901, "req_2"))
         restore(world, backup(world))
-        await record_restore(world.deployment, None, TENANT, by=BY)
+        await record_restore(world.deployment, None, TENANT, by=world.actor())
         (epoch,) = await world.stores.tenant(TENANT).scan("epoch", key="store")
         begun = (await world.stores.tenant(TENANT).read(ahead.run_id))[0].at_us
         assert begun <= orjson.loads(epoch.body)["at_us"]
@@ -338,7 +373,7 @@ def test_a_run_of_a_clock_that_was_ahead_is_of_before_the_restore_wherever_it_st
 
 @pytest.mark.requirement("J-WITNESSED")
 @pytest.mark.parametrize("said", ["before it tells", "while it tells"])
-def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path: Path, said: str) -> None:
+def test_a_worker_that_ran_over_a_restore_publishes_later_heads(tmp_path: Path, said: str) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
@@ -357,14 +392,14 @@ def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path:
             return await accept(one, *args)
 
         with patch.object(WitnessPublisher, "publish_restore", late if said == "while it tells" else accept):
-            await record_restore(world.deployment, at_once, TENANT, by=BY)
+            await record_restore(world.deployment, at_once, TENANT, by=world.actor())
         await world.invoke(request(901, "req_1"))
         await worker.publish([TENANT])
-        assert witnessed_lengths(await witness.heads(TENANT)) == {"index": 4, "control": 2}
+        assert witnessed_lengths(await witness.heads(TENANT)) == {"index": 6, "control": 5}
         kept = world.stores.tenant(TENANT)._stored
-        kept.documents.pop(("leases", kept.streams["index"][2].key))
-        del kept.streams[kept.streams["index"][2].key]
-        kept.streams["index"] = kept.streams["index"][:2]
+        kept.documents.pop(("leases", kept.streams["index"][3].key))
+        del kept.streams[kept.streams["index"][3].key]
+        kept.streams["index"] = kept.streams["index"][:3]
         with pytest.raises(ChainBroken, match="witnessed at"):
             await verified(world, witness)
         world.close()
@@ -372,7 +407,7 @@ def test_a_worker_that_ran_over_a_restore_witnesses_what_came_after_it(tmp_path:
     run(go())
 
 
-def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: Path) -> None:
+def test_a_worker_that_published_more_than_a_restore_left_goes_on_after_it(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         witness = FileWitness(tmp_path / "witness.jsonl")
@@ -385,7 +420,7 @@ def test_a_worker_that_told_more_than_a_restore_left_goes_on_after_it(tmp_path: 
             with pytest.raises(ChainBroken, match="witnessed at"):
                 await worker.publish([TENANT])
             others = WitnessPublisher(world.stores, witness, world.keys, world.clock)
-            await record_restore(world.deployment, others, TENANT, by=BY)
+            await record_restore(world.deployment, others, TENANT, by=world.actor())
             assert await worker.publish([TENANT]) == 1, again
         world.close()
 

@@ -28,7 +28,7 @@ from contextos.server.serving import listen, require_token
 from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
-from tests.slots import Shelf, actor, complete
+from tests.slots import CuratedArtifacts, actor, complete
 from tests.unit.slots.lint.planted import good
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,18 +36,18 @@ ICP = "@cinatra-ai/marketing-icp-artifact"
 TOKEN = "a-token-that-is-long-enough-to-be-one"
 
 
-async def fill(shelf: Shelf) -> None:
-    await shelf.register(ExtensionManifest(extension=ICP, satisfies=()))
-    await shelf.register(ExtensionManifest(extension="@acme/b2b-icp", satisfies=(ICP,)))
-    await complete(shelf, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
-    await complete(shelf, "all", "@acme/b2b-icp")
-    await complete(shelf, "project", ICP, visibility="project:launch")
-    await complete(shelf, "secret", ICP, visibility="owner", owner_level="user", owner_id="bob")
+async def fill(repository: CuratedArtifacts) -> None:
+    await repository.register(ExtensionManifest(extension=ICP, satisfies=()))
+    await repository.register(ExtensionManifest(extension="@acme/b2b-icp", satisfies=(ICP,)))
+    await complete(repository, "mine", ICP, owner_level="user", owner_id="ann", visibility="owner")
+    await complete(repository, "all", "@acme/b2b-icp")
+    await complete(repository, "project", ICP, visibility="project:launch")
+    await complete(repository, "secret", ICP, visibility="owner", owner_level="user", owner_id="bob")
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    made: Shelf = MemoryStores().artifacts("tenant_acme")
+def repository() -> CuratedArtifacts:
+    made: CuratedArtifacts = MemoryStores().artifacts("tenant_acme")
     asyncio.run(fill(made))
     return made
 
@@ -56,10 +56,10 @@ def arguments(**changes: Any) -> dict[str, Any]:
     return {"parentAgentOas": good()[0], "slotId": "offeringContext"} | changes
 
 
-def ask(server: Any, told: dict[str, Any], name: str = "context_resolve") -> Any:
+def ask(server: Any, given: dict[str, Any], name: str = "context_resolve") -> Any:
     async def inside() -> Any:
         async with Client(server) as client:
-            return await client.call_tool(name, told)
+            return await client.call_tool(name, given)
 
     return asyncio.run(inside())
 
@@ -70,21 +70,21 @@ def artifacts_in(result: Any) -> list[str]:
 
 
 @pytest.mark.requirement("W-MCP")
-def test_a_slot_resolves_to_refs_that_the_actor_may_see(shelf: Shelf) -> None:
-    result = ask(slots_server(actor(), shelf, shelf), arguments())
+def test_a_slot_resolves_to_refs_that_the_actor_may_see(repository: CuratedArtifacts) -> None:
+    result = ask(slots_server(actor(), repository, repository), arguments())
     assert artifacts_in(result) == ["mine", "all"]
     assert result.structured_content.keys() == {"slotId", "resolutionMode", "refs"}
     assert json.loads(result.content[0].text) == result.structured_content
     assert result.structured_content["refs"][1]["extension"] == "@acme/b2b-icp"
 
 
-def test_a_document_may_come_as_text(shelf: Shelf) -> None:
-    server = slots_server(actor(), shelf, shelf)
+def test_a_document_may_come_as_text(repository: CuratedArtifacts) -> None:
+    server = slots_server(actor(), repository, repository)
     assert artifacts_in(ask(server, arguments(parentAgentOas=json.dumps(good()[0])))) == ["mine", "all"]
 
 
-def test_a_project_of_the_actor_shows_its_own_and_a_foreign_one_nothing(shelf: Shelf) -> None:
-    server = slots_server(actor(), shelf, shelf)
+def test_a_project_of_the_actor_shows_its_own_and_a_foreign_one_nothing(repository: CuratedArtifacts) -> None:
+    server = slots_server(actor(), repository, repository)
     assert artifacts_in(ask(server, arguments(projectId="launch"))) == ["project"]
     assert artifacts_in(ask(server, arguments(projectId="theirs"))) == []
 
@@ -97,7 +97,7 @@ def twice() -> dict[str, Any]:
 
 @pytest.mark.requirement("W-MCP")
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("given", "said"),
     [
         (arguments(installedExtensions=[{"extension": "@acme/x", "satisfies": [ICP]}]), "installedExtensions"),
         (arguments(actor={"principal_id": "bob"}), "actor"),
@@ -112,37 +112,39 @@ def twice() -> dict[str, Any]:
         ({}, "parentAgentOas"),
     ],
 )
-def test_a_call_that_does_not_hold_is_refused_with_the_reason(shelf: Shelf, told: dict[str, Any], said: str) -> None:
-    result = ask(slots_server(actor(), shelf, shelf), told)
+def test_a_call_that_does_not_hold_is_refused_with_the_reason(
+    repository: CuratedArtifacts, given: dict[str, Any], said: str
+) -> None:
+    result = ask(slots_server(actor(), repository, repository), given)
     assert result.is_error
     assert said in result.content[0].text
     assert result.structured_content is None
 
 
-def test_an_actor_without_an_organisation_is_refused_before_anything_is_read(shelf: Shelf) -> None:
-    result = ask(slots_server(actor(organization_id=None), shelf, shelf), {})
+def test_an_actor_without_an_organisation_is_refused_before_anything_is_read(repository: CuratedArtifacts) -> None:
+    result = ask(slots_server(actor(organization_id=None), repository, repository), {})
     assert result.is_error
     assert "no active organization" in result.content[0].text
 
 
-def test_another_tool_is_not_there(shelf: Shelf) -> None:
-    assert ask(slots_server(actor(), shelf, shelf), {}, name="context_finalize").is_error
+def test_another_tool_is_not_there(repository: CuratedArtifacts) -> None:
+    assert ask(slots_server(actor(), repository, repository), {}, name="context_finalize").is_error
 
 
 @pytest.mark.requirement("W-MCP")
-def test_nothing_is_written(shelf: Shelf) -> None:
+def test_nothing_is_written(repository: CuratedArtifacts) -> None:
     class ReadOnly:
         """Both ports, of which only the reading ones are there."""
 
-        candidates, extensions = shelf.candidates, shelf.extensions
+        candidates, extensions = repository.candidates, repository.extensions
 
     read_only: Any = ReadOnly()
     assert artifacts_in(ask(slots_server(actor(), read_only, read_only), arguments())) == ["mine", "all"]
 
 
-def test_the_tool_says_that_it_only_reads_and_takes_no_other_field(shelf: Shelf) -> None:
+def test_the_tool_says_that_it_only_reads_and_takes_no_other_field(repository: CuratedArtifacts) -> None:
     async def listed() -> Any:
-        async with Client(slots_server(actor(), shelf, shelf)) as client:
+        async with Client(slots_server(actor(), repository, repository)) as client:
             return (await client.list_tools()).tools
 
     [tool] = asyncio.run(listed())
@@ -171,12 +173,14 @@ def command(workspace: Path, *more: str) -> list[str]:
     return ["-m", "contextos.cli", *words]
 
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def environment() -> dict[str, str]:
+    """As it is in the test: at import the folder of the witnesses is not set yet."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 
 @pytest.mark.requirement("W-MCP")
 def test_over_stdio_the_command_serves_a_real_client(workspace: Path) -> None:
-    started = StdioServerParameters(command=sys.executable, args=command(workspace), env=ENVIRONMENT)
+    started = StdioServerParameters(command=sys.executable, args=command(workspace), env=environment())
     assert artifacts_in(ask(started, arguments())) == ["mine", "all"]
 
 
@@ -184,7 +188,7 @@ def test_over_stdio_the_command_serves_a_real_client(workspace: Path) -> None:
 def served(workspace: Path, address: str) -> Iterator[str]:
     """The address of a server that runs as its own process."""
     words = [sys.executable, *command(workspace, "--http", address, "--token-file", str(workspace / "token"))]
-    process = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         line = process.stderr.readline()
@@ -230,7 +234,7 @@ def test_an_address_that_others_can_reach_or_that_is_none_is_refused(address: st
         listen(address)
 
 
-def test_who_comes_before_the_server_runs_waits_and_is_not_turned_away() -> None:
+def test_a_client_that_comes_before_the_server_runs_waits_and_is_served() -> None:
     with listen("127.0.0.1:0") as bound, socket.create_connection(bound.getsockname()) as early:
         early.sendall(b"x")
         served, _ = bound.accept()

@@ -12,7 +12,7 @@ from contextos.store.memory.stores import MemoryStores
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Database, Server
-from tests.slots import Shelf, one_loop, run
+from tests.slots import CuratedArtifacts, one_loop, run
 
 _tenants = count()
 
@@ -26,7 +26,7 @@ def shared(postgres: Server) -> Iterator[Database]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
+def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CuratedArtifacts]:
     tenant = f"tenant_{next(_tenants)}"
     with one_loop():
         if request.param == "memory":

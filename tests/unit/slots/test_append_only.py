@@ -19,7 +19,7 @@ from contextos.slots.select import select_autonomously
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import LOGIN, Database, awaited
-from tests.slots import ICP, VOICE, Shelf, actor, add, classify, complete, install, origin, revise, slot
+from tests.slots import ICP, VOICE, CuratedArtifacts, actor, add, classify, complete, install, origin, revise, slot
 
 FROZEN = {
     "representations": ("content", "digest", "revision", "artifact_id", "org_id", "tenant"),
@@ -31,19 +31,19 @@ FROZEN = {
 COLUMNS = [(table, column) for table, columns in FROZEN.items() for column in columns]
 
 
-async def pick(shelf: Shelf, key: str = "1") -> Selected:
-    installed = await shelf.extensions()
-    resolution = await resolve_context_slot(actor(), slot(), None, installed, artifacts=shelf)
-    made = await select_autonomously(slot(), resolution, origin(act_key=key), at_us=5, artifacts=shelf)
+async def pick(repository: CuratedArtifacts, key: str = "1") -> Selected:
+    installed = await repository.extensions()
+    resolution = await resolve_context_slot(actor(), slot(), None, installed, artifacts=repository)
+    made = await select_autonomously(slot(), resolution, origin(act_key=key), at_us=5, artifacts=repository)
     assert isinstance(made, Selected)
     return made
 
 
-async def fill(shelf: Shelf) -> Selected:
-    await install(shelf)
-    await complete(shelf, "a")
-    await complete(shelf, "b")
-    return await pick(shelf)
+async def fill(repository: CuratedArtifacts) -> Selected:
+    await install(repository)
+    await complete(repository, "a")
+    await complete(repository, "b")
+    return await pick(repository)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def served(database: Database) -> Database:
 
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
-def test_no_column_of_what_stands_can_be_updated_in_a_file(file: sqlite3.Connection, table: str, column: str) -> None:
+def test_no_column_of_a_stored_row_can_be_updated_in_a_file(file: sqlite3.Connection, table: str, column: str) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         file.execute(f"UPDATE {table} SET {column} = 77")
 
@@ -151,22 +151,39 @@ WRONG = {
     "an assertion that never was": ("semantic_assertion_id = 'asr_0000000000000000'",),
 }
 _ROW = (
-    "tenant, org_id, selection_id, position + 7 AS position, parent_run_id, parent_package_name, slot_id, artifact_id,"
-    " representation_revision_id, semantic_assertion_id, extension, source_scope, owner_id, selected_by,"
+    "tenant, org_id, 'sel_00000000000000aa', position + 7 AS position, parent_run_id, parent_package_name, slot_id,"
+    " artifact_id, representation_revision_id, semantic_assertion_id, extension, source_scope, owner_id, selected_by,"
     " selection_mode, selected_at_us"
 )
 
 
 def forged(table: str, change: str) -> str:
-    """The INSERT of a copy of the row of `a` in which one column is another."""
+    """The INSERT of a copy of the row of `a` in which one column is another, for an act that has room for it."""
     name, _, value = change.partition(" = ")
-    columns = [value if column == name else column for column in _ROW.split(", ")]
-    return f"INSERT INTO {table} SELECT {', '.join(columns)} FROM {table} WHERE artifact_id = 'a'"
+    columns = [
+        value if name in column.split() or (name == "selection_id" and column[0] == "'") else column
+        for column in _ROW.split(", ")
+    ]
+    return f"INSERT INTO {table} SELECT {', '.join(columns)} FROM {table} WHERE artifact_id = 'a' LIMIT 1"
+
+
+def roomy(table: str) -> str:
+    """The INSERT of an act that says that it has more refs than the act of the fixture."""
+    columns = (
+        "tenant, org_id, parent_run_id, parent_package_name, act_key, slot_id, resolution_mode, selection_mode,"
+        " selected_by, principal_id, fingerprint, selected_at_us"
+    )
+    return (
+        f"INSERT INTO {table} (selection_id, picked, {columns})"
+        f" SELECT 'sel_00000000000000aa', 99, {columns} FROM {table} LIMIT 1"
+    )
 
 
 @pytest.mark.requirement("SLOT-COHERENT")
 @pytest.mark.parametrize("change", [change for (change,) in WRONG.values()], ids=WRONG)
 def test_not_even_a_bare_insert_lands_a_mixed_triple(file: sqlite3.Connection, served: Database, change: str) -> None:
+    file.execute(roomy("context_selection_acts"))
+    served.execute(roomy("contextos.context_selection_acts"))
     for foreign_keys in ("ON", "OFF"):
         file.execute(f"PRAGMA foreign_keys = {foreign_keys}")
         with pytest.raises(sqlite3.IntegrityError):
@@ -183,8 +200,12 @@ ENDINGS = {
 
 @pytest.mark.requirement("SLOT-COHERENT")
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_not_even_a_bare_insert_lands_what_has_ended(file: sqlite3.Connection, served: Database, ending: str) -> None:
-    again = "position = position + 7"
+def test_even_a_bare_insert_cannot_record_an_ended_artifact(
+    file: sqlite3.Connection, served: Database, ending: str
+) -> None:
+    file.execute(roomy("context_selection_acts"))
+    served.execute(roomy("contextos.context_selection_acts"))
+    again = "tenant = tenant"
     file.execute(forged("run_context_selections", again))
     served.execute(forged("contextos.run_context_selections", again))
     file.execute(ENDINGS[ending].format(""))
@@ -203,6 +224,7 @@ def test_a_bare_insert_too_waits_for_an_end_that_is_under_way(served: Database, 
         transaction = other.transaction()
         await transaction.start()
         await other.execute(ENDINGS[ending].format("contextos."))
+        await mine.execute(roomy("contextos.context_selection_acts"))
         landing = asyncio.ensure_future(mine.execute(forged("contextos.run_context_selections", "tenant = tenant")))
         await until_blocked(other)
         await transaction.commit()
@@ -235,25 +257,25 @@ def test_a_copy_that_lies_about_the_artifact_shows_nothing(tmp_path: Path, datab
     )
     lies = ("'org', 'organization', ''", "'owner', 'user', 'ann'")
 
-    async def resolved(shelf: Any) -> list[str]:
-        found = await resolve_context_slot(actor(), slot(), None, await shelf.extensions(), artifacts=shelf)
+    async def resolved(repository: Any) -> list[str]:
+        found = await resolve_context_slot(actor(), slot(), None, await repository.extensions(), artifacts=repository)
         return [ref.artifact_id for ref in found.refs]
 
-    async def secret(shelf: Any) -> None:
-        await install(shelf)
-        await add(shelf, "secret", visibility="team:legal")
-        await revise(shelf, "secret")
+    async def secret(repository: Any) -> None:
+        await install(repository)
+        await add(repository, "secret", visibility="team:legal")
+        await revise(repository, "secret")
 
     async def served(lie: str) -> list[str]:
         stores = PostgresStores(database.app)
-        shelf = stores.artifacts("acme")
+        repository = stores.artifacts("acme")
         if lie == lies[0]:
-            await secret(shelf)
+            await secret(repository)
         owner = await asyncpg.connect(database.owner)
         await owner.execute("UPDATE contextos.semantic_assertions SET eligibility = 'archived', archived_at_us = 1")
         await owner.execute(forged.format("contextos.", lie).replace("ff'", f"f{lies.index(lie)}'"))
         await owner.close()
-        found = await resolved(shelf)
+        found = await resolved(repository)
         await stores.aclose()
         return found
 
@@ -268,35 +290,18 @@ def test_a_copy_that_lies_about_the_artifact_shows_nothing(tmp_path: Path, datab
         assert awaited(served(lie)) == []
 
 
-def test_a_file_of_the_schema_before_slots_is_brought_up_and_keeps_what_it_holds(tmp_path: Path) -> None:
-    stores = SqliteStores(tmp_path / "old.db")
-    asyncio.run(stores.graph("acme").put([{"ceid": "a:b", "type": "a", "properties": {}}], []))
-    stores.close()
-    connection = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
-    for table in ("run_context_selections", "context_selection_acts", "semantic_assertions", "representations"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("DROP TABLE artifacts")
-    connection.execute("DROP TABLE extensions")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    stores = SqliteStores(tmp_path / "old.db")
-    assert asyncio.run(stores.graph("acme").head()) == 1
-    assert len(asyncio.run(fill(stores.artifacts("acme"))).act.refs) == 2
-    stores.close()
-
-
 ACTIVE = "SELECT count(*) FROM {0}semantic_assertions WHERE eligibility <> 'archived' AND artifact_id = '{1}'"
 
 
 def test_a_tombstone_takes_the_assertions_with_it_and_out_of_the_way_of_a_resolution(
     tmp_path: Path, database: Database
 ) -> None:
-    async def history(shelf: Any) -> None:
-        await fill(shelf)
-        await classify(shelf, "a", VOICE, "matcher")
-        await shelf.archive("acme", "a", ICP, 7)
-        await classify(shelf, "a")
-        await shelf.tombstone("acme", "a", 9)
+    async def history(repository: Any) -> None:
+        await fill(repository)
+        await classify(repository, "a", VOICE, "matcher")
+        await repository.archive("acme", "a", ICP, 7)
+        await classify(repository, "a")
+        await repository.tombstone("acme", "a", 9)
 
     async def served() -> None:
         stores = PostgresStores(database.app)
@@ -328,12 +333,12 @@ def test_a_tombstone_waits_for_a_classification_that_is_under_way_and_ends_it_to
 
     async def history() -> None:
         stores = PostgresStores(served.app)
-        shelf = stores.artifacts("acme")
-        await shelf.extensions()
+        repository = stores.artifacts("acme")
+        await repository.extensions()
         other = await asyncpg.connect(served.owner)
         async with other.transaction():
             await other.execute(lock)
-            ending = asyncio.ensure_future(shelf.tombstone("acme", "a", 9))
+            ending = asyncio.ensure_future(repository.tombstone("acme", "a", 9))
             await until_blocked(other)
             await other.execute(classified)
         await ending
@@ -348,20 +353,20 @@ def test_a_tombstone_waits_for_a_classification_that_is_under_way_and_ends_it_to
 def test_a_selection_waits_for_an_end_that_is_under_way_and_then_does_not_land(database: Database, ending: str) -> None:
     async def history() -> tuple[bool, Any, int]:
         stores = PostgresStores(database.app)
-        shelf: Any = stores.artifacts("acme")
-        made = await fill(shelf)
+        repository: Any = stores.artifacts("acme")
+        made = await fill(repository)
         other = await asyncpg.connect(database.owner)
         transaction = other.transaction()
         await transaction.start()
         await other.execute(ENDINGS[ending].format("contextos."))
         act = made.act.model_copy(update={"selection_id": "sel_00000000000000ff"})
-        landing = asyncio.ensure_future(shelf.insert_selection(act))
+        landing = asyncio.ensure_future(repository.insert_selection(act))
         await until_blocked(other)
         waited = not landing.done()
         await transaction.commit()
         outcome = (await asyncio.gather(landing, return_exceptions=True))[0]
         await other.close()
-        acts = await shelf.selections("acme", "run_1")
+        acts = await repository.selections("acme", "run_1")
         await stores.aclose()
         return waited, outcome, len(acts)
 

@@ -37,11 +37,11 @@ def test_of_many_visible_artifacts_a_server_reads_as_many_as_a_slot_may_hold(
 ) -> None:
     async def history() -> int:
         stores = PostgresStores(database.app)
-        shelf = stores.artifacts("acme")
-        await install(shelf)
+        repository = stores.artifacts("acme")
+        await install(repository)
         for statement in (*FILLS.split(";"), statistics, "SELECT pg_stat_reset()"):
             await database.fetch(statement)
-        found = await shelf.candidates(CandidateQuery(actor=actor(), extensions=(ICP,), limit=LIMIT))
+        found = await repository.candidates(CandidateQuery(actor=actor(), extensions=(ICP,), limit=LIMIT))
         await stores.aclose()
         # A session tells what it read when it ends.
         for _ in range(2000):

@@ -57,63 +57,68 @@ def reads(kind: Any, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def filled() -> MemoryArtifacts:
-    shelf = MemoryArtifacts("t_1")
+    repository = MemoryArtifacts("t_1", {})
 
     async def fill() -> None:
-        await install(shelf)
-        await complete(shelf, "ours", visibility="project:launch")
-        await complete(shelf, "theirs", visibility="project:theirs")
+        await install(repository)
+        await complete(repository, "ours", visibility="project:launch")
+        await complete(repository, "theirs", visibility="project:theirs")
 
     run(fill())
-    return shelf
+    return repository
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    told = {
+    given = {
         "slotId": "icp",
         "acceptedArtifactExtensions": [ICP],
         "selectionMode": "autonomous",
         "resolutionMode": "accumulate",
     }
-    return {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | changes]}}}
+    return {
+        "component_type": "Flow",
+        "metadata": {"cinatra": {"packageName": "@acme/outreach", "contextSlots": [given | changes]}},
+    }
 
 
-async def by_mcp(shelf: Any, project: str) -> int:
-    told = {"parentAgentOas": document(), "slotId": "icp", "projectId": project}
-    return len((await context_resolve(told, actor=actor(), artifacts=shelf, curation=shelf))["refs"])
+async def by_mcp(repository: Any, project: str) -> int:
+    given = {"parentAgentOas": document(), "slotId": "icp", "projectId": project}
+    return len((await context_resolve(given, actor=actor(), artifacts=repository, curation=repository))["refs"])
 
 
-def session(shelf: Any, **changes: Any) -> SelectionSession:
-    return SelectionSession(document(**changes), "run_1", "@acme/outreach", actor(), shelf, shelf, ManualClock())
+def session(repository: Any, **changes: Any) -> SelectionSession:
+    return SelectionSession(
+        document(**changes), "run_1", "@acme/outreach", actor(), repository, repository, ManualClock()
+    )
 
 
-async def by_offer(shelf: Any, project: str) -> int:
-    return len((await session(shelf).offer(SlotCall("run_1", "@acme/outreach", "icp", project))).resolution.refs)
+async def by_offer(repository: Any, project: str) -> int:
+    return len((await session(repository).offer(SlotCall("run_1", "@acme/outreach", "icp", project))).resolution.refs)
 
 
-async def by_take(shelf: Any, project: str) -> int:
-    return refs_of(await session(shelf).take(SlotCall("run_1", "@acme/outreach", "icp", project), "act_1"))
+async def by_take(repository: Any, project: str) -> int:
+    return refs_of(await session(repository).take(SlotCall("run_1", "@acme/outreach", "icp", project), "act_1"))
 
 
-async def by_finalize(shelf: Any, project: str) -> int:
+async def by_finalize(repository: Any, project: str) -> int:
     call = SlotCall("run_1", "@acme/outreach", "icp", project)
-    return refs_of(await session(shelf, **ASKED).finalize(call, "act_1", NOTHING)) + (project == "launch")
+    return refs_of(await session(repository, **ASKED).finalize(call, "act_1", NOTHING)) + (project == "launch")
 
 
-def steps(shelf: Any) -> ArtifactSlots:
-    return ArtifactSlots(shelf, shelf, ManualClock())
+def steps(repository: Any) -> ArtifactSlots:
+    return ArtifactSlots(repository, repository, ManualClock())
 
 
-async def by_a_run(shelf: Any, project: str) -> int:
-    made = await steps(shelf).take(slot(), actor(), project, origin())
+async def by_a_run(repository: Any, project: str) -> int:
+    made = await steps(repository).take(slot(), actor(), project, origin())
     assert isinstance(made, Selected)
-    return len(await steps(shelf).contents(made.act))
+    return len(await steps(repository).contents(made.act))
 
 
-async def by_a_pick(shelf: Any, project: str) -> int:
-    offered = await steps(shelf).offer(slot(**ASKED), actor(), project)
+async def by_a_pick(repository: Any, project: str) -> int:
+    offered = await steps(repository).offer(slot(**ASKED), actor(), project)
     said = {"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": [ref.to_json() for ref in offered.refs]}
-    return refs_of(await steps(shelf).answer(slot(**ASKED), actor(), project, origin(), json.dumps(said)))
+    return refs_of(await steps(repository).answer(slot(**ASKED), actor(), project, origin(), json.dumps(said)))
 
 
 def refs_of(made: Selected | PickRefused) -> int:
@@ -125,8 +130,8 @@ def refs_of(made: Selected | PickRefused) -> int:
 @pytest.mark.parametrize("kind", [MemoryArtifacts], indirect=True)
 @pytest.mark.parametrize("road", [by_mcp, by_offer, by_take, by_finalize, by_a_run, by_a_pick])
 def test_a_foreign_project_gives_nothing_and_reads_nothing(road: Callable[[Any, str], Any], reads: Reads) -> None:
-    shelf = filled()
-    assert run(road(shelf, "theirs")) == 0
+    repository = filled()
+    assert run(road(repository, "theirs")) == 0
     assert not reads, "the gate comes before every query"
     assert run(road(filled(), "launch")) == 1
     assert reads["extensions"], "the project of one's own is looked for"
@@ -142,11 +147,21 @@ def test_a_foreign_project_gives_nothing_and_reads_nothing_at_the_command_line(
     monkeypatch.chdir(tmp_path / "w")
     monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
     agent = ["email_outreach/cinatra/oas.json", "offeringContext", "--actor", "email_outreach/actor.json"]
-    act = [*agent, "--run", "run_1", "--package", "@cinatra-ai/email-outreach-agent", "--project", "theirs", "--json"]
-    for words, code in ((["resolve", *agent, "--project", "theirs", "--json"], 0), (["select", *act], 5)):
+    act = [
+        *agent,
+        "--run",
+        "run_1",
+        "--package",
+        "@contextos-examples/email-outreach-agent",
+        "--project",
+        "theirs",
+        "--json",
+    ]
+    # The first command makes the store; `resolve` only reads one.
+    for words, code in ((["select", *act], 5), (["resolve", *agent, "--project", "theirs", "--json"], 0)):
         assert cli(["slots", *words]) == code
-        told = json.loads(capsys.readouterr().out)
-        assert told.get("offered", told)["refs"] == []
+        given = json.loads(capsys.readouterr().out)
+        assert given.get("offered", given)["refs"] == []
     Path("answer.json").write_text(NOTHING.replace("icp", "offeringContext"), encoding="utf-8")
     assert cli(["slots", "select", *act, "--answer", "answer.json"]) == 0
     assert not reads

@@ -11,55 +11,59 @@ from contextos.contracts.envelopes.slots import PickRefused, Selected, Selection
 from contextos.errors import NotFound, RepeatedAct
 from contextos.slots.resolve import resolve_context_slot
 from contextos.slots.select import bind_selection, replay_selection, select_autonomously, select_interactively
-from tests.slots import B2B, ICP, Shelf, actor, classify, complete, install, origin, revise, run, slot
+from tests.slots import B2B, ICP, CuratedArtifacts, actor, classify, complete, install, origin, revise, run, slot
 
 ASKED: dict[str, Any] = {"selectionMode": "interactive"}
 
 
-async def offered(shelf: Shelf, **changes: Any) -> SlotResolution:
-    return await resolve_context_slot(actor(), slot(**changes), None, await shelf.extensions(), artifacts=shelf)
+async def offered(repository: CuratedArtifacts, **changes: Any) -> SlotResolution:
+    return await resolve_context_slot(
+        actor(), slot(**changes), None, await repository.extensions(), artifacts=repository
+    )
 
 
 def answer(resolution: SlotResolution, *picks: int, **changes: Any) -> dict[str, Any]:
     """The envelope that picks these positions of what was offered."""
-    told = {
+    given = {
         "slotId": resolution.slot_id,
         "resolutionMode": resolution.resolution_mode,
         "selectedRefs": [resolution.refs[at].to_json() for at in picks],
     }
-    return told | changes
+    return given | changes
 
 
-async def picked(shelf: Shelf, said: Any, key: str = "1", **changes: Any) -> Selected | PickRefused:
+async def picked(repository: CuratedArtifacts, said: Any, key: str = "1", **changes: Any) -> Selected | PickRefused:
     """What becomes of a person's answer, as the slot resolves at that moment."""
-    resolution = await offered(shelf, **ASKED | changes)
-    told = json.dumps(said) if isinstance(said, dict) else said
+    resolution = await offered(repository, **ASKED | changes)
+    given = json.dumps(said) if isinstance(said, dict) else said
     return await select_interactively(
-        slot(**ASKED | changes), resolution, told, origin(act_key=key), at_us=7, artifacts=shelf
+        slot(**ASKED | changes), resolution, given, origin(act_key=key), at_us=7, artifacts=repository
     )
 
 
-async def taken(shelf: Shelf, key: str = "1", **changes: Any) -> Selected | PickRefused:
+async def taken(repository: CuratedArtifacts, key: str = "1", **changes: Any) -> Selected | PickRefused:
     of = slot(**changes)
-    return await select_autonomously(of, await offered(shelf, **changes), origin(act_key=key), at_us=7, artifacts=shelf)
+    return await select_autonomously(
+        of, await offered(repository, **changes), origin(act_key=key), at_us=7, artifacts=repository
+    )
 
 
-async def acts(shelf: Shelf) -> list[SelectionAct]:
-    return list(await shelf.selections("acme", "run_1"))
+async def acts(repository: CuratedArtifacts) -> list[SelectionAct]:
+    return list(await repository.selections("acme", "run_1"))
 
 
 @pytest.fixture
-def three(shelf: Shelf) -> Shelf:
+def three(repository: CuratedArtifacts) -> CuratedArtifacts:
     """Three candidates: Ann's, her team's, her organisation's."""
 
     async def fill() -> None:
-        await install(shelf)
-        await complete(shelf, "mine", owner_level="user", owner_id="ann", visibility="owner")
-        await complete(shelf, "team", visibility="team:sales")
-        await complete(shelf, "all")
+        await install(repository)
+        await complete(repository, "mine", owner_level="user", owner_id="ann", visibility="owner")
+        await complete(repository, "team", visibility="team:sales")
+        await complete(repository, "all")
 
     run(fill())
-    return shelf
+    return repository
 
 
 def refs(selected: Selected | PickRefused) -> list[str]:
@@ -72,19 +76,19 @@ def code(refused: Selected | PickRefused) -> str:
     return refused.code
 
 
-def test_nobody_picks_all_in_accumulate_and_the_narrowest_in_override(three: Shelf) -> None:
+def test_nobody_picks_all_in_accumulate_and_the_narrowest_in_override(three: CuratedArtifacts) -> None:
     assert refs(run(taken(three))) == ["mine", "team", "all"]
     assert refs(run(taken(three, "2", resolutionMode="override"))) == ["mine"]
     assert refs(run(taken(three, "3", maxItems=2))) == ["mine", "team"]
 
 
 @pytest.mark.requirement("SLOT-FLOOR")
-def test_too_few_where_nobody_picks_is_a_refusal_and_nothing_is_recorded(three: Shelf) -> None:
+def test_too_few_where_nobody_picks_is_a_refusal_and_nothing_is_recorded(three: CuratedArtifacts) -> None:
     assert code(run(taken(three, minItems=4))) == "below_min_items"
     assert run(acts(three)) == []
 
 
-def test_a_person_picks_and_gets_the_servers_own_words_about_each_ref(three: Shelf) -> None:
+def test_a_person_picks_and_gets_the_servers_own_words_about_each_ref(three: CuratedArtifacts) -> None:
     async def history() -> Selected | PickRefused:
         said = answer(await offered(three, **ASKED), 2, 0)
         said["selectedRefs"][0] |= {"sourceScope": "project", "ownerId": "ann", "extension": "@evil/x"}
@@ -114,17 +118,17 @@ def test_a_person_picks_and_gets_the_servers_own_words_about_each_ref(three: She
         ({"resolutionMode": "override"}, "resolution_mode_mismatch"),
     ],
 )
-def test_an_answer_of_another_shape_is_refused_with_the_reason(three: Shelf, said: Any, why: str) -> None:
+def test_an_answer_of_another_shape_is_refused_with_the_reason(three: CuratedArtifacts, said: Any, why: str) -> None:
     async def history() -> Selected | PickRefused:
-        told = answer(await offered(three, **ASKED), 0) | said if isinstance(said, dict) else said
-        return await picked(three, told)
+        given = answer(await offered(three, **ASKED), 0) | said if isinstance(said, dict) else said
+        return await picked(three, given)
 
     refused = run(history())
     assert code(refused) == why
     assert run(acts(three)) == []
 
 
-def test_a_stale_pick_is_told_from_a_foreign_one(three: Shelf) -> None:
+def test_a_stale_pick_is_distinguished_from_a_foreign_one(three: CuratedArtifacts) -> None:
     async def history() -> list[str]:
         await complete(three, "hidden", visibility="team:legal")
         first = await offered(three, **ASKED)
@@ -139,7 +143,9 @@ def test_a_stale_pick_is_told_from_a_foreign_one(three: Shelf) -> None:
     assert run(history()) == ["stale_ref", "foreign_ref", "foreign_ref"]
 
 
-def test_a_refusal_names_every_artifact_that_does_not_count_and_repeats_no_text_of_the_answer(three: Shelf) -> None:
+def test_a_refusal_names_every_artifact_that_does_not_count_and_repeats_no_text_of_the_answer(
+    three: CuratedArtifacts,
+) -> None:
     async def history() -> list[str]:
         first = await offered(three, **ASKED)
         await three.tombstone("acme", "team", 9)
@@ -161,7 +167,7 @@ def test_a_refusal_names_every_artifact_that_does_not_count_and_repeats_no_text_
     assert unnamed.startswith("an invalid artifact id: ")
 
 
-def test_a_triple_mixed_of_two_good_ones_is_refused(three: Shelf) -> None:
+def test_a_triple_mixed_of_two_good_ones_is_refused(three: CuratedArtifacts) -> None:
     async def history() -> str:
         said = answer(await offered(three, **ASKED), 0, 1)
         one, two = said["selectedRefs"]
@@ -181,7 +187,7 @@ def test_a_triple_mixed_of_two_good_ones_is_refused(three: Shelf) -> None:
     ],
 )
 def test_a_pick_of_the_wrong_number_is_refused_and_a_better_one_then_counts(
-    three: Shelf, picks: tuple[int, ...], changes: dict[str, Any], why: str
+    three: CuratedArtifacts, picks: tuple[int, ...], changes: dict[str, Any], why: str
 ) -> None:
     async def history() -> tuple[str, list[str]]:
         first = await offered(three, **ASKED)
@@ -191,7 +197,7 @@ def test_a_pick_of_the_wrong_number_is_refused_and_a_better_one_then_counts(
     assert run(history()) == (why, ["mine", "team"])
 
 
-def test_override_takes_one_of_the_narrowest_scope(three: Shelf) -> None:
+def test_override_takes_one_of_the_narrowest_scope(three: CuratedArtifacts) -> None:
     async def history() -> tuple[str, list[str]]:
         await complete(three, "mine_too", owner_level="user", owner_id="ann", visibility="owner")
         first = await offered(three, **ASKED, resolutionMode="override")
@@ -201,7 +207,7 @@ def test_override_takes_one_of_the_narrowest_scope(three: Shelf) -> None:
     assert run(history()) == ("override_multi_select", ["mine_too"])
 
 
-def test_an_answer_of_nothing_is_recorded_as_an_answer(three: Shelf) -> None:
+def test_an_answer_of_nothing_is_recorded_as_an_answer(three: CuratedArtifacts) -> None:
     async def history() -> list[SelectionAct]:
         assert refs(await picked(three, answer(await offered(three, **ASKED)))) == []
         return await acts(three)
@@ -210,7 +216,7 @@ def test_an_answer_of_nothing_is_recorded_as_an_answer(three: Shelf) -> None:
     assert (act.refs, act.selected_by) == ((), "user")
 
 
-def test_the_same_pick_again_is_an_act_of_its_own_and_a_repeated_call_is_not(three: Shelf) -> None:
+def test_the_same_pick_again_is_an_act_of_its_own_and_a_repeated_call_is_not(three: CuratedArtifacts) -> None:
     async def history() -> list[list[str]]:
         first = await offered(three, **ASKED)
         for key, pick in (("1", 0), ("2", 1), ("3", 0)):
@@ -224,7 +230,7 @@ def test_the_same_pick_again_is_an_act_of_its_own_and_a_repeated_call_is_not(thr
     assert run(history()) == [["mine"], ["team"], ["mine"]]
 
 
-def test_one_act_key_for_two_picks_is_refused_and_the_first_stands(three: Shelf) -> None:
+def test_one_act_key_for_two_picks_is_refused_and_the_first_is_kept(three: CuratedArtifacts) -> None:
     async def history() -> list[list[str]]:
         first = await offered(three, **ASKED)
         await picked(three, answer(first, 0))
@@ -235,9 +241,9 @@ def test_one_act_key_for_two_picks_is_refused_and_the_first_stands(three: Shelf)
     assert run(history()) == [["mine"]]
 
 
-async def three_that_hold(shelf: Shelf, content: str) -> None:
+async def three_that_hold(repository: CuratedArtifacts, content: str) -> None:
     for name in ("mine", "team", "all"):
-        await revise(shelf, name, content)
+        await revise(repository, name, content)
 
 
 @pytest.mark.requirement("SLOT-SIZE")
@@ -251,7 +257,7 @@ async def three_that_hold(shelf: Shelf, content: str) -> None:
     ],
 )
 def test_more_than_a_selection_may_pin_is_refused_before_it_is_recorded(
-    three: Shelf, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, said: str, mode: str
+    three: CuratedArtifacts, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, said: str, mode: str
 ) -> None:
     monkeypatch.setattr(f"contextos.slots.select.{bound}", most)
 
@@ -270,7 +276,7 @@ def test_more_than_a_selection_may_pin_is_refused_before_it_is_recorded(
 
 
 @pytest.mark.requirement("SLOT-SIZE")
-def test_as_much_as_a_selection_may_pin_is_pinned(three: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_much_as_a_selection_may_pin_is_pinned(three: CuratedArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contextos.slots.select.MAX_SLOT_REFS", 3)
     monkeypatch.setattr("contextos.slots.select.MAX_SLOT_BYTES", 30)
 
@@ -281,7 +287,7 @@ def test_as_much_as_a_selection_may_pin_is_pinned(three: Shelf, monkeypatch: pyt
     assert isinstance(run(history()), Selected)
 
 
-def test_what_changes_between_resolution_and_record_is_asked_again(three: Shelf) -> None:
+def test_what_changes_between_resolution_and_record_is_asked_again(three: CuratedArtifacts) -> None:
     async def history() -> tuple[str, int]:
         resolution = await offered(three, **ASKED)
         await classify(three, "mine", ICP)
@@ -296,7 +302,7 @@ def test_what_changes_between_resolution_and_record_is_asked_again(three: Shelf)
 
 
 @pytest.mark.requirement("SLOT-REPLAY")
-def test_an_old_pin_reads_the_same_bytes_whatever_became_of_it(three: Shelf) -> None:
+def test_an_old_pin_reads_the_same_bytes_whatever_became_of_it(three: CuratedArtifacts) -> None:
     async def history() -> tuple[list[Any], list[Any]]:
         selected = await taken(three)
         assert isinstance(selected, Selected)
@@ -314,7 +320,7 @@ def test_an_old_pin_reads_the_same_bytes_whatever_became_of_it(three: Shelf) -> 
     assert [one["revision"]["content"] for one in before] == ["content of mine", "content of team", "content of all"]
 
 
-def test_a_pin_that_never_was_is_not_found(three: Shelf) -> None:
+def test_a_pin_that_never_was_is_not_found(three: CuratedArtifacts) -> None:
     async def history() -> None:
         selected = await taken(three)
         assert isinstance(selected, Selected)

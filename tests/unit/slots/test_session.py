@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,50 +12,53 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.slots import PickRefused, Selected
 from contextos.errors import InvalidInput, RepeatedAct
 from contextos.slots.session import SelectionSession, SlotCall
-from tests.slots import ICP, Shelf, actor, complete, install, revise, run
+from tests.slots import ICP, CuratedArtifacts, actor, complete, install, revise, run
 
 PACKAGE = "@acme/outreach"
 
 
 class Stopped:
-    """A clock that stands still."""
+    """A stopped clock."""
 
     def now_us(self) -> int:
         return 10
 
 
 def call(**changes: str) -> SlotCall:
-    told = {"parent_run_id": "run_1", "parent_package_name": PACKAGE, "slot_id": "icp", "project_id": ""}
-    return SlotCall(**told | changes)
+    fields = {"parent_run_id": "run_1", "parent_package_name": PACKAGE, "slot_id": "icp", "project_id": ""}
+    return SlotCall(**fields | changes)
 
 
-def session(shelf: Shelf, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionSession:
-    told = {
+def session(repository: CuratedArtifacts, *, who: dict[str, Any] | None = None, **slot: Any) -> SelectionSession:
+    fields = {
         "slotId": "icp",
         "acceptedArtifactExtensions": [ICP],
         "selectionMode": "interactive",
         "resolutionMode": "accumulate",
     }
-    document = {"component_type": "Flow", "metadata": {"cinatra": {"contextSlots": [told | slot]}}}
-    return SelectionSession(document, "run_1", PACKAGE, actor(**who or {}), shelf, shelf, Stopped())
+    document = {
+        "component_type": "Flow",
+        "metadata": {"cinatra": {"packageName": PACKAGE, "contextSlots": [fields | slot]}},
+    }
+    return SelectionSession(document, "run_1", PACKAGE, actor(**who or {}), repository, repository, Stopped())
 
 
 @pytest.fixture
-def two(shelf: Shelf) -> Shelf:
+def two(repository: CuratedArtifacts) -> CuratedArtifacts:
     async def fill() -> None:
-        await install(shelf)
-        await complete(shelf, "mine", owner_level="user", owner_id="ann", visibility="owner")
-        await complete(shelf, "all")
+        await install(repository)
+        await complete(repository, "mine", owner_level="user", owner_id="ann", visibility="owner")
+        await complete(repository, "all")
 
     run(fill())
-    return shelf
+    return repository
 
 
 def answer(refs: Any) -> str:
     return json.dumps({"slotId": "icp", "resolutionMode": "accumulate", "selectedRefs": refs})
 
 
-def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
+def test_an_offer_says_all_that_a_renderer_shows(two: CuratedArtifacts) -> None:
     payload = run(session(two, maxItems=1).offer(call())).payload()
     assert payload["slot"]["maxItems"] == 1
     assert payload["slot"]["minItems"] == 0
@@ -65,15 +69,15 @@ def test_an_offer_says_all_that_a_renderer_shows(two: Shelf) -> None:
     assert payload["more"] is False
 
 
-def test_a_hostile_title_stands_in_an_offer_with_nothing_hidden_and_no_markup(two: Shelf) -> None:
+def test_a_hostile_title_in_an_offer_has_nothing_hidden_and_no_markup(two: CuratedArtifacts) -> None:
     run(complete(two, "trap", title="good\u202etxt.exe\u200b<img src=x>\x1b[2J", visibility="team:sales"))
     payload = run(session(two).offer(call())).payload()
-    told = {one["artifactId"]: one["title"] for one in payload["candidates"]}
-    assert told["trap"] == "good\\u202etxt.exe\\u200b\\u003cimg src=x\\u003e\\u001b[2J"
+    fields = {one["artifactId"]: one["title"] for one in payload["candidates"]}
+    assert fields["trap"] == "good\\u202etxt.exe\\u200b\\u003cimg src=x\\u003e\\u001b[2J"
     assert not set("\u202e\u200b\x1b<>") & set(canonical(payload).decode())
 
 
-def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: Shelf) -> None:
+def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: CuratedArtifacts) -> None:
     async def play() -> None:
         at = session(two)
         first = await at.offer(call())
@@ -95,7 +99,9 @@ def test_each_round_is_an_act_of_its_own_and_each_answer_to_it_counts_once(two: 
     run(play())
 
 
-def test_what_was_taken_before_the_answer_was_lost_is_taken_again_whatever_changed(two: Shelf) -> None:
+def test_a_selection_recorded_before_its_answer_was_lost_is_returned_again_whatever_changed(
+    two: CuratedArtifacts,
+) -> None:
     async def play() -> None:
         at = session(two, selectionMode="autonomous")
         first = await at.take(call(), "act_1")
@@ -111,7 +117,7 @@ def test_what_was_taken_before_the_answer_was_lost_is_taken_again_whatever_chang
     run(play())
 
 
-def test_the_same_answer_again_is_the_same_act_whatever_became_of_what_it_picked(two: Shelf) -> None:
+def test_the_same_answer_again_is_the_same_act_although_its_artifacts_changed(two: CuratedArtifacts) -> None:
     async def play() -> None:
         at = session(two)
         refs = (await at.offer(call())).payload()["candidates"]
@@ -126,7 +132,9 @@ def test_the_same_answer_again_is_the_same_act_whatever_became_of_what_it_picked
     run(play())
 
 
-def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_to_the_project(two: Shelf) -> None:
+def test_the_same_answer_again_is_the_same_act_also_after_access_was_lost_but_not_to_the_project(
+    two: CuratedArtifacts,
+) -> None:
     """As `docs/agents.md` says."""
 
     async def play() -> None:
@@ -151,7 +159,7 @@ def test_the_same_answer_again_is_the_same_act_also_for_who_lost_access_but_not_
     run(play())
 
 
-def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_trace(two: Shelf) -> None:
+def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_trace(two: CuratedArtifacts) -> None:
     async def play() -> None:
         refs = (await session(two).offer(call())).payload()["candidates"]
         await session(two).finalize(call(), "act_1", answer(refs[:1]))
@@ -173,7 +181,7 @@ def test_anything_else_under_a_key_that_is_recorded_is_a_conflict_and_leaves_no_
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "a\x00"])
-def test_an_act_key_that_is_none_is_told_and_leaves_no_trace(two: Shelf, key: str) -> None:
+def test_a_malformed_act_key_is_refused_and_leaves_no_trace(two: CuratedArtifacts, key: str) -> None:
     with pytest.raises(InvalidInput, match="act_key"):
         run(session(two).finalize(call(), key, answer([])))
     with pytest.raises(InvalidInput, match="act_key"):
@@ -181,19 +189,19 @@ def test_an_act_key_that_is_none_is_told_and_leaves_no_trace(two: Shelf, key: st
     assert not run(two.selections("acme", "run_1"))
 
 
-def test_an_answer_that_is_none_is_told_and_leaves_no_trace(two: Shelf) -> None:
+def test_a_malformed_answer_is_refused_and_leaves_no_trace(two: CuratedArtifacts) -> None:
     refused = run(session(two).finalize(call(), "act_1", "the first one, please"))
     assert isinstance(refused, PickRefused)
     assert (refused.code, list(run(two.selections("acme", "run_1")))) == ("bad_envelope", [])
 
 
-def test_a_slot_of_a_project_takes_what_is_of_the_project(two: Shelf) -> None:
+def test_a_slot_of_a_project_accepts_artifacts_of_the_project(two: CuratedArtifacts) -> None:
     run(complete(two, "launch", visibility="project:launch"))
     offer = run(session(two).offer(call(project_id="launch")))
     assert [ref.artifact_id for ref in offer.resolution.refs] == ["launch"]
 
 
-def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: Shelf) -> None:
+def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: CuratedArtifacts) -> None:
     taken = run(session(two, selectionMode="autonomous").take(call(), "act_1"))
     assert isinstance(taken, Selected)
     assert [ref.artifact_id for ref in taken.act.refs] == ["mine", "all"]
@@ -210,7 +218,9 @@ def test_an_autonomous_slot_is_taken_and_too_few_is_a_refusal(two: Shelf) -> Non
         ({"slot_id": "voice"}, "unknown_slot"),
     ],
 )
-def test_what_a_flow_says_of_run_and_package_is_compared(two: Shelf, changes: dict[str, str], code: str) -> None:
+def test_the_run_and_the_package_that_a_flow_states_are_compared(
+    two: CuratedArtifacts, changes: dict[str, str], code: str
+) -> None:
     at = session(two)
     for ask in (at.offer(call(**changes)), at.finalize(call(**changes), "act_1", answer([]))):
         with pytest.raises(InvalidInput) as refused:
@@ -219,7 +229,14 @@ def test_what_a_flow_says_of_run_and_package_is_compared(two: Shelf, changes: di
     assert not run(two.selections("acme", "run_1"))
 
 
-def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
+def test_the_package_of_a_session_is_that_of_its_document(two: CuratedArtifacts) -> None:
+    other = replace(session(two), package="@acme/other")
+    with pytest.raises(InvalidInput) as refused:
+        run(other.offer(call(parent_package_name="@acme/other")))
+    assert refused.value.problems[0].code == "package_name_differs"
+
+
+def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: CuratedArtifacts) -> None:
     """A branch that is wired wrong must not turn a person's slot into one that nobody is asked about."""
     for ask in (
         session(two).take(call(), "act_1"),
@@ -231,7 +248,7 @@ def test_a_flow_that_goes_the_wrong_way_selects_nothing(two: Shelf) -> None:
     assert not run(two.selections("acme", "run_1"))
 
 
-def test_an_actor_without_an_organisation_is_refused(two: Shelf) -> None:
+def test_an_actor_without_an_organisation_is_refused(two: CuratedArtifacts) -> None:
     with pytest.raises(InvalidInput):
         run(session(two, who={"organization_id": None}).offer(call()))
     with pytest.raises(InvalidInput):

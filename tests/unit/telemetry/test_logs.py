@@ -69,7 +69,7 @@ def test_a_line_for_people_shows_terminal_escapes_and_one_value_is_one_line() ->
 
 @pytest.mark.parametrize("secret", [KEY, PAN, BEARER, "ann@example.org"])
 @pytest.mark.parametrize("formatter", [JsonLinesFormatter(), ConsoleFormatter()])
-def test_a_formatter_redacts_what_a_caller_logged_by_mistake(formatter: logging.Formatter, secret: str) -> None:
+def test_a_formatter_redacts_secrets_logged_by_mistake(formatter: logging.Formatter, secret: str) -> None:
     text = formatter.format(record("failed with %s", secret, tenant=secret, traceback=[secret]))
     assert secret not in text
     assert text.count("[redacted:") == 3

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.contracts.encoding.display_escape import escape_for_display
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.errors import InvalidArtifact
-from contextos.trust.redact import MAX_UNSAFE_FINDINGS, REDACTION_TARGETS, redact, refuse_unknown_rules, scan_unsafe
+from contextos.trust.redact import MAX_UNSAFE_FINDINGS, find_secrets, redact, refuse_unknown_rules, scan_unsafe
 
 CARD = "4111 1111 1111 1111"
 SECRETS = {
@@ -198,7 +199,7 @@ def test_redaction_keeps_the_shape(value: Any) -> None:
         ("a\x85b", "control_character"),
     ],
 )
-def test_what_nobody_sees_is_found_in_values_and_in_keys(text: str, code: str) -> None:
+def test_invisible_characters_are_found_in_values_and_in_keys(text: str, code: str) -> None:
     for declared_text in (True, False):
         assert codes({"a": text}, declared_text=declared_text) == [("/a", code)]
         assert codes([{text: 1}], declared_text=declared_text) == [("/0", code)]
@@ -216,7 +217,7 @@ def test_in_ids_and_codes_even_that_is_refused(text: str) -> None:
     assert codes(text, declared_text=False) != []
 
 
-def test_the_scan_never_echoes_what_it_found() -> None:
+def test_the_scan_never_echoes_its_finding() -> None:
     secret = SECRETS["github"]
     problems = scan_unsafe({secret: {"x\u202e": [secret + "\u200b"]}}, declared_text=True)
     assert {problem.code for problem in problems} == {"secret", "hidden_character", "bidi_control"}
@@ -225,11 +226,17 @@ def test_the_scan_never_echoes_what_it_found() -> None:
     assert "\u202e" not in said
 
 
+def test_secrets_alone_are_found_with_the_remedy_of_the_place() -> None:
+    found = find_secrets({"a": [SECRETS["github"]], "b": "x\u200b"}, "name a reference")
+    assert [(one.pointer, one.code, one.remedy) for one in found] == [("/a/0", "secret", "name a reference")]
+    assert find_secrets({"a": "plain"}, "name a reference") == ()
+
+
 def test_the_scan_reports_a_bounded_number() -> None:
     assert len(scan_unsafe(["\u200b"] * 1000, declared_text=True)) == MAX_UNSAFE_FINDINGS
 
 
 @given(st.text(st.characters(), max_size=40))
-def test_what_is_shown_holds_nothing_hidden(text: str) -> None:
+def test_displayed_text_has_nothing_hidden(text: str) -> None:
     shown = escape_for_display(text)
     assert [problem for problem in scan_unsafe(shown, declared_text=False) if problem.code != "secret"] == []

@@ -51,7 +51,7 @@ def test_lengths_count_bytes_and_not_characters() -> None:
 
 
 @given(st.binary(max_size=200), st.text(max_size=20))
-def test_what_is_sealed_is_opened_to_the_same_bytes(payload: bytes, kind: str) -> None:
+def test_a_sealed_payload_opens_to_the_same_bytes(payload: bytes, kind: str) -> None:
     kind = kind.encode("utf-8", "replace").decode()
     envelope = json.loads(json.dumps(seal(kind, payload, RING, "pack")))
     assert opened(envelope, types=[kind]) == payload
@@ -65,7 +65,7 @@ def test_an_independent_implementation_accepts_our_envelope_and_no_altered_one()
         Envelope.from_dict(envelope).verify([sslib_key(RING, "pack")], 1)
 
 
-def test_we_open_what_an_independent_implementation_sealed() -> None:
+def test_an_envelope_of_an_independent_implementation_is_opened() -> None:
     kid, signature = RING.sign("pack", Envelope(PAYLOAD, TYPE, {}).pae())
     made = {
         "payload": base64.b64encode(PAYLOAD).decode(),
@@ -126,7 +126,7 @@ def test_no_signatures_and_too_many_are_refused_before_any_is_checked() -> None:
 
 
 @pytest.mark.parametrize("broken", [None, 1, "x", [], {}, {"payloadType": TYPE}, {"payloadType": [TYPE]}])
-def test_what_is_no_envelope_is_refused(broken: Any) -> None:
+def test_a_value_that_is_no_envelope_is_refused(broken: Any) -> None:
     with pytest.raises(SignatureInvalid):
         opened(broken)
 
@@ -208,6 +208,15 @@ def test_a_rotated_key_still_verifies_and_no_longer_signs() -> None:
     assert ring.public_key("claim", old_kid) is None
 
 
+def test_a_retired_key_signs_nothing_and_verifies_what_is_older() -> None:
+    old = KeyRing({"head": b"o" * 32})
+    kid, signature = old.sign("head", b"x")
+    ring = KeyRing({"head": b"n" * 32}, {"head": [old.public_key("head", kid) or b""]}, {kid: 5})
+    assert [ring.verify("head", kid, b"x", signature, at_us=at) for at in (None, 4, 5, 6)] == [True, True, True, False]
+    with pytest.raises(InvalidSettings, match="retired"):
+        KeyRing({"head": b"o" * 32}, None, {kid: 5})
+
+
 def test_one_key_for_two_purposes_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="given for `head` and for `pack`"):
         KeyRing({"head": b"\x05" * 32, "pack": b"\x05" * 32})
@@ -228,7 +237,7 @@ def test_one_key_for_two_purposes_is_refused() -> None:
         ({}, {"head": [bytes([n]) * 32 for n in range(33)]}),
     ],
 )
-def test_what_is_no_key_or_no_purpose_is_refused(signing: Any, trusted: Any) -> None:
+def test_a_malformed_key_or_purpose_is_refused(signing: Any, trusted: Any) -> None:
     with pytest.raises(InvalidSettings):
         KeyRing(signing, trusted)
 

@@ -8,28 +8,27 @@ Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from contextos.action.breaker_adapter import BreakerAdapter
-from contextos.action.budget import exceeded_limit
-from contextos.action.gateway import idempotency
-from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts
+from contextos.action.budget import call_time, exceeded_limit
+from contextos.action.cancellation import find_cancel
+from contextos.action.gateway import idempotency, retries
+from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.tool import AdapterReply, CallContext, Settled, ToolCallEnvelope, ToolResultEnvelope
-from contextos.contracts.journal import Parked, Write
+from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.seams import Journal, RecordRequest
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Capability, Redeemed, RunScope
 from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
-
-MAX_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +41,38 @@ class Dispatcher:
     ports: DispatchPorts
 
     async def deliver(self, call: ClearedCall) -> ToolResultEnvelope:
-        """Send, at most `MAX_ATTEMPTS` times and only where that is safe, and return the result envelope."""
+        """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe. Returns its result."""
         return await self._deliver_on(self._begin(call))
 
     async def deliver_all(self, calls: Sequence[ClearedCall]) -> list[ToolResultEnvelope]:
-        """Deliver several reads: their first attempts at the same time, further attempts one after the other.
+        """Send several reads: their first attempts at the same time, further attempts one after the other.
 
-        All dispatches are recorded before the first call is sent, and durable if one of the calls is external.
+        All calls are recorded before the first is sent. The record is durable by then if one of them leaves the
+        machine.
         """
         deliveries = [self._begin(call) for call in calls]
         for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
-            delivery.grouped = True
             self._dispatch(delivery)
         if any(call.capability.adapter.external for call in calls):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
+        admitted = retries.admitted(deliveries, answers)
         results = []
         for delivery, answer in zip(deliveries, answers, strict=True):
+            # A half-open circuit lets one call of the group through; the others are sent when that one was answered.
+            delivery.grouped = delivery.call.capability.capability_id in admitted
             result = await self._finish(delivery, answer)
             results.append(await self._deliver_on(delivery) if result is None else result)
         return results
 
     def _begin(self, call: ClearedCall) -> Delivery:
         began_us = self.journal.log()[0].at_us
+        behind_us = self.journal.now_us - self.journal.clock_us
         if call.capability.definition.kind == "write" and idempotency.predates_epoch(call.operation, began_us):
             # It can have been sent after the backup, at any time since the run began, without a trace in this store.
-            return Delivery(call, "reconcile", began_us)
-        return Delivery(call, "send", self.journal.now_us)
+            return Delivery(call, "reconcile", began_us, began_us - behind_us)
+        return Delivery(call, "send", self.journal.now_us, self.journal.clock_us)
 
     async def _deliver_on(self, delivery: Delivery) -> ToolResultEnvelope:
         """Make further attempts until one of them is final; return its result."""
@@ -92,68 +95,74 @@ class Dispatcher:
         call = delivery.call
         delivery.attempt += 1
         delivery.on_tape = self.journal.on_tape
-        timeout_us = call.capability.definition.timeout_s * 1_000_000
-        delivery.not_after_us = self.scope.within_session(self.journal.now_us + timeout_us)
+        # Finding out what an earlier attempt did is not limited by the run: its outcome has to be known.
+        budget = self.scope.run.run_budget if delivery.mode == "send" else None
+        delivery.time = call_time(budget, self.ports.spent(), call.capability.definition)
+        over_us = self.scope.within_session(self.journal.now_us + delivery.time.limit_us)
+        delivery.not_after_us = over_us - (self.journal.now_us - self.journal.clock_us)
         self._derive_dispatch(delivery)
         if delivery.writes and delivery.claimed is None:
-            delivery.claimed = self._claim(call)
-        elif delivery.writes and delivery.mode == "send":
-            self.journal.stage(*idempotency.epoch_precondition(call.operation))
+            delivery.claimed = self._claim(call, delivery.on_tape)
+        elif delivery.writes:
+            self.journal.stage(*delivery.checks)
 
     async def _recover(self, delivery: Delivery) -> None:
         """Take over a dispatch that another driver recorded, and possibly sent."""
         delivery.recovered = delivery.on_tape and not self.journal.on_tape
         if delivery.recovered and delivery.writes:
-            self._park_while_open(delivery.call.capability, delivery.first_us)
+            self._park_while_open(delivery)
             await self.journal.take_over()
-            delivery.mode = "reconcile"
+            delivery.mode, delivery.time = (
+                "reconcile",
+                call_time(None, self.ports.spent(), delivery.call.capability.definition),
+            )
 
     def _request(self, delivery: Delivery) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
         call = delivery.call
-        send = partial(
-            self._send,
-            call.capability,
-            call.envelope,
-            delivery.mode,
-            call.approval,
-            delivery.not_after_us,
-            delivery.first_us,
-            delivery.recovered,
-        )
         request = {"tool_call_id": call.envelope.tool_call_id, "attempt": delivery.attempt}
-        return RecordRequest("tool.returned", delivery.key, request, send)
+        return RecordRequest("tool.returned", delivery.key, request, partial(self._send, delivery))
 
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
-        call = delivery.call
-        result, outcome = ToolResultEnvelope.model_validate(answer["envelope"]), answer["outcome"]
-        # A half-open circuit lets one call of a group through; the others are retried when that one has its answer.
-        circuit_open = not delivery.grouped and result.error is not None and result.error.code == CircuitOpen.code
-        again = (
-            delivery.attempt < MAX_ATTEMPTS
-            and not circuit_open
-            and _can_retry(call.capability, outcome)
-            and not self._is_budget_spent(call.capability)
-        )
-        delivery.grouped = False
-        if delivery.claimed is not None and not again and outcome != "unknown":
-            self.journal.stage(idempotency.complete_key(delivery.claimed, result, happened=answer["happened"]))
-        if delivery.writes:
+        result = ToolResultEnvelope.model_validate(answer["envelope"])
+        if not delivery.writes:
+            again = retries.reads_again(delivery, answer) and not self._is_budget_spent(delivery.call.capability)
+            delivery.grouped = False
+            if again and await find_cancel(self.journal, self.ports.store, self.ports.proved_cancels, delivery.key):
+                error = ToolError(code="cancelled", message="the run was cancelled; it was not sent again")
+                return result.model_copy(update={"error": error})
+            return None if again else result
+        retry = retries.next_attempt(self.journal, self.scope, delivery, answer)
+        if retry is not None:
+            await retries.wait_for(self.journal, delivery, retry)
+            delivery.mode = "send" if retry.how == "send" else "reconcile"
+            failure = await retries.why_not_again(self.journal, self.scope, self.ports, delivery, retry)
+            if failure is None:
+                return None
+            result = retries.refused(self.journal, delivery, result, failure)
+        assert delivery.claimed is not None, "a write was dispatched"
+        if answer["outcome"] == "unknown":
             await self.journal.commit()
-        if again:
-            delivery.mode = "reconcile" if outcome == "unknown" else "send"
-            return None
-        if outcome == "unknown" and delivery.claimed is not None:
-            return await self._settle(call.envelope, delivery.claimed, call.key)
+            return await self._settle(delivery.call.envelope, delivery.claimed, delivery.call.key)
+        over_us = retries.over_at_us(delivery, answer)
+        ended = idempotency.complete_key(delivery.claimed, result, happened=answer["happened"], not_before_us=over_us)
+        self.journal.stage(ended)
+        await self.journal.commit()
         return result
 
-    def _claim(self, call: ClearedCall) -> Write:
+    def _claim(self, call: ClearedCall, on_tape: bool) -> Write:
         """Stage the claim of the operation's key, with the checks that must hold in the same commit."""
         run_id, envelope, key = self.journal.run_id, call.envelope, call.envelope.idempotency_key
         assert key is not None, "the guard `idempotency_check` gives every write its key"
         claimed = idempotency.claim_key(
-            run_id, call.capability.capability_id, key, envelope.args, call.operation["version"], envelope.tool_call_id
+            run_id,
+            call.capability.capability_id,
+            key,
+            envelope.args,
+            call.operation["version"],
+            envelope.tool_call_id,
+            now_us=self.journal.now_us if on_tape else self.ports.clock.now_us(),
         )
         lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
         self.journal.stage(claimed, *_redemption(call.approval), *lookup_checks, *call.preconditions)
@@ -179,13 +188,15 @@ class Dispatcher:
             return True
         return exceeded_limit(self.scope.run.run_budget, self.ports.spent(), capability.definition) is not None
 
-    def _key_is_remembered(self, capability: Capability, first_us: int, now_us: int) -> bool:
-        """Return whether the adapter still remembers the idempotency key of a call first sent at `first_us`."""
+    def _key_is_remembered(self, delivery: Delivery) -> bool:
+        """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
         # After its session a call is not sent again either: if it never arrived, this would be the first payment.
-        ttl_us = capability.definition.idempotency.key_ttl_s * 1_000_000
-        return now_us - first_us <= ttl_us and not self.scope.session_over(now_us)
+        ttl_us = delivery.call.capability.definition.idempotency.key_ttl_s * 1_000_000
+        now_us, clock_us = self.journal.time_us, self.ports.clock.now_us()
+        age_us = max(now_us - delivery.first_us, clock_us - delivery.first_clock_us)
+        return age_us <= ttl_us and not self.scope.session_over(now_us)
 
-    def _park_while_open(self, capability: Capability, first_us: int) -> None:
+    def _park_while_open(self, delivery: Delivery) -> None:
         """Suspend the run while an open circuit prevents finding out about an uncertain effect.
 
         Appends no entry, because otherwise a long outage would add one at each wake-up.
@@ -193,71 +204,65 @@ class Dispatcher:
         Raises:
             Parked: until the circuit lets a call through.
         """
+        capability = delivery.call.capability
         adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if not isinstance(adapter, BreakerAdapter):
             return
         strategy = capability.definition.idempotency.strategy
-        remembered = self._key_is_remembered(capability, first_us, self.ports.clock.now_us())
+        remembered = self._key_is_remembered(delivery)
         if strategy == "lookup" or (strategy == "keyed" and remembered):
             retry_at_us = adapter.open_until_us(capability.definition.name)
             if retry_at_us:
                 raise Parked(retry_at_us)
 
-    def _context(
-        self, envelope: ToolCallEnvelope, capability: Capability, not_after_us: int, is_late: Callable[[], bool]
-    ) -> CallContext:
-        return CallContext(
-            tenant_id=self.scope.run.tenant_id,
-            run_id=envelope.run_id,
-            tool_call_id=envelope.tool_call_id,
-            idempotency_key=envelope.idempotency_key,
-            not_after_us=not_after_us,
-            timeout_ms=capability.definition.timeout_s * 1_000,
-            headers=partial(self.ports.headers, envelope.tool_call_id, capability.adapter.external),
-            claim=self.ports.claim_token,
-            is_late=is_late,
-        )
-
-    async def _send(
-        self,
-        capability: Capability,
-        envelope: ToolCallEnvelope,
-        mode: str,
-        approval: Redeemed | None,
-        not_after_us: int,
-        first_us: int,
-        recovered: bool,
-    ) -> dict[str, Any]:
+    async def _send(self, delivery: Delivery) -> dict[str, Any]:
         """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.
 
-        If another worker dispatched the call (`recovered`), it can still send it until `not_after_us`. Until then, a
-        look-up that finds nothing proves nothing.
+        If another worker dispatched the call (`delivery.recovered`), it can still send it until `not_after_us`. Until
+        then, a look-up that finds nothing proves nothing.
         """
+        capability, envelope, mode = delivery.call.capability, delivery.call.envelope, delivery.mode
+        not_after_us, time = delivery.not_after_us, delivery.time
         adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
         began = self.ports.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
+        over_us = not_after_us + CLOCK_MARGIN_US
         outcome = partial(
-            self._outcome, capability=capability, envelope=envelope, approval=approval, began_us=began, adapter=adapter
+            self._outcome,
+            capability=capability,
+            envelope=envelope,
+            approval=delivery.call.approval,
+            began_us=began,
+            adapter=adapter,
+            retries_made=delivery.attempt - 1,
         )
 
         def is_late() -> bool:
             sends = mode == "send" and capability.definition.kind == "write"
             return sends and self.ports.clock.now_us() > not_after_us
 
-        context = self._context(envelope, capability, not_after_us, is_late)
+        def lost(found: str, error: Exception) -> dict[str, Any]:
+            if time.cut_by and self.ports.clock.now_us() >= not_after_us:
+                detail = f"{time.cut_by}; the call was cancelled: {error}"
+                return outcome(found, None, detail, code="budget_exhausted")
+            return outcome(found, None, str(error))
+
+        context = call_context(
+            self.scope.run.tenant_id, self.ports, envelope, capability, not_after_us, time.timeout_ms, is_late
+        )
         if is_late():
             # A worker that was stopped here must not send the call after somebody settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         try:
-            if mode == "send" or (rule.strategy == "keyed" and self._key_is_remembered(capability, first_us, began)):
+            if mode == "send" or (rule.strategy == "keyed" and self._key_is_remembered(delivery)):
                 # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
-                if reply is None and rule.honours_not_after and began > not_after_us:
+                if reply is None and rule.honours_not_after and began > over_us:
                     return outcome("not_sent", None, "the external system has no record of this call")
             else:
                 reply = None
@@ -265,16 +270,18 @@ class Dispatcher:
             if mode != "send":
                 # The effect stays uncertain; the run looks again when the circuit lets a call through.
                 raise Parked(error.retry_at_us) from error
-            return outcome("not_sent", None, str(error), code=error.code)
+            refused = outcome("not_sent", None, str(error), code=error.code)
+            return {**refused, "retry_at_us": error.retry_at_us}
         except Unavailable as error:
             # If this call was a look-up, that it was not sent says nothing about the effect.
-            return outcome("not_sent" if mode == "send" else "unknown", None, str(error))
+            return lost("not_sent" if mode == "send" else "unknown", error)
         except LostReply as error:
-            return outcome("not_sent" if capability.definition.kind == "read" else "unknown", None, str(error))
-        if reply is None and began <= not_after_us and (recovered or rule.honours_not_after):
-            raise Parked(not_after_us + 1)
+            return lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
+        if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
+            raise Parked(over_us + 1)
         if reply is None:
-            return outcome("unknown", None, "it is not known whether it happened")
+            asked = {"no_record": True} if rule.strategy == "lookup" else {}
+            return {**outcome("unknown", None, "it is not known whether it happened"), **asked}
         return outcome("returned", reply, "")
 
     def _outcome(
@@ -288,10 +295,11 @@ class Dispatcher:
         approval: Redeemed | None,
         began_us: int,
         adapter: Adapter,
+        retries_made: int,
         code: str = "tool_failed",
     ) -> dict[str, Any]:
         status, output, error, redacted = validate_reply(
-            self.registry, self.ports.cleanse, capability, reply, outcome, why, code
+            self.registry, self.ports.cleanse, capability, envelope.args, reply, outcome, why, code
         )
         effect = capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
@@ -309,12 +317,13 @@ class Dispatcher:
             "error": error.to_json() if error else None,
             "artifacts": [],
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": reply.mutations if reply else [],
+            "mutations": self.ports.cleanse_text(reply.mutations) if reply else [],
             "risk_tags": [envelope.approval_mode_effective] if effect else [],
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.ports.clock.now_us() - began_us - waited_us) / 1_000,
             "metadata": {
                 "redaction_applied": bool(redacted),
+                "retries": retries_made,
                 "cost_cents": reply.cost_cents if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
@@ -340,38 +349,23 @@ class Dispatcher:
         """Suspend the run until an operator settles the effect (`contextos settle`), however long that takes.
 
         The run uses the settlement after `check_settlement` accepted it, and then ends the claim in its own commit.
-        So a process that can only append to the journal cannot move money. A process that can write the `keys` document
-        could release the claim and cause a second payment; the journals then show no settlement, and the commit here
-        loses its compare-and-set.
+        So a process that can only append to the journal cannot move money. A `keys` document that somebody else
+        releases is not believed, because this run does not show it.
 
         Raises:
             Integrity: the settlement is refused. The claim is not ended, and the run stays suspended.
         """
-        self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain"))
+        self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
         await self.journal.commit(wake_at_us=0)
         _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
         where = f"`{self.journal.run_id}` entry {self.journal.log()[-1].seq} (`effect.settled`)"
-        refused = await self.ports.check_settlement(key, envelope.tool_call_id, answer)
+        refused = await self.ports.check_settlement(key, envelope, answer)
         if refused:
             raise Integrity(f"{where} is refused: {refused}; the run stays suspended until an operator inspects it")
         result = result_of_settlement(envelope, Settled.model_validate(answer))
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result
-
-
-def _can_retry(capability: Capability, outcome: str) -> bool:
-    """Return whether another attempt is safe.
-
-    A read always is, and so is an effect with an idempotency key. An effect that can only be looked up is looked up
-    again while its outcome is unknown, but never sent again.
-    """
-    strategy = capability.definition.idempotency.strategy
-    if outcome == "returned":
-        return False
-    if capability.definition.kind == "read" or strategy == "keyed":
-        return True
-    return strategy == "lookup" and outcome == "unknown"
 
 
 def _redemption(approval: Redeemed | None) -> tuple[Write, ...]:

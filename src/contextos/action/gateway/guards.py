@@ -1,4 +1,4 @@
-"""The guards of the Tool Gateway, in the order in which a call passes them. Each checks one thing.
+"""The guards: the checks that a tool call passes in the tool gateway, in this order. Each checks one thing.
 
 A guard returns the call, with what it found out added to it, or a `Refusal`. A refused call never reaches an adapter.
 Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolResultEnvelope statuses".
@@ -6,36 +6,40 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
+from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.delivery import DispatchPorts
+from contextos.action.gateway.evidence import nested_facts, permissions_of, reads_evidence
 from contextos.action.registry import Registry
-from contextos.contracts.documents.catalog import POLICY_LIST_KEY, POLICY_LISTS
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.controls import CheckArgs, Controls, required_of
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.pack import Permission
+from contextos.contracts.encoding.redacted import redacted_places
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolStatus
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.seams import Approvals, Journal, Policy
-from contextos.contracts.scope import Action, Capability, Fact, Redeemed, RunScope, StepCall
-from contextos.errors import Problem
+from contextos.contracts.scope import SESSION_LIMIT, Action, Capability, Fact, Redeemed, RunScope, StepCall
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
 
-CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], bool], Sequence[Problem]]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The result of a call that a guard stopped: its status, an error code and the reason."""
+    """The result of a call that a guard (one check of the gateway) refused: its status, an error code
+    and the reason. `made_by` names the run and the call that did a replayed operation. `facts` names the limit that
+    was exhausted.
+    """
 
     status: ToolStatus
     code: str
@@ -44,14 +48,17 @@ class Refusal:
     output: Any = None
     mutations: tuple[str, ...] = ()
     decision: PolicyDecision | None = None
+    made_by: Mapping[str, str] | None = None
+    facts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """A call on its way through the guards, which fill in the fields that have a default.
+    """A call on its way through the guards (the checks of the gateway), which fill in the fields that have a default.
 
-    `key` is `<plan revision>/<step id>`. `operation` is the recorded answer of `look_up_operation`, `frozen` the
-    evidence in use. `preconditions` are checks that must still hold in the commit that dispatches the call.
+    `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
+    of it is in use. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must
+    still hold in the commit that records the call.
     """
 
     step_call: StepCall
@@ -59,29 +66,19 @@ class GuardedCall:
     tool_call_id: str
     key: str
     args: Mapping[str, Any]
+    evidence: Mapping[str, Fact] = field(default_factory=dict)
     decision: PolicyDecision | None = None
     idempotency_key: str | None = None
     operation: Mapping[str, Any] = field(default_factory=dict)
     frozen: tuple[Fact, ...] = ()
     approval: Redeemed | None = None
     preconditions: tuple[Write, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PreconditionResult:
-    """The result of checking a run's identities and pinned artifacts again, right before a write.
-
-    `failure` says what changed since the run was admitted, or is None. `policies_version` is the version of the list of
-    active policies that was checked.
-    """
-
-    failure: Failure | None
-    policies_version: int
+    history: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardContext:
-    """Everything that the guards of one run can use. `recheck` takes the call's key."""
+    """Everything that the guards (the checks of the gateway) of one run use."""
 
     journal: Journal
     scope: RunScope
@@ -90,33 +87,45 @@ class GuardContext:
     registry: Registry
     ports: DispatchPorts
     check_args: CheckArgs
-    recheck: Callable[[str], Awaitable[PreconditionResult]]
+
+
+async def not_cancelled(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse every call of a run that a person asked to cancel, reads included."""
+    failure = await find_cancel(context.journal, context.ports.store, context.ports.proved_cancels, call.key)
+    return Refusal("blocked", failure.code, failure.detail) if failure else call
 
 
 async def surfaced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a capability that the compiled tool manifest does not name. One that policy hid is a policy denial."""
+    """Refuse a tool that is not in the manifest (the list of tools that this run can use).
+    The refusal is a policy denial if policy removed the tool from the list.
+    """
     name = call.capability.capability_id
-    if name in context.scope.surfaced:
+    if name in context.scope.tools.surfaced:
         return call
-    if name in context.scope.granted:
+    if name in context.scope.tools.granted:
         return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
     return Refusal("rejected", "tool_not_in_manifest", f"`{name}` is not in the tool manifest of this run")
 
 
 async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse arguments that do not satisfy the capability's input schema."""
+    """Refuse arguments that do not satisfy the tool's input schema, or that something was redacted from."""
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
+    for place, kinds in redacted_places(dict(call.args)).items():
+        detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
+        return Refusal("rejected", "argument_out_of_bounds", detail, place)
     return call
 
 
 async def consistent_with_request(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse an argument that differs from the value that the request states for it."""
-    for permission in _permissions(context, call):
+    """Refuse an argument that differs from the value that the request gives for it."""
+    for permission in permissions_of(context.scope, call.capability.capability_id):
         for argument, where in permission.agrees_with.items():
-            stated, final = resolve_pointer(context.scope.request_fields, where), call.args.get(argument, MISSING)
-            if stated is not MISSING and final is not MISSING and content_address(stated) != content_address(final):
+            stated, final = resolve_pointer(context.scope.received.fields, where), call.args.get(argument, MISSING)
+            if final is MISSING:
+                continue
+            if stated is MISSING or canonical(stated) != canonical(final):
                 detail = f"argument `{argument}` is not what the request states at `{where}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
     return call
@@ -125,21 +134,26 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
 async def within_budget(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Refuse a call that would exceed the run's limits on calls, cost or wall clock, or whose session is over."""
     reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
-    return Refusal("blocked", "budget_exhausted", reached) if reached else await in_session(context, call)
+    if reached:
+        return Refusal("blocked", "budget_exhausted", context.scope.run.run_budget.stated(reached), facts=(reached,))
+    return await in_session(context, call)
 
 
 async def in_session(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call after the end of its session. Checked before a person is asked, and right before the dispatch."""
+    """Refuse a call after the end of the run's time limit (session). Runs before a person is asked and before the
+    call.
+    """
     session = context.scope.session
     if session is not None and context.scope.session_over(context.journal.now_us):
-        return Refusal("blocked", "budget_exhausted", session.limit, decision=call.decision)
+        return Refusal("blocked", "budget_exhausted", session.limit, decision=call.decision, facts=(SESSION_LIMIT,))
     return call
 
 
-async def policy_allows(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call that policy does not allow with its final arguments, whatever the plan assumed."""
-    decision = decide_call(context, call, "execute", call.key)
-    context.journal.derive("policy.decided", f"execute/{call.key}", decision.to_json())
+async def policy_allows(
+    context: GuardContext, call: GuardedCall, recorded: tuple[str, str] = ("execute", "commit")
+) -> GuardedCall | Refusal:
+    """Refuse a call that the policy rules do not allow with its final arguments. `recorded`: under which names."""
+    decision = _decide_call(context, call, *recorded)
     call = replace(call, decision=decision)
     # A guardrail overrides every allow: the call is escalated to a person, unless another guardrail refuses it.
     if decision.must_escalate and not decision.must_refuse:
@@ -147,7 +161,7 @@ async def policy_allows(context: GuardContext, call: GuardedCall) -> GuardedCall
         return Refusal("blocked", "must_escalate", f"a guardrail escalates: {names}", decision=decision)
     if not decision.allowed:
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-        return Refusal("blocked", code, _why_denied(decision), decision=decision)
+        return Refusal("blocked", code, decision.why_denied, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     problems = context.check_args(_bounds(context, call, decision), call.args, bool(decision.gates))
     if problems:
@@ -156,83 +170,68 @@ async def policy_allows(context: GuardContext, call: GuardedCall) -> GuardedCall
     return call
 
 
-def decide_call(context: GuardContext, call: GuardedCall, point: str, ordinal: str) -> PolicyDecision:
-    """Decide by policy about this call, at execution or when its approval is redeemed (`point`, part of the id).
+def _decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: str) -> PolicyDecision:
+    """Return the policy decision about one call with its final arguments, including the approvals that it needs.
 
-    The gates of the decision include those that the plan's step requires.
+    It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
+    Controls that were raised before and approvals that the plan's step requires are added.
     """
+    decisions = [_decide(context, call, "execute", execute)]
+    if call.capability.definition.kind == "write" and context.policy.asked_at("commit"):
+        decisions.append(_decide(context, call, "commit", commit))
+    united = next((decision for decision in decisions if not decision.allowed), decisions[0])
+    for decision in decisions:
+        united = Controls.of(decision).bind(united)
+    return united
+
+
+def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", "commit"], name: str) -> PolicyDecision:
     scope = context.scope
     facts = {
         **scope.facts,
         "args": dict(call.args),
-        "evidence": nested_facts({name: fact.value for name, fact in call.step_call.evidence.items()}),
+        "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.step_call.provenance),
+        **({"history": dict(call.history["facts"])} if call.history else {}),
     }
     capability = call.capability
     view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
     decision = context.policy.decide(
-        "execute",
+        point,
         facts,
         capability=view,
-        granted=capability.capability_id in scope.granted,
-        decision_id=derive("pol_", scope.run.run_id, f"policy.{point}", ordinal),
+        granted=capability.capability_id in scope.tools.granted,
+        decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
-    gates = tuple(sorted(set(decision.gates).union(call.step_call.step.requires)))
-    return decision.model_copy(update={"gates": gates}) if gates != decision.gates else decision
+    raised = scope.controls.on_call(capability.capability_id, call.key)
+    decision = (raised | Controls(gates=frozenset(call.step_call.step.requires))).bind(decision)
+    context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
+    return decision
 
 
 def capability_facts(capability: Capability) -> dict[str, Any]:
-    """Return the facts that rules can read below `capability`."""
+    """Return the facts about a tool that policy rules can read below `capability`."""
     definition = capability.definition
-    return {
+    values = {
         "capability_id": capability.capability_id,
         "kind": definition.kind,
         "risk_level": definition.risk_level,
         "approval_mode": definition.approval_mode,
         "external": capability.adapter.external,
     }
-
-
-def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nest evidence for rules to read: the value of `policy.eval` becomes `{"policy": {"eval": value}}`."""
-    tree: dict[str, Any] = {}
-    for name in sorted(values):
-        *path, last = name.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-            if not isinstance(node, dict):
-                break
-        else:
-            node[last] = values[name]
-    return tree
-
-
-def _why_denied(decision: PolicyDecision) -> str:
-    facts = sorted({fact for lack in decision.indeterminate for fact in lack.facts})
-    if facts:
-        return "policy cannot decide: missing or mistyped facts " + ", ".join(f"`{fact}`" for fact in facts)
-    rules = ", ".join(f"`{rule}`" for rule in (*decision.denying_rule_ids, *decision.must_refuse))
-    return f"policy denies: {decision.reason}" + (f" by {rules}" if rules else "")
+    return supplied("capability", values)
 
 
 def _bounds(context: GuardContext, call: GuardedCall, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
     bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
-    for permission in _permissions(context, call):
+    for permission in permissions_of(context.scope, call.capability.capability_id):
         for argument, bound in permission.arg_constraints.items():
             bounds[argument] = (*bounds.get(argument, ()), bound)
     return bounds
 
 
-def _permissions(context: GuardContext, call: GuardedCall) -> list[Permission]:
-    """Return the pack's permissions for this capability, of every role: their constraints apply to every caller."""
-    adapter, _, capability = call.capability.capability_id.partition(".")
-    listed = context.scope.pack.tooling_layer.permissions
-    return [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
-
-
 async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write that was cancelled, denied or done before. Checked before a person is asked."""
+    """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked."""
     if call.capability.definition.kind == "read":
         return call
     definition = call.capability.definition
@@ -246,14 +245,18 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
         return Refusal("rejected", "idempotency_conflict", f"key `{key}` was used with other arguments")
     if operation["state"] == "completed":
         return Refusal(
-            "completed", "replayed", "done before", output=operation["output"], mutations=tuple(operation["mutations"])
+            "completed",
+            "replayed",
+            "done before",
+            output=operation["output"],
+            mutations=tuple(operation["mutations"]),
+            made_by=operation["made_by"],
         )
     if operation["state"] == "claimed" and context.scope.session is not None:
-        return Refusal(
-            "blocked", "budget_exhausted", f"another run is doing the operation, and {context.scope.session.limit}"
-        )
+        detail = f"another run is doing the operation, and {context.scope.session.limit}"
+        return Refusal("blocked", "budget_exhausted", detail, facts=(SESSION_LIMIT,))
     if operation["state"] == "unusable":
-        return Refusal("blocked", "unsafe_output", "the operation was done before, and its output was quarantined")
+        return Refusal("blocked", "unsafe_output", "the operation was done before, and its output was refused")
     return replace(call, idempotency_key=key, operation=operation)
 
 
@@ -262,8 +265,7 @@ async def _look_up(
 ) -> dict[str, Any]:
     return await idempotency.look_up_operation(
         context.journal,
-        context.ports.store,
-        context.ports.clock,
+        context.ports,
         call.capability,
         key,
         call.args,
@@ -274,36 +276,32 @@ async def _look_up(
 
 
 async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a `network`, `delegated` or `destructive` call without its required evidence; freeze what it uses."""
-    decision = call.decision
+    """Refuse a call if evidence that policy requires is missing, from `network` on also what its decision spec
+    requires; fix the evidence in use.
+    """
+    decision, definition = call.decision, call.capability.definition
     assert decision is not None, "the policy guard has run"
-    if call.capability.definition.approval_mode not in EVIDENCE_MODES:
-        return call
-    if call.step_call.spec_key is None:
+    of_spec = definition.approval_mode in EVIDENCE_MODES
+    if of_spec and call.step_call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
-    needed = sorted({*decision.requires, *call.step_call.required_evidence})
-    unresolved = [name for name in needed if name not in call.step_call.evidence]
+    required = required_of(definition, decision.requires)
+    needed = sorted({*required, *(call.step_call.required_evidence if of_spec else ())})
+    unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
-        return Refusal("blocked", "missing_evidence", "required evidence does not resolve: " + ", ".join(unresolved))
+        detail = "required evidence about these arguments does not resolve: " + ", ".join(unresolved)
+        return Refusal("blocked", "missing_evidence", detail)
+    if not (of_spec or needed or decision.gates):
+        return call
     # Evidence that rules read took part in the decision, so the approval is bound to it too.
-    read = {
-        name
-        for name in call.step_call.evidence
-        if any(reads_evidence(path, name) for path in context.policy.evidence_paths)
-    }
-    frozen = tuple(call.step_call.evidence[name] for name in sorted(read.union(needed)))
+    read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
+    frozen = tuple(call.evidence[name] for name in sorted(read.union(needed)))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
     return replace(call, frozen=frozen)
 
 
-def reads_evidence(path: str, name: str) -> bool:
-    """Return whether a rule that reads the dotted `path` reads the evidence `name`, or a part of it."""
-    return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")
-
-
 async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call with an active gate unless a person approved exactly this call and nothing changed since."""
+    """Refuse a call that needs an approval, unless a person approved exactly this call and nothing changed since."""
     decision = call.decision
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if not decision.gates:
@@ -312,7 +310,7 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         return call
     if len(decision.gates) > 1:
         return Refusal("blocked", "policy_denied", "more than one gate is active; this version can ask only one person")
-    gate = context.scope.gates.get(decision.gates[0])
+    gate = context.scope.pinned.gates.get(decision.gates[0])
     if gate is None:
         return Refusal("blocked", "policy_denied", f"`{decision.gates[0]}` is not a gate of the pack")
     if call.idempotency_key is None:
@@ -332,9 +330,8 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     )
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
-        return Refusal("blocked", redeemed.code, redeemed.detail)
-    again = decide_call(context, call, "redeem", call.key)
-    context.journal.derive("policy.decided", f"redeem/{call.key}", again.to_json())
+        return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
+    again = _decide_call(context, call, "redeem", "recommit")
     if not again.allowed or again.must_escalate or again.gates != decision.gates:
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
@@ -349,26 +346,40 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     return replace(call, approval=redeemed, operation=operation, decision=again)
 
 
-async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call that its identities do not allow, or that would leave the machine.
+async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a call that leaves the machine, unless the adapter names its endpoints and pack and tenant allow them all.
 
-    Refuses an agent that is not active, from mode `delegated` on a user without a live delegation, and from `network`
-    on every external adapter, because this version has no egress allow-list. Before a write, identities and pins are
-    looked up again: the run can have waited long since it was admitted.
+    The declared class of the capability decides, whatever mode a rule sets. The adapter gets the list with the call.
     """
-    decision, principals = call.decision, context.scope.principals
-    assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
+    adapter, pinned = call.capability.adapter, context.scope.pinned
+    if not adapter.leaves(call.capability.definition):
+        return call
+    if not adapter.egress:
+        detail = f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"
+        return Refusal("blocked", "policy_denied", detail, decision=call.decision)
+    for who, allowed in (("pack", frozenset(pinned.pack.tooling_layer.egress)), ("tenant", pinned.egress)):
+        if beyond := [endpoint for endpoint in adapter.egress if endpoint not in allowed]:
+            detail = f"`{adapter.adapter_id}` reaches `{beyond[0]}`, which is not in the egress list of the {who}"
+            return Refusal("blocked", "policy_denied", detail, decision=call.decision)
+    return call
+
+
+async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a call that the run's user and agent are not allowed to make.
+
+    Refuses an agent that is not active, and a user without a live delegation if the capability is declared `delegated`
+    or above, whatever mode a rule sets. Before a write, identities and pinned artifacts are looked up again, because
+    the run can have waited long since it was admitted.
+    """
+    principals = context.scope.identity.principals
     if principals.agent.lifecycle != "active":
         return Refusal("blocked", "identity_refused", f"the agent is `{principals.agent.lifecycle}`")
-    mode = APPROVAL_MODES.index(decision.effective_approval_mode)
-    leaves = call.capability.adapter.external or call.capability.definition.approval_mode == "network"
-    if leaves and mode >= APPROVAL_MODES.index("network"):
-        return Refusal("blocked", "policy_denied", "no egress allow-list names this adapter")
-    if mode >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
+    declared = APPROVAL_MODES.index(call.capability.definition.approval_mode)
+    if declared >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     if call.capability.definition.kind == "read":
         return call
-    rechecked = await context.recheck(call.key)
+    rechecked = await context.ports.recheck(call.key)
     if rechecked.failure:
         return Refusal("blocked", rechecked.failure.code, rechecked.failure.detail)
-    return replace(call, preconditions=(POLICY_LISTS.check(POLICY_LIST_KEY, rechecked.policies_version),))
+    return replace(call, preconditions=(ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),))

@@ -13,15 +13,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from contextos.contracts.documents.collection import StoredDocument, find_documents
+from contextos.action.gateway.delivery import DispatchPorts
+from contextos.contracts.documents.collection import FoundDocuments, StoredDocument, find_documents
 from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
-from contextos.contracts.documents.operations import DENIALS, OPERATIONS, OperationDocument, denial_key, operation_key
+from contextos.contracts.documents.operations import (
+    DENIALS,
+    OPERATIONS,
+    OperationDocument,
+    args_fingerprint,
+    denial_key,
+    operation_key,
+)
 from contextos.contracts.documents.runs import CANCELS
-from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import Idempotency, ToolResultEnvelope
 from contextos.contracts.ids import idempotency_key
-from contextos.contracts.journal import Parked, Write
-from contextos.contracts.ports.outside import Clock
+from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, RunScope, SessionWindow, StepCall
@@ -33,11 +39,11 @@ MAX_RETRY_CLAIMED_US = 300_000_000
 
 
 def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: StepCall) -> str:
-    """Derive the idempotency key of a call. A retry or a new plan of the same operation derives the same key."""
+    """Derive the idempotency key of a call. A retry, or the same operation in a new plan, has the same key."""
     within = {
         "run": scope.run.run_id,
         "session": scope.run.session_id or scope.run.run_id,
-        "subject": scope.principals.user.user_id,
+        "subject": scope.identity.principals.user.user_id,
         "tenant": scope.run.tenant_id,
     }[rule.scope]
     args = call.args if rule.identity_args is None else {name: call.args.get(name) for name in rule.identity_args}
@@ -50,47 +56,45 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: S
     )
 
 
-def call_fingerprint(args: Any) -> str:
-    """Return a digest of the arguments. Two calls with one key and different fingerprints are in conflict."""
-    return content_address({name: value for name, value in args.items() if name != "idempotency_key"})
-
-
 def _denial_key(capability: Capability, key: str) -> str:
     return denial_key(capability.capability_id, capability.definition_digest, key)
 
 
 async def look_up_operation(
     journal: Journal,
-    store: Store,
-    clock: Clock,
+    ports: DispatchPorts,
     capability: Capability,
     key: str,
     args: Mapping[str, Any],
     *,
     step_key: str,
-    when: Literal["before", "redeem"],
+    when: Literal["before", "redeem", "again"],
     session: SessionWindow | None,
 ) -> dict[str, Any]:
-    """Read the state of an operation, as one recorded answer.
+    """Read the state of an operation (by its idempotency key), and record it as one answer.
 
-    `state` is `free`, `completed` (with the stored output), `unusable` (done, but its output was refused), `other_body`
-    (the key belongs to other arguments) or `claimed` (by another run). `claimed` is returned only at redemption or
-    after the session's end; otherwise the run is suspended and reads again later.
+    `state` is `free`, `completed` (with the stored output, and in `made_by` the run and the call that did it),
+    `unusable` (done, but its output was refused), `other_body` (the key belongs to other arguments) or `claimed` (by
+    another run). `claimed` is returned only when an approval is used or after the session's end; otherwise the run is
+    suspended and reads again later.
+
+    Raises:
+        Integrity: the signed journal of the run that the stored row names does not show what the row states.
     """
-    fingerprint = call_fingerprint(args)
+    fingerprint = args_fingerprint(args)
     deadline_us = session.deadline_us if session else None
 
     async def call() -> dict[str, Any]:
         denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
         found = await find_documents(
-            store,
+            ports.store,
             CANCELS.place(journal.run_id),
             DENIALS.place(denial),
             OPERATIONS.place(place),
             EPOCHS.place(EPOCH_KEY),
         )
         answer: dict[str, Any] = {
-            "cancelled": found.has(CANCELS, journal.run_id),
+            **await _cancel(ports, found, journal.run_id),
             "denied": found.has(DENIALS, denial),
             "state": "free",
             "version": 0,
@@ -98,24 +102,28 @@ async def look_up_operation(
             "epoch": _epoch(found.one(EPOCHS, EPOCH_KEY)),
         }
         known = found.one(OPERATIONS, place)
-        if known:
+        # A run that is cancelled does not wait for the run that has the operation.
+        if known and not answer["cancelled"]:
+            if when != "again" and not await is_proved(ports, place, known):
+                return await call()
             if known.body.fingerprint != fingerprint:
                 return {**answer, "state": "other_body"}
             if known.body.state == "completed":
                 output, mutations = known.body.output, list(known.body.mutations)
-                return {**answer, "state": "completed", "output": output, "mutations": mutations}
+                made_by = {"run_id": known.body.run_id, "tool_call_id": known.body.tool_call_id}
+                return {**answer, "state": "completed", "output": output, "mutations": mutations, "made_by": made_by}
             if known.body.state == "unusable":
                 return {**answer, "state": "unusable"}
             if known.body.state == "released":
                 return {**answer, "version": known.version}
-            now_us = clock.now_us()
-            if when == "redeem" or (deadline_us is not None and now_us >= deadline_us):
+            now_us = ports.clock.now_us()
+            if when != "before" or (deadline_us is not None and now_us >= deadline_us):
                 # Waiting for the other run would make everything that was just rechecked out of date.
                 return {**answer, "state": "claimed"}
             # The longer it has waited, the later it reads again: the other run can be waiting for a person.
             waited_us = max(0, now_us - journal.now_us)
             again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
-            raise Parked(again_us if deadline_us is None else min(again_us, deadline_us))
+            raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=place)
         return answer
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": fingerprint}
@@ -123,32 +131,73 @@ async def look_up_operation(
     return found
 
 
-def claim_key(run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str) -> Write:
-    """Build the write that claims an operation, which was free or released at `version`, for this run."""
-    claim = OperationDocument(run_id, tool_call_id, call_fingerprint(args), "claimed")
-    return OPERATIONS.write(operation_key(capability_id, key), version, claim)
+async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> dict[str, Any]:
+    """Return whether a person asked to cancel the run, and the version of a stored request that no sealed act
+    proves.
+    """
+    version = found.version(CANCELS, run_id)
+    if not version or await ports.proved_cancels():
+        return {"cancelled": bool(version)}
+    return {"cancelled": False, "unproved_cancel": version}
+
+
+async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[OperationDocument]) -> bool:
+    """Return whether a row of the idempotency table is proved by the run that it names; False if the row has changed
+    since it was read, so that it has to be read again.
+
+    Raises:
+        Integrity: the signed journal of that run does not show what the row states.
+    """
+    fault = await ports.operation_fault(place, row.body)
+    if fault is None:
+        return True
+    now = await OPERATIONS.one(ports.store, place)
+    if now is None or now.version != row.version:
+        return False
+    detail = f"the document `{OPERATIONS.name}/{place}` is not believed: {fault}; nothing is sent: compare with the"
+    raise Integrity(f"{detail} other system's records, and restore the document from a backup")
+
+
+def claim_key(
+    run_id: str, capability_id: str, key: str, args: Any, version: int, tool_call_id: str, *, now_us: int
+) -> Write:
+    """Build the write that claims an operation for this run, so that no other run makes the same call.
+
+    The write fails unless the operation's document still has `version`, at which it was free, and if the clock of this
+    process (`now_us`) is more than `CLOCK_MARGIN_US` behind the store's: others would take its call for over too early.
+    """
+    claim = OperationDocument(run_id, tool_call_id, args_fingerprint(args), "claimed")
+    place = operation_key(capability_id, key)
+    return OPERATIONS.write(place, version, claim, not_after_us=now_us + CLOCK_MARGIN_US)
 
 
 def lookup_preconditions(
     run_id: str, capability: Capability, key: str, operation: Mapping[str, Any]
 ) -> tuple[Write, ...]:
-    """Build the checks to commit with the claim: no cancel, denial or restore happened since the look-up."""
-    checks = (CANCELS.check(run_id, 0), DENIALS.check(_denial_key(capability, key), 0))
+    """Build the writes that make the commit fail if the run was cancelled, the operation denied or the store restored
+    since `operation` was looked up.
+    """
+    checks = (
+        CANCELS.check(run_id, operation.get("unproved_cancel", 0)),
+        DENIALS.check(_denial_key(capability, key), 0),
+    )
     return (*checks, *epoch_precondition(operation))
 
 
 def epoch_precondition(operation: Mapping[str, Any]) -> tuple[Write, ...]:
-    """Build the check that the store was not restored since the look-up."""
+    """Build the write that makes the commit fail if the store was restored from a backup since `operation` was looked
+    up.
+    """
     return (EPOCHS.check(EPOCH_KEY, operation["epoch"]["version"]),) if "epoch" in operation else ()
 
 
 async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, Any]) -> None:
-    """Refuse another attempt of a call if the store was restored since the look-up.
+    """Refuse another attempt of a call if the store was restored from a backup since the look-up.
 
-    The restored store does not know what happened after its backup, so another attempt could pay twice.
+    A restored store does not know what happened after its backup, so another attempt could pay twice.
 
     Raises:
-        Integrity: the store was restored; the run stays suspended until an operator compares with the other system.
+        Integrity: the store was restored; the run stays suspended until an operator has compared the other system.
     """
     if (
         "epoch" in operation
@@ -169,7 +218,9 @@ def _epoch(found: StoredDocument[Epoch] | None) -> dict[str, Any]:
 
 
 def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two look-ups saw the same epoch of the store. A look-up without an epoch saw the first one."""
+    """Return whether the store was not restored between two look-ups.
+    A look-up that recorded no epoch (the period since a restore) was made before the first restore.
+    """
     return _epoch_id(before) == _epoch_id(now)
 
 
@@ -178,19 +229,25 @@ def _epoch_id(operation: Mapping[str, Any]) -> str:
 
 
 def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
-    """Return whether a run that began at `first_us` (Unix microseconds) is older than the store's last restore.
+    """Return whether a run that began at `first_us` (Unix microseconds) began before the store's last restore.
 
-    The restored store does not know what such a run sent after the backup.
+    A restored store does not know what such a run sent after the backup.
     """
     return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
 
 
-def complete_key(claimed: Write, result: ToolResultEnvelope, *, happened: bool) -> Write:
-    """Build the write that ends a claim: keep the output for later callers, or release it if nothing happened."""
+def complete_key(
+    claimed: Write, result: ToolResultEnvelope, *, happened: bool, not_before_us: int | None = None
+) -> Write:
+    """Build the write that ends a run's claim of an operation: store the output, or release the key if nothing
+    happened.
+
+    The write fails while the store's clock is before `not_before_us`, whatever time this process takes it for.
+    """
     ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:
         state: Literal["completed", "unusable"] = "completed" if result.status == "completed" else "unusable"
         ended = replace(claim, state=state, output=result.output, mutations=result.mutations)
     else:
         ended = replace(claim, state="released")
-    return OPERATIONS.write(claimed.key, claimed.expect + 1, ended)
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, ended, not_before_us=not_before_us)

@@ -1,16 +1,17 @@
 """Check an adapter's reply and turn it into the status, output and error of a result envelope.
 
-Refuses output that is too large, does not satisfy the capability's schema, or contains unsafe text. Of refused output
-only the reason is kept.
+Refuses output that is too large, does not satisfy the capability's schema, or contains unsafe text. Of such output only
+the reason is kept. Output that differs from what was asked is refused and kept, because it says what happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from contextos.action.registry import Registry
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.tool import (
     AdapterReply,
     Settled,
@@ -32,19 +33,23 @@ def validate_reply(
     registry: Registry,
     cleanse: Cleanse,
     capability: Capability,
+    args: Mapping[str, Any],
     reply: AdapterReply | None,
     outcome: str,
     why: str,
     code: str,
 ) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
-    """Return (status, output, error, redaction rules applied).
+    """Check an adapter's reply. Returns (status, output, error, names of the redaction rules that applied).
 
-    Without a reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
+    `args` are the arguments of the call: an output that does not repeat them as declared fails, and is kept. Without a
+    reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
     """
     if reply is None:
         status: ToolStatus = "paused" if outcome == "unknown" else "failed"
         code = "effect_uncertain" if outcome == "unknown" else code
-        return status, None, ToolError(code=code, message=why, retryable=True), ()
+        said, applied, unsafe = cleanse(why)
+        message = f"the reason cannot be kept: {unsafe[0].detail}" if unsafe else said
+        return status, None, ToolError(code=code, message=message, retryable=True), applied
     if reply.error is not None:
         kept, applied, unsafe = cleanse(reply.error.to_json())
         if unsafe:
@@ -65,11 +70,34 @@ def validate_reply(
     if unsafe:
         unsafe_output = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
         return "failed", None, unsafe_output, applied
+    differs = disagreement(capability, args, reply.output)
+    if differs:
+        return (
+            "failed",
+            output,
+            ToolError(code="output_disagrees", message=differs.detail, pointer=differs.pointer),
+            applied,
+        )
     return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
 
 
+def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -> Problem | None:
+    """Compare a call with its answer: return a problem for the first argument that the capability says its output
+    repeats (`output_repeats`) and that `output` lacks or changes, or None if all agree.
+    """
+    for argument, place in capability.definition.output_repeats.items():
+        answered = resolve_pointer(output, place)
+        if answered is MISSING or content_address(answered) != content_address(args.get(argument)):
+            detail = f"the answer at `{place}` is not what was asked as `{argument}`"
+            return Problem(place, "output_disagrees", detail, "compare with the other system's records")
+    return None
+
+
 def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:
-    """Build the result of a call from an operator's settlement. It is the same when it is given and when it is used."""
+    """Build the result of a call from an operator's statement whether the call took effect.
+
+    The result is the same when the statement is made and when the run uses it.
+    """
     happened = settled.happened
     return ToolResultEnvelope(
         envelope_version="contextos.tool_result.v1",

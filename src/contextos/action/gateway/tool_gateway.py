@@ -9,32 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from contextos.action.budget import exceeded_limit, with_dispatch
-from contextos.action.gateway import guards
+from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
+from contextos.action.gateway import guards, history
 from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.dispatcher import Dispatcher
+from contextos.action.gateway.evidence import evidence_about, reads_evidence
 from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.ids import derive
-from contextos.contracts.refs import policy_ref
+from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import StepCall
 
 Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]
 
 GUARDS: Final[tuple[Guard, ...]] = (
+    guards.not_cancelled,
     guards.surfaced,
     guards.well_formed,
     guards.consistent_with_request,
     guards.within_budget,
+    history.history_known,
     guards.policy_allows,
+    guards.within_egress,
     guards.idempotency_check,
     guards.evidence_frozen,
     guards.approved,
     guards.credentialed,
+    history.reserved,
     guards.in_session,
 )
 """The guards, in the order in which a call passes them."""
@@ -42,17 +47,17 @@ GUARDS: Final[tuple[Guard, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The Tool Gateway of one run (`Tools`)."""
+    """The tool gateway of one run: every call to an external system goes through it. Implements the port `Tools`."""
 
     context: GuardContext
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
-        """Take one step call through every guard and the adapter. A refusal is a result, never an exception."""
+        """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
         cleared = await self._clear(call)
         return await self._dispatcher().deliver(cleared) if isinstance(cleared, ClearedCall) else cleared
 
     async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
-        """Take several reads through the guards in order, then send those that passed at the same time.
+        """Check several reads in order, then send those that passed at the same time.
 
         The results are in the order of `calls` and end with the first refusal.
         """
@@ -66,17 +71,19 @@ class Gateway:
             cleared.append(passed)
         return [*await self._dispatcher().deliver_all(cleared), *refused]
 
-    def sent_together(self, steps: Sequence[PlanStep]) -> int:
-        """Return how many of these reads, from the first on, can run together.
+    def overrun(self) -> str | None:
+        """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""
+        return overrun_limit(self.context.scope.run.run_budget, self.context.ports.spent())
 
-        Together they must fit the budget, and policy must not read the evidence that one of them produces.
+    def sent_together(self, steps: Sequence[PlanStep]) -> int:
+        """Return how many of these reads, counted from the first, can be sent at the same time.
+
+        Together they must fit the budget, and no policy rule may read evidence that one of them produces.
         """
         spent, produced = self.context.ports.spent(), set[str]()
         for count, step in enumerate(steps):
-            definition = self.context.scope.capabilities[step.tool].definition
-            read = any(
-                guards.reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced
-            )
+            definition = self.context.scope.tools.capabilities[step.tool].definition
+            read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
             if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
                 return count
             spent = with_dispatch(spent, definition)
@@ -90,12 +97,13 @@ class Gateway:
         """Take a call through every guard; return it cleared, or the result of the refusal."""
         key = f"{call.revision}/{call.step.id}"
         tool_call_id = derive("tool_", self.context.scope.run.run_id, "tool", key)
-        capability = self.context.scope.capabilities.get(call.step.tool)
+        capability = self.context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
             return self._refused(
                 call, tool_call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call))
             )
-        guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args))
+        evidence = evidence_about(self.context.scope, call)
+        guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args), evidence)
         for guard in GUARDS:
             passed = await guard(self.context, guarded)
             if isinstance(passed, Refusal):
@@ -112,7 +120,7 @@ class Gateway:
         )
 
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
-        """Build the tool call envelope, which is recorded and sent."""
+        """Build the envelope of a call: the object that is recorded and sent."""
         scope, decision = self.context.scope, guarded.decision
         assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
         definition = guarded.capability.definition
@@ -127,14 +135,14 @@ class Gateway:
                 "session_id": scope.run.session_id,
                 "capability_id": guarded.capability.capability_id,
                 "args": dict(guarded.args),
-                "principal_chain": scope.chain,
+                "principal_chain": scope.identity.chain,
                 "approval_mode_requested": guarded.step_call.step.approval_mode,
                 "approval_mode_effective": decision.effective_approval_mode,
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": decision.policy_decision_id,
                 "evidence_refs": tuple(refs),
                 "idempotency_key": guarded.idempotency_key,
-                "auth_ref": f"claim_hash:{scope.claim.claim_hash}",
+                "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
                 "metadata": {"definition_digest": guarded.capability.definition_digest, "gates": list(decision.gates)},
             }
         )
@@ -142,7 +150,7 @@ class Gateway:
     def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
         home = {
             rule.rule_id: bundle.bundle_id
-            for bundle in self.context.scope.pack.policy_layer.policy_bundles
+            for bundle in self.context.scope.pinned.pack.policy_layer.policy_bundles
             for rule in bundle.policy_dsl.rules
         }
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
@@ -150,6 +158,7 @@ class Gateway:
     def _refused(
         self, call: StepCall, tool_call_id: str, key: str, decision: PolicyDecision | None, refusal: Refusal
     ) -> ToolResultEnvelope:
+        made_by = refusal.made_by
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1",
             tool_call_id=tool_call_id,
@@ -159,19 +168,29 @@ class Gateway:
             capability_id=call.step.tool,
             status=refusal.status,
             output=refusal.output,
-            error=None
-            if refusal.code == "replayed"
-            else ToolError(code=refusal.code, message=refusal.detail, retryable=False, pointer=refusal.pointer),
+            error=_error_of(refusal),
             artifacts=(),
-            citations=(),
+            citations=(Citation(evidence_ref=tool_ref(call.step.tool, made_by["tool_call_id"])),) if made_by else (),
             mutations=refusal.mutations,
             risk_tags=(),
             policy_decision_id=decision.policy_decision_id if decision else None,
             latency_ms=0,
-            metadata={"idempotent_replayed": True} if refusal.code == "replayed" else {},
+            metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
         )
         self.context.journal.derive("tool.refused", key, {"envelope": result.to_json()})
         return result
+
+
+def _error_of(refusal: Refusal) -> ToolError | None:
+    """The error of a refused call, with the facts that policy lacked or the limit that was exhausted; None for a call
+    that was done before.
+    """
+    if refusal.code == "replayed":
+        return None
+    missing = refusal.decision.missing_facts if refusal.decision and refusal.code == "policy_eval_error" else ()
+    facts = missing or refusal.facts
+    lacking: Any = {"facts": facts} if facts else {}
+    return ToolError(code=refusal.code, message=refusal.detail, retryable=False, pointer=refusal.pointer, **lacking)
 
 
 def _unknown(call: StepCall) -> str:

@@ -4,7 +4,8 @@ A function is called with the arguments and the `CallContext`. It returns an `Ad
 the declared cost is charged). It refuses with `BusinessError`, reports that nothing happened with `Unavailable`, and
 that something may have happened with `LostReply`. Any other exception, a return value that is no reply and a timeout
 are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened; a fault in a
-read is `Unavailable`, because a read changes nothing. An exception is also logged, by its class and its frames.
+read is `Unavailable`, because a read changes nothing. An exception is also logged, by its class and its frames, also
+one that comes after the timeout.
 
 Sync functions run in a bounded pool of threads. A tenant has at most half of the threads that the others leave free,
 and at least one; at most `queue_limit` of its calls wait. Async functions run on the event loop. Both are limited to
@@ -18,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
+from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, check_reply
 from contextos.adapters.function.threads import Threads
-from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
     AdapterReply,
@@ -45,7 +47,7 @@ _LOG: Final = logging.getLogger("contextos.adapters")
 
 
 class BusinessError(Exception):
-    """Raised by a function to refuse: a reply with a stable `code`, not a fault."""
+    """Raised by a function to refuse a call for a business reason. `code` is a stable name of the reason."""
 
     def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
         self.code, self.retryable = code, retryable
@@ -53,7 +55,7 @@ class BusinessError(Exception):
 
 
 class FunctionAdapter:
-    """One adapter from its definition and its functions and lookups, both by capability name.
+    """An adapter made of plain Python functions. `functions` and `lookups` map capability (tool) names to them.
 
     Raises:
         InvalidSettings: a function is not declared, a declared capability has no function, a `lookup` strategy has no
@@ -77,7 +79,7 @@ class FunctionAdapter:
         self._threads = Threads(min(threads, MAX_THREADS), queue_limit=queue_limit, name=definition.adapter_id)
 
     def describe(self) -> AdapterDefinition:
-        """The adapter's definition: the same object every time, so callers can compare by identity."""
+        """Return the adapter's definition: the same object every time, so callers can compare by identity."""
         return self._definition
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
@@ -90,7 +92,7 @@ class FunctionAdapter:
         declared = self._declared.get(capability)
         if declared is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
-        caught = _Caught(self._definition.adapter_id, declared, context)
+        caught = _Caught(self._definition.adapter_id, declared, context, passing=CALL_PASSES)
         returned: Any = None
         with caught:
             returned = await self._run(capability, self._functions[capability], (args, context), context, caught)
@@ -106,7 +108,7 @@ class FunctionAdapter:
         function, declared = self._lookups.get(capability), self._declared.get(capability)
         if function is None or declared is None:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
-        caught = _Caught(self._definition.adapter_id, declared, context, is_lookup=True)
+        caught = _Caught(self._definition.adapter_id, declared, context, passing=LOOKUP_PASSES)
         returned: Any = None
         with caught:
             returned = await self._run(capability, function, (idempotency_key, context), context, caught)
@@ -129,7 +131,7 @@ class FunctionAdapter:
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
-        kept = _KeptError()
+        kept = _KeptError(caught)
 
         def call_in_time() -> Any:
             with kept:
@@ -149,78 +151,67 @@ class FunctionAdapter:
             return waiting.result()
         if running.cancel():
             raise Overloaded(self._definition.adapter_id, "all its threads are taken, or it is closed")
+        kept.abandon()
         caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
 
-class _KeptError:
-    """Keeps the exception that a function raised in its thread, so that no future holds it.
+class _KeptError(AbstractContextManager[None]):
+    """Keeps what a function raised in its thread, so that no future holds it.
 
-    After a timeout nobody awaits the future, and asyncio prints the exception of such a future with its message.
+    After a timeout nobody awaits the future, and asyncio prints the exception of such a future with its message. What
+    the function raises after that is logged here.
     """
 
-    error: Exception | None = None
-
-    def __enter__(self) -> None: ...
+    def __init__(self, caught: _Caught) -> None:
+        self.error: BaseException | None = None
+        self._caught, self._lock, self._abandoned = caught, threading.Lock(), False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if kind is None or not issubclass(kind, Exception):
-            return False
-        self.error = cast(Exception, error)
+        with self._lock:
+            self.error = error
+            late = self._abandoned
+        if error is not None and late:
+            self._caught.report(error)
         return True
 
+    def abandon(self) -> None:
+        """Nobody waits for the function any more."""
+        with self._lock:
+            self._abandoned, error = True, self.error
+        if error is not None:
+            self._caught.report(error)
 
-class _Caught:
-    """Turns what foreign code raises into what the port promises. The one place that catches any `Exception`.
 
-    Errors of ours pass through, except from a lookup: there only `LostReply` and `Overloaded` do. `Unavailable` would
-    claim that the call that is looked up did not happen.
-    """
+class _Caught(ForeignFaults):
+    """The faults of a function. A `BusinessError` is its answer, and is kept in `refusal`."""
 
     def __init__(
-        self, adapter_id: str, capability: CapabilityDefinition, context: CallContext, *, is_lookup: bool = False
+        self,
+        adapter_id: str,
+        capability: CapabilityDefinition,
+        context: CallContext,
+        *,
+        passing: frozenset[type[ContextOSError]],
     ) -> None:
-        self.capability, self._adapter_id, self._context = capability, adapter_id, context
+        self.capability = capability
         self.refusal: BusinessError | None = None
-        self._is_read = capability.kind == "read" and not is_lookup
-        self._passing: tuple[type[ContextOSError], ...] = (
-            (LostReply, Overloaded) if is_lookup else (Unavailable, LostReply)
-        )
-
-    def __enter__(self) -> None: ...
+        is_read = capability.kind == "read" and passing == CALL_PASSES
+        super().__init__(adapter_id, capability.name, context, log_fault, is_read=is_read, passing=passing)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        # Checks `kind` and not the object: a foreign object can claim another class, or raise when it is inspected.
-        if kind is None or not issubclass(kind, Exception):
-            return False
-        if issubclass(kind, BusinessError):
+    ) -> bool | None:
+        if kind is not None and issubclass(kind, BusinessError):
             self.refusal = cast(BusinessError, error)
             return True
-        if issubclass(kind, self._passing):
-            return False
-        fault = cast(Exception, error)
-        # A handler or filter of the embedding application is foreign code too: it must not change the outcome.
-        with suppress(Exception):
-            _LOG.error("foreign code raised", extra=self._fields() | error_fields(fault))
-        self.uncertain(f"it raised `{kind.__name__}`", fault)
+        return super().__exit__(kind, error, trace)
 
-    def uncertain(self, why: str, cause: Exception | None = None) -> NoReturn:
-        """Raise `Unavailable` for a read, which changes nothing, and `LostReply` for everything else."""
-        if self._is_read:
-            raise Unavailable(self._adapter_id, f"`{self.capability.name}`: {why}") from cause
-        detail = f"`{self._adapter_id}.{self.capability.name}` may have happened: {why}; look before it is sent again"
-        raise LostReply(detail) from cause
 
-    def _fields(self) -> dict[str, str]:
-        return {
-            "tenant": self._context.tenant_id,
-            "run": self._context.run_id,
-            "step": self._context.tool_call_id,
-            "capability": f"{self._adapter_id}.{self.capability.name}",
-        }
+def log_fault(fault: BaseException, fields: Mapping[str, str]) -> None:
+    """Log an exception of foreign code by its class and its frames (`ReportFault`)."""
+    _LOG.error("foreign code raised", extra=dict(fields) | error_fields(fault))
 
 
 def _reply(returned: Any, caught: _Caught) -> AdapterReply:
@@ -243,8 +234,7 @@ def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
         return AdapterReply(output=returned, cost_cents=cost_cents)
     if not isinstance(returned, AdapterReply):
         return None
-    AdapterReply.model_validate(dict(returned))  # a copy with changes was never checked
-    canonical({"mutations": returned.mutations, "error": returned.error and returned.error.to_json()})
+    check_reply(returned)
     return returned
 
 

@@ -1,65 +1,80 @@
 """Loads trusted function code by path and digest from an explicit list. Nothing is discovered.
 
-An entry is `module.py:attribute`, for a file below `root`, or `package.module:attribute`, for an installed module. The
-bytes that are hashed are the bytes that run. The attribute is an adapter, or a function that returns one adapter or a
-sequence of them; the function is called with the workspace's directory.
+An entry is `module.py:attribute`, for a file below `root`, or `package.module:attribute`, for an installed module. Of
+the workspace it can import only the files that are listed with it (`sources`). The bytes that are hashed are the bytes
+that run. The attribute is an adapter, or a function that returns one adapter or a sequence of them; the function is
+called with the workspace's directory.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import TracebackType
 from typing import Any, Final, NoReturn
 
+from contextos.adapters.function.sources import SourceFiles, tree_digest
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidSettings, Problem
+from contextos.files import read_regular_file
 
 MAX_SOURCE_BYTES: Final = 1_048_576
 _METHODS: Final = ("describe", "call", "lookup")
 
 
-def load_function_adapter(path: str, digest: str | None, *, root: Path, workspace: Path | None = None) -> Adapter:
-    """Load the one adapter of an entry.
+@dataclass(frozen=True, slots=True)
+class LoadedAdapters:
+    """The adapters of one entry, and the digest of the code that they were loaded from.
 
-    Raises:
-        InvalidSettings: as `load_function_adapters`, or the entry makes several adapters.
+    The digest covers the bytes of the entry and of its helpers, and the versions of the installed packages that they
+    import. For an installed entry it covers every file of its package.
     """
-    found = load_function_adapters(path, digest, root=root, workspace=workspace)
-    if len(found) != 1:
-        _refuse(path, "several_adapters", f"it makes {len(found)} adapters, not one", "name one of them")
-    return found[0]
+
+    adapters: tuple[Adapter, ...]
+    code_digest: str
 
 
 def load_function_adapters(
-    path: str, digest: str | None, *, root: Path, workspace: Path | None = None
-) -> tuple[Adapter, ...]:
+    path: str,
+    digest: str | None,
+    *,
+    root: Path,
+    workspace: Path | None = None,
+    files: Mapping[str, str | None] | None = None,
+) -> LoadedAdapters:
     """Load the adapters of an entry. `digest` is `sha256:<hex>` of the source; None trusts any source.
 
+    `files` are the helpers that the entry imports from the workspace: their paths below `root`, and the digest of each.
     A function is called with `workspace`, or with `root` if there is none.
 
     Raises:
-        InvalidSettings: the code does not exist, is outside `root`, has another digest, or makes no adapter.
+        InvalidSettings: a file does not exist, is outside `root` or has another digest; the code imports a file of the
+            workspace that is not in `files`, does not load, or makes no adapter.
     """
     module, _, attribute = path.partition(":")
     if not module or not attribute:
         _refuse(path, "not_an_entry", "an entry names a module and an attribute", "write it like `shop.py:adapters`")
-    file = _file(path, module, root)
-    source = _source(path, file)
-    found = digest_of(source)
-    if digest is not None and found != digest:
-        _refuse(path, "digest_mismatch", f"the code has the digest `{found}`", "review the change, then pin it")
-    made = getattr(_module(path, file, source, found), attribute, None)
-    if callable(made) and not _is_adapter(made):
-        made = made(workspace or root)
-    adapters = tuple(made) if isinstance(made, Sequence) else (made,)
-    if not adapters or not all(map(_is_adapter, adapters)):
+    sources = _read(path, module, digest, files or {}, root)
+    adapters: tuple[Any, ...] = ()
+    with _Loading(path):
+        sources.check_imports()
+        made = getattr(sources.load(), attribute, None)
+        if callable(made) and not _is_adapter(made):
+            made = made(workspace or root)
+        adapters = tuple(made) if isinstance(made, Sequence) else (made,)
+        if not all(_is_adapter(one) and isinstance(one.describe(), AdapterDefinition) for one in adapters):
+            adapters = ()
+    if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
         _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
-    return adapters
+    return LoadedAdapters(adapters, _code_digest(module, sources))
 
 
 def source_digest(path: str, *, root: Path) -> str:
@@ -70,10 +85,46 @@ def source_digest(path: str, *, root: Path) -> str:
     return digest_of(_source(path, _file(path, path.partition(":")[0], root)))
 
 
+def _read(path: str, module: str, digest: str | None, files: Mapping[str, str | None], root: Path) -> SourceFiles:
+    """Read the entry and its helpers once, and check the digest of each."""
+    entry = _file(path, module, root)
+    code, paths = {entry.stem: _pinned(path, entry, digest)}, {entry.stem: entry}
+    for name, pinned in files.items():
+        file = _file(path, name if name.endswith(".py") else f"{name}.py", root)
+        if not name.endswith(".py") or not file.is_relative_to(entry.parent):
+            remedy = "move it beside the entry, or into a folder there"
+            _refuse(path, "not_beside", f"`{name[:80]}` is no `.py` file in the folder of the entry", remedy)
+        parts = file.relative_to(entry.parent).with_suffix("").parts
+        helper = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if not helper or helper in code:
+            _refuse(path, "duplicate", f"`{name[:80]}` is listed twice, or is the entry", "list each helper once")
+        code[helper], paths[helper] = _pinned(path, file, pinned), file
+    return SourceFiles(Path(os.path.realpath(root)), code, paths)
+
+
+def _pinned(path: str, file: Path, digest: str | None) -> bytes:
+    source = _source(path, file)
+    found = digest_of(source)
+    if digest is not None and found != digest:
+        _refuse(path, "digest_mismatch", f"`{file.name}` has the digest `{found}`", "review the change, then pin it")
+    return source
+
+
+def _code_digest(module: str, sources: SourceFiles) -> str:
+    code: dict[str, Any] = {
+        "files": {name: digest_of(source) for name, source in sources.code.items()},
+        "packages": sources.packages(),
+    }
+    package = importlib.util.find_spec(module.partition(".")[0]) if not module.endswith(".py") else None
+    if package is not None and package.submodule_search_locations:
+        code["package"] = [tree_digest(Path(place)) for place in sorted(package.submodule_search_locations)]
+    return content_address(code)
+
+
 def _file(path: str, module: str, root: Path) -> Path:
     if module.endswith(".py"):
-        file = (root / module).resolve()
-        if not file.is_relative_to(root.resolve()):
+        file = Path(os.path.realpath(root / module))
+        if not file.is_relative_to(os.path.realpath(root)):
             _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
         return file
     try:
@@ -87,27 +138,24 @@ def _file(path: str, module: str, root: Path) -> Path:
 
 def _source(path: str, file: Path) -> bytes:
     try:
-        source = file.read_bytes()
+        return read_regular_file(file, MAX_SOURCE_BYTES)
     except OSError as error:
         _refuse(path, "unreadable", f"`{file.name}` cannot be read: {error.strerror}", "check the path")
-    if len(source) > MAX_SOURCE_BYTES:
-        _refuse(path, "too_large", f"the code is larger than {MAX_SOURCE_BYTES} bytes", "split it")
-    return source
 
 
-def _module(path: str, file: Path, source: bytes, found: str) -> ModuleType:
-    name = f"contextos_function_{found.removeprefix('sha256:')[:16]}_{file.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module  # dataclasses look up their module when they are made
-    try:
-        exec(compile(source, str(file), "exec"), module.__dict__)  # noqa: S102 - the bytes whose digest was checked
-    except (ImportError, SyntaxError) as error:
-        del sys.modules[name]
-        _refuse(path, "not_importable", f"the code does not load: {type(error).__name__}: {error}", "fix the code")
-    return module
+class _Loading(AbstractContextManager[None]):
+    """Turns whatever the code raises while it is loaded into `InvalidSettings`. Ctrl-C passes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or issubclass(kind, KeyboardInterrupt | InvalidSettings):
+            return
+        said = f": {error}" if issubclass(kind, ImportError | SyntaxError) else ""
+        _refuse(self._path, "not_importable", f"the code does not load: {kind.__name__}{said}", "fix the code")
 
 
 def _is_adapter(value: Any) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 
@@ -15,11 +18,11 @@ class Threads:
 
     A tenant has at most half of the threads that the others leave free, and at least one, so that a few tenants with
     slow functions do not take all of them. The functions of a tenant start in the order of arrival; tenants take
-    turns. Safe to use from any thread.
+    turns. A function that hangs keeps its thread, and no process waits for it at its end. Safe to use from any thread.
     """
 
     def __init__(self, count: int, *, queue_limit: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._pool = _DaemonPool(count, name)
         self._count, self._queue_limit = count, queue_limit
         self._lock = threading.Lock()
         self._waiting: dict[str, dict[Future[Any], Callable[[], Any]]] = {}
@@ -50,7 +53,7 @@ class Threads:
             waiting = [future for queue in self._waiting.values() for future in queue]
         for future in waiting:
             future.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _pump(self) -> None:
         # No tenant has more than its share in the pool's own queue, so the others get their turns.
@@ -107,3 +110,59 @@ class Threads:
 
 def _run(future: Future[Any], function: Callable[[], Any]) -> Any:
     return function() if future.set_running_or_notify_cancel() else None
+
+
+class _DaemonPool:
+    """At most `count` threads that do not keep the process alive. One is started when all others are busy.
+
+    `concurrent.futures` waits for its threads at the end of the process, so one hanging function would hold a command
+    for ever.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name, self._started, self._busy = count, name, 0, 0
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run a function in a thread, when one is free."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._busy >= self._started and self._started < self._count:
+                threading.Thread(target=self._serve, name=f"{self._name}_{self._started}", daemon=True).start()
+                self._started += 1
+            self._busy += 1
+        self._work.put((future, partial(function, *arguments)))
+        return future
+
+    def close(self) -> None:
+        """Let the threads end when their work is done."""
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, function = work
+            outcome = _Outcome()
+            with outcome:
+                outcome.result = function()
+            with self._lock:
+                self._busy -= 1
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.result)
+            del work, future, function, outcome
+
+
+class _Outcome(AbstractContextManager[None]):
+    """What a function returned, or whatever it raised, so that its thread goes on."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.error = error
+        return True

@@ -1,1 +1,4 @@
-"""The demo: a workspace made from the shipped example, and two refunds from request to replay."""
+"""`contextos demo`: make a workspace from the shipped example, and run two refunds in it, from request to replay.
+
+Tests: `tests/unit/cli/demo`.
+"""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
-from contextos.cli.demo.workspace import APPROVER, PAYMENTS_MODULE, make_workspace
-from contextos.cli.terminal import DECIDED, REFUSED, Heading, folded, print_result
+from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, PAYMENTS_MODULE, make_workspace
+from contextos.cli.layout import folded
+from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_result
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def demo_command(
     ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     say: Say = (lambda *_: None) if as_json else (lambda *lines: print_result({}, lines, as_json=False))
     with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-") as where:
-        workspace = make_workspace(Path(where), payments)
+        workspace = make_workspace(Path(where), payments, witness="" if keep else DEMO_WITNESS)
         small, large = with_context(
             workspace.path, workspace.tenant_id, lambda opened: _until_it_waits(opened, workspace, say)
         )
@@ -65,8 +66,10 @@ def demo_command(
 
 async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
     """Run the small refund to its end and the large one to its approval question."""
-    from contextos.cli.demo.workspace import seed_graph
+    from contextos.app import initialise
+    from contextos.cli.demo.workspace import example_operator, seed_graph
 
+    await initialise(context.app, context.tenant_id, by=example_operator(workspace.path))
     await seed_graph(context.app, workspace)
     say("1. A refund of INR 900. The rules allow it without an approval.")
     small = await context.deployment.invoke(workspace.requests["small"])
@@ -85,7 +88,7 @@ def _asked(view: RunView, ask: bool, say: Say) -> bool:
 
     assert view.waiting is not None, "the caller looked"
     say(f"   {view.waiting['gate_id']} asks a {view.waiting['required_role']}:")
-    say(*(f" {line}" for line in question_lines(view.waiting["shown"])))
+    say(*question_lines(view.waiting["shown"], view.waiting["binding_digest"]))
     if ask:
         return typer.confirm(f"   You are {APPROVER}. Approve it?", default=None)
     say(f"   {APPROVER} approves (answered by the demo itself).")
@@ -101,6 +104,7 @@ async def _from_there(
     from contextos.operations.operator import answer_approval
     from contextos.queries.timeline import tell_story
 
+    assert large.waiting is not None, "the demo asked about it"
     await answer_approval(
         context.deployment,
         context.tenant_id,
@@ -108,6 +112,7 @@ async def _from_there(
         approver_id=APPROVER,
         verdict="approved" if approved else "denied",
         reason="the demo's answer",
+        binding_digest=large.waiting["binding_digest"],
         vouch=signed_by(workspace.path / "keys" / f"{APPROVER}.key"),
     )
     large = await context.drive_on(large.run_id)

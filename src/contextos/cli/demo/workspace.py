@@ -17,6 +17,7 @@ from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.app import App
+    from contextos.operations.acts.act import Actor
 
 EXAMPLE: Final = "support_refund"
 EXAMPLE_AGENT: Final = "email_outreach"
@@ -25,6 +26,8 @@ APPROVER: Final = "user_finance_lead_77"
 EXAMPLE_OPERATOR_ID: Final = "user_operator_5"
 PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
 COPIED_FILES: Final = ("shop.py", "graph.json", "pack.json", "request.json")
+DEMO_WITNESS: Final = "witness.jsonl"
+"""The witness of a workspace that is not kept; it goes with the workspace."""
 DEMO_UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
 
 EXAMPLE_REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
@@ -37,10 +40,24 @@ EXAMPLE_REQUESTS: Final[dict[str, tuple[str, str, int]]] = {
 }
 """Under `requests/`: file, request id, order and amount in INR. Above 3000 a finance lead is asked."""
 
+HOUSE_POLICY: Final[dict[str, Any]] = {
+    "version": "1.0.0",
+    "bundle": {
+        "bundle_id": "POLICY_HOUSE",
+        "policy_dsl": {
+            "language": "jsonlogic",
+            "rules": [
+                {"rule_id": "R_NO_INTERNS", "if": {"==": [{"var": "user.role"}, "intern"]}, "then": {"allow": False}}
+            ],
+        },
+    },
+}
+"""A policy of the tenant, signed beside the pack: `contextos packs publish` and `policies activate` put it in force."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A new workspace."""
+    """A workspace that `make_workspace` made: its paths and ids."""
 
     path: Path
     tenant_id: str
@@ -48,7 +65,7 @@ class Workspace:
 
 
 def example_folder(name: str = EXAMPLE) -> Path:
-    """A shipped example: inside the installed package, or beside the source."""
+    """Return the directory of a shipped example, in the installed package or in the source tree."""
     import contextos
 
     package = Path(contextos.__file__).parent
@@ -58,16 +75,16 @@ def example_folder(name: str = EXAMPLE) -> Path:
     raise InvalidInput(Problem("", "no_example", f"the example `{name}` is not installed", "install contextos again"))
 
 
-def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
-    """Make a workspace in `path`, which is created if it does not exist.
+def make_workspace(path: Path, payments: str = "keyed", *, witness: str = "") -> Workspace:
+    """Make a workspace in `path`, which is created if it does not exist. `witness` is the setting of this name.
 
     Raises:
         InvalidInput: the directory is not empty or cannot be written.
     """
-    from contextos.app import write_seed
+    from contextos.app import make_keys, write_seed
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import digest
-    from contextos.trust.seal import KeyRing
+    from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 
     source = example_folder()
     try:
@@ -79,27 +96,39 @@ def make_workspace(path: Path, payments: str = "keyed") -> Workspace:
         shutil.copytree(
             example_folder(EXAMPLE_AGENT), path / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
         )
-        keys = KeyRing.from_seed(write_seed(path / "keys" / "runtime.key"))
+        keys = make_keys(path / "keys")
         people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, EXAMPLE_OPERATOR_ID)}
         pack = loads((source / "pack.json").read_bytes())
         tenant_id: str = pack["pack_meta"]["tenant"]
         directory = loads((source / "directory.json").read_bytes())
         _write(path / "directory.json", {**directory, tenant_id: _with_keys(directory[tenant_id], people)})
-        _write(path / "packs" / "support.json", _sealed(pack, keys))
+        _write(path / "packs" / "support.json", _sealed(PACK_TYPE, pack, keys))
+        _write(path / "policies" / "house.json", _sealed(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
         entry = _payments_entry(path / "shop.py", payments)
         settings = _settings(entry, digest((path / "shop.py").read_bytes()))
-        (path / "contextos.toml").write_text(settings, encoding="utf-8")
+        named = f"witness = {json.dumps(witness)}\n" if witness else ""
+        (path / "contextos.toml").write_text(named + settings, encoding="utf-8")
         return Workspace(path, tenant_id, _requests(path, loads((source / "request.json").read_bytes())))
     except OSError as error:
         raise _refused(path, f"it cannot be used: {error.strerror}", "name a directory that you can write to") from None
 
 
+def example_operator(path: Path) -> Actor:
+    """The example's operator, who signs with the key that `make_workspace` put into the workspace."""
+    from contextos.app import read_seed
+    from contextos.operations.acts.act import Actor
+
+    return Actor.with_key(EXAMPLE_OPERATOR_ID, read_seed(path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key"))
+
+
 async def seed_graph(app: App, workspace: Workspace) -> None:
-    """Put the example's facts into the graph of its tenant."""
+    """Write the example's facts into the knowledge graph of its tenant."""
     from contextos.contracts.encoding.codec import loads
+    from contextos.operations.acts.facts import write_facts
 
     facts = loads((workspace.path / "graph.json").read_bytes())
-    await app.stores.graph(workspace.tenant_id).put(facts["nodes"], facts["edges"])
+    by = example_operator(workspace.path)
+    await write_facts(app.deployment, workspace.tenant_id, facts["nodes"], facts["edges"], by=by)
 
 
 def _with_keys(directory: dict[str, Any], seeds: dict[str, bytes]) -> dict[str, Any]:
@@ -116,12 +145,11 @@ def _with_keys(directory: dict[str, Any], seeds: dict[str, bytes]) -> dict[str, 
     return {**directory, "approvers": approvers}
 
 
-def _sealed(pack: dict[str, Any], keys: Any) -> dict[str, Any]:
+def _sealed(payload_type: str, artifact: dict[str, Any], keys: Any) -> dict[str, Any]:
     from contextos.contracts.encoding.jcs import canonical
-    from contextos.control.artifacts import PACK_TYPE
     from contextos.trust.seal import seal
 
-    return seal(PACK_TYPE, canonical(pack), keys, "pack")
+    return seal(payload_type, canonical(artifact), keys, "pack")
 
 
 def _payments_entry(shop: Path, payments: str) -> str:

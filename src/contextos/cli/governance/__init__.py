@@ -1,1 +1,5 @@
-"""Commands of authors and auditors: lint, schemas, memory, simulate, verify, replay, export."""
+"""Commands for authors of packs and for auditors.
+
+Authors: `lint`, `schemas`, `simulate`, `memory` (review what runs propose to remember). Auditors: `verify`, `replay`,
+`export`. Tests: `tests/unit/cli/governance`.
+"""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,24 +16,37 @@ from contextos.cli.command_context import (
     JsonOption,
     WorkspaceOption,
     read_file,
-    with_context,
+    with_read_context,
 )
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from contextos.contracts.envelopes.identity import HeldRoles
     from contextos.contracts.envelopes.pack import ContextPack
+    from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.control.artifacts import GovernedArtifact, MergedArtifacts
 
 SHOWN_DRIFT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFacts:
+    """What a workspace adds to lint: the definitions of its adapters; by tenant, held roles and egress lists."""
+
+    definitions: Mapping[str, AdapterDefinition]
+    roles: Mapping[str, HeldRoles]
+    egress: Mapping[str, tuple[str, ...]]
 
 
 def lint_command(
     files: Annotated[
         list[Path], typer.Argument(metavar="PACK.json...", help="A pack, and the catalogs it needs; signed or not.")
     ],
-    adapters: Annotated[bool, typer.Option("--adapters", help="Check against the workspace's adapters too.")] = False,
+    adapters: Annotated[
+        bool, typer.Option("--adapters", help="Check against the workspace's adapters and roles too.")
+    ] = False,
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
@@ -43,10 +58,10 @@ def lint_command(
             read.append((path, _artifact(read_file(path))))
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
-    definitions = _definitions(workspace) if adapters else None
+    known = _workspace_facts(workspace, [pack for _, pack in read]) if adapters else None
     for path, pack in read:
         beside = [other for at, other in read if at is not path]
-        found += [(path, problem) for problem in _judged(pack, beside, definitions)]
+        found += [(path, problem) for problem in _problems_in(pack, beside, known)]
     documents = [
         {
             "file": str(path),
@@ -113,27 +128,39 @@ def _artifact(raw: bytes) -> GovernedArtifact:
     return read_artifact(kind, canonical(value)).artifact
 
 
-def _judged(artifact: GovernedArtifact, beside: Sequence[GovernedArtifact], definitions: Any) -> Iterator[Problem]:
+def _problems_in(
+    artifact: GovernedArtifact, beside: Sequence[GovernedArtifact], known: WorkspaceFacts | None
+) -> Iterator[Problem]:
     from contextos.contracts.envelopes.pack import ContextPack
     from contextos.control.artifacts import merge
+    from contextos.control.lint.access import lint_access
+    from contextos.control.lint.egress import lint_egress
     from contextos.control.lint.pack import lint_merged, lint_pack
+    from contextos.trust.redact import SECRET_REMEDY, find_secrets
 
+    yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
     if not isinstance(artifact, ContextPack):
         return
     others = [one for one in beside if not isinstance(one, ContextPack)]
     merged = merge(artifact, others)
-    if definitions is not None:
-        yield from lint_merged(merged, definitions)
-    else:
+    if known is None:
         yield from lint_pack(artifact, None)
-    yield from _rules(artifact, merged)
+        yield from lint_access(merged, None, None)
+    else:
+        yield from lint_merged(merged, known.definitions)
+        yield from lint_access(merged, known.definitions, known.roles[artifact.pack_meta.tenant])
+        yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
+    yield from _rules(artifact, merged, known)
 
 
-def _rules(pack: ContextPack, merged: MergedArtifacts) -> Iterator[Problem]:
+def _rules(pack: ContextPack, merged: MergedArtifacts, known: WorkspaceFacts | None) -> Iterator[Problem]:
     """Problems of the policies: of each bundle alone, at its place in the pack, then of all together."""
+    from contextos.control.vocabulary import pack_vocabulary
     from contextos.trust.policy.policy_set import compile_policy
 
-    told: set[tuple[str, str]] = set()
+    vocabulary = pack_vocabulary(pack, merged.specs, known.definitions.values() if known else None)
+
+    reported: set[tuple[str, str]] = set()
     guards = pack.policy_layer.guardrails
     places = {bundle.bundle_id: index for index, bundle in enumerate(pack.policy_layer.policy_bundles)}
     rounds: list[tuple[str, list[Any], Any, Any]] = [
@@ -143,25 +170,37 @@ def _rules(pack: ContextPack, merged: MergedArtifacts) -> Iterator[Problem]:
     rounds.append(("/policy_layer", list(merged.bundles.values()), guards.must_refuse, guards.must_escalate))
     for prefix, bundles, refuse, escalate in rounds:
         try:
-            compile_policy(bundles, gates=merged.gates, must_refuse=refuse, must_escalate=escalate)
+            compile_policy(
+                bundles, gates=merged.gates, must_refuse=refuse, must_escalate=escalate, vocabulary=vocabulary
+            )
         except InvalidArtifact as error:
             for one in error.problems:
-                if (one.code, one.detail) not in told:
-                    told.add((one.code, one.detail))
+                if (one.code, one.detail) not in reported:
+                    reported.add((one.code, one.detail))
                     yield Problem(prefix + one.pointer, one.code, one.detail, one.remedy)
 
 
-def _definitions(workspace: Path) -> Any:
-    async def operation(context: CommandContext) -> Any:
-        adapters = context.deployment.ports.adapters(context.tenant_id)
-        return {name: adapter.describe() for name, adapter in adapters.items()}
+def _workspace_facts(workspace: Path, artifacts: Sequence[GovernedArtifact]) -> WorkspaceFacts:
+    from contextos.action.foreign_code import describe_adapter
+    from contextos.contracts.envelopes.pack import ContextPack
 
-    return with_context(workspace, None, operation)
+    tenants = {one.pack_meta.tenant for one in artifacts if isinstance(one, ContextPack)}
+
+    async def operation(context: CommandContext) -> WorkspaceFacts:
+        ports = context.deployment.ports
+        adapters = ports.adapters(context.tenant_id)
+        return WorkspaceFacts(
+            {name: describe_adapter(name, adapter) for name, adapter in adapters.items()},
+            {tenant: await ports.directory.held_roles(tenant) for tenant in tenants},
+            context.deployment.config.egress,
+        )
+
+    return with_read_context(workspace, None, operation)
 
 
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:
     """Files that are missing, that differ, or that nothing makes any more."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InvalidInput(Problem("", "no_directory", f"`{folder}` is no directory", "name it with --out"))
     there = {path.name for path in folder.glob("*.schema.json")}
     differ = {name for name, text in made.items() if name not in there or (folder / name).read_text("utf-8") != text}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
     JsonOption,
+    RunArgument,
     TenantOption,
     WorkspaceOption,
     about,
@@ -22,7 +25,9 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.terminal import print_result
-from contextos.errors import InvalidInput, Problem
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import Integrity, InvalidInput, NotFound, Problem
+from contextos.files import NewFiles
 
 if TYPE_CHECKING:
     from contextos.operations.witness import Restoration
@@ -44,7 +49,7 @@ def replay_command(
 
     No external system is reached. An export with --trusted-key needs no workspace.
     """
-    if run == "-" or Path(run).is_file():
+    if run == "-" or os.path.isfile(run):
         import asyncio
 
         from contextos.audit.export import replay_export
@@ -53,7 +58,7 @@ def replay_command(
     elif trusted_key:
         raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", "--trusted-key is for a file"))
     else:
-        replayed = with_context(workspace, tenant, partial(_replayed, run))
+        replayed = with_read_context(workspace, tenant, partial(_replayed, run))
     documents = [
         {
             "run_id": one.run_id,
@@ -85,28 +90,27 @@ def verify_command(
 ) -> int:
     """Verify the chains and signatures of a tenant or an export.
 
-    If the tenant has a witness, the tenant's own streams are compared with the witnessed heads.
+    The tenant's own streams are compared with the heads at the witness.
+    The output names it, or says that a cut cannot be excluded.
     """
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
     if file is not None and witness:
         raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
-    if witness and "://" not in witness and not Path(witness).is_file():
+    if witness and "://" not in witness and not os.path.isfile(witness):
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
     if witness:
         from contextos.settings import check_witness
 
         check_witness(witness)
     if file is not None:
-        streams, told, there, past = _covered(file, trusted_key or [], workspace, tenant), None, False, []
+        streams, compared = _covered(file, trusted_key or [], workspace, tenant), None
     else:
-        streams, told, there, past = with_read_context(workspace, tenant, partial(_stored, witness))
+        streams, compared = with_read_context(workspace, tenant, partial(_stored, witness), ask_witness=False)
     total = sum(one["entries"] for one in streams)
     lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
-    lines += [f"{len(streams)} streams, {total} entries: all verify", *_truncation(told, there)]
-    lines += [restored_line(one) for one in past]
-    document = {"witnessed": told, "restored": [restored_document(one) for one in past]}
-    print_result({"verified": streams} | ({} if told is None else document), lines, as_json=as_json)
+    lines += [f"{len(streams)} streams, {total} entries: all verify", *(compared.lines() if compared else ())]
+    print_result({"verified": streams} | (compared.document() if compared else {}), lines, as_json=as_json)
     return 0
 
 
@@ -115,93 +119,155 @@ def export_command(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write. An existing file is not replaced.")
     ],
-    by: Annotated[str, typer.Option(metavar="NAME", help="Name of the exporter; recorded in the control ledger.")] = "",
+    by: ByOption,
+    key: ActKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Write runs to a file that others can verify and replay."""
+    """Write runs to a file that others can verify and replay.
+
+    Runs that are too large for one file are written to several.
+    """
+
+    actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
-        from contextos.audit.export import export_runs
+        from contextos.audit.export import record_export, signed_exports
 
         run_ids = [await context.run_id(run) for run in dict.fromkeys(runs)]
-        raw = await export_runs(context.deployment, context.tenant_id, run_ids, by=by or _user())
+        exported = await signed_exports(context.deployment, context.tenant_id, run_ids)
+        with NewFiles() as new:
+            files = [(_numbered(out, number), one) for number, one in enumerate(exported, start=1)]
+            for path, one in files:
+                _write(new, path, one.raw)
+            await record_export(context.deployment, context.tenant_id, exported, by=actor)
+            new.publish()
         kid = context.app.keys.kids("export")[0]
         public = context.app.keys.public_key("export", kid)
         assert public is not None, "the key that signs is trusted"
-        return run_ids, raw, public.hex()
+        return files, public.hex()
 
-    if out.exists():
+    if os.path.lexists(out):
         raise _exists(out)
-    run_ids, raw, key = with_context(workspace, tenant, operation)
-    _write_new(out, raw)
-    lines = [f"{out}: {len(run_ids)} runs, {len(raw)} bytes"]
-    lines += [f"next: contextos {command} {out} --trusted-key {key}" for command in ("verify", "replay")]
-    print_result({"file": str(out), "runs": run_ids, "bytes": len(raw), "public_key": key}, lines, as_json=as_json)
+    files, public_key = with_context(workspace, tenant, operation)
+    documents = [{"file": str(path), "runs": list(one.runs), "bytes": len(one.raw)} for path, one in files]
+    lines = [f"{path}: {len(one.runs)} runs, {len(one.raw)} bytes" for path, one in files]
+    for path, _ in files:
+        lines += [f"next: contextos {command} {path} --trusted-key {public_key}" for command in ("verify", "replay")]
+    print_result({"files": documents, "public_key": public_key}, lines, as_json=as_json)
     return 0
 
 
-async def _stored(witness: str, context: CommandContext) -> Any:
-    """The tenant's verified streams, and up to which entry each of its own streams was witnessed."""
+def erase_command(
+    run: RunArgument,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The number of the entry, as `show --json` has it.")],
+    by: ByOption,
+    key: ActKeyOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Erase the body of one entry of a run.
+
+    The chain still verifies, and the erasure is on record.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> str:
+        from contextos.operations.operator import erase_entry
+
+        run_id = await context.run_id(run)
+        await erase_entry(context.deployment, context.tenant_id, run_id, seq, by=actor, reason=reason)
+        return run_id
+
+    run_id = with_context(workspace, tenant, operation)
+    print_result({"run_id": run_id, "erased": seq}, [f"{run_id} entry {seq} is erased"], as_json=as_json)
+    return 0
+
+
+def _numbered(path: Path, number: int) -> Path:
+    """The name of the `number`-th file of an export: `runs.jsonl`, `runs-2.jsonl`, ..."""
+    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+class _Compared(NamedTuple):
+    """What a tenant's own streams were compared with, and how far each was witnessed.
+
+    `witness` is the name of the witness, or None; `earlier` are others that `control` names.
+    """
+
+    witness: str | None
+    lengths: dict[str, int]
+    earlier: tuple[str, ...]
+    past: list[Restoration]
+
+    def document(self) -> dict[str, Any]:
+        restored = [restored_document(one) for one in self.past]
+        return {
+            "witness": self.witness,
+            "witnessed": self.lengths,
+            "earlier_witnesses": self.earlier,
+            "restored": restored,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Whether the index or control stream can have been cut, and what restores left of them."""
+        unproved = "truncation of index and control cannot be excluded"
+        if self.lengths:
+            yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(self.lengths.items()))
+            yield f"compared with the witness {displayed(self.witness or '')}"
+        elif self.witness is None:
+            yield f"{unproved}: there is no witness"
+        else:
+            yield f"{unproved}: the witness {displayed(self.witness)} has no head of this tenant yet"
+        for name in self.earlier:
+            yield f"witnessed elsewhere before: compare with `contextos verify --witness {displayed(name)}`"
+        yield from map(restored_line, self.past)
+
+
+async def _stored(witness: str, context: CommandContext) -> tuple[list[dict[str, Any]], _Compared]:
+    """The tenant's verified streams, and what they were compared with."""
     from contextos.app import witness_at
-    from contextos.audit.verify import verify_tenant
-    from contextos.operations.witness import restorations, witnessed_lengths
+    from contextos.audit.verify import verify_facts, verify_tenant
+    from contextos.contracts.journal import CONTROL
+    from contextos.operations.witness import restorations, witness_place, witnessed_lengths
+    from contextos.settings import has_default_witness
 
-    known = (
-        witness_at(witness, Path())
-        if witness
-        else context.app.witness_publisher and context.app.witness_publisher.witness
-    )
+    publisher, tenant_id = context.app.witness_publisher, context.tenant_id
+    place = witness_place(witness) if witness else publisher.place if publisher else None
     # The witnessed heads are read first: the streams can grow in between and must not shrink.
-    heads = await known.heads(context.tenant_id) if known else ()
-    verified = await verify_tenant(context.store, context.tenant_id, context.app.keys, heads)
-    return (
-        [
-            {
-                "stream": one.stream,
-                "entries": one.entries,
-                "head": one.head,
-                "erased": list(one.erased),
-                "ended": one.ended,
-            }
-            for one in verified
-        ],
-        witnessed_lengths(heads),
-        bool(known),
-        restorations(heads),
-    )
-
-
-def _truncation(told: dict[str, int] | None, there: bool) -> list[str]:
-    """Whether the index or control stream can have been cut."""
-    if told is None:
-        return []
-    if not told:
-        why = "the witness knows nothing of this tenant" if there else "there is no witness"
-        return [f"truncation of index and control cannot be excluded: {why}"]
-    return ["witnessed: " + ", ".join(f"{stream} up to entry {seq}" for stream, seq in sorted(told.items()))]
+    if witness:
+        heads = await witness_at(witness, Path()).heads(tenant_id)
+    else:
+        heads = await publisher.witnessed_heads(tenant_id) if publisher else ()
+    verified = await verify_tenant(context.store, tenant_id, context.app.keys, heads)
+    if not any(one.entries for one in verified):
+        raise NotFound(f"nothing is stored of `{tenant_id[:64]}`, so nothing verifies; check the tenant's name")
+    await verify_facts(context.app.stores.graph(tenant_id), context.store, context.app.keys)
+    if place and not heads and (witness or not has_default_witness(context.app.settings)):
+        detail = f"the witness knows nothing of `{tenant_id}`, which has entries; it was emptied, or is another"
+        raise Integrity(f"{detail}: name the right one with `--witness`")
+    begun = [one.key for one in await context.store.read(CONTROL) if one.kind == "witness.begun"]
+    known = {place, publisher.place if publisher else None}
+    earlier = tuple(name for name in begun if name not in known)
+    streams = [
+        {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
+        for one in verified
+    ]
+    return streams, _Compared(place, witnessed_lengths(heads), earlier, restorations(heads))
 
 
 def restored_line(one: Restoration) -> str:
-    """What a restore left of a stream, as a line for a terminal."""
+    """Return one line of text on what a restore from a backup left of a journal stream."""
     when = datetime.fromtimestamp(one.at_us / 1e6, UTC).isoformat(timespec="seconds")
     return f"restored at {when}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
 
 
 def restored_document(one: Restoration) -> dict[str, Any]:
-    """What a restore left of a stream, as JSON."""
+    """Return what a restore from a backup left of a journal stream, as JSON."""
     return {**one._asdict(), "gone": one.gone}
-
-
-def _user() -> str:
-    """The name of the user that runs this process."""
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError, ImportError):
-        return f"uid:{os.getuid()}"
 
 
 async def _replayed(run: str, context: CommandContext) -> Any:
@@ -224,7 +290,7 @@ def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> A
         with about(file):
             return read_export(raw, context.app.keys)
 
-    return with_context(workspace, tenant, operation)
+    return with_read_context(workspace, tenant, operation)
 
 
 def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
@@ -254,15 +320,9 @@ def _exists(path: Path) -> InvalidInput:
     return InvalidInput(Problem("", "exists", f"`{path}` exists already", "name a new file"))
 
 
-def _write_new(path: Path, raw: bytes) -> None:
-    """Write a file atomically. Refuses to replace one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+def _write(new: NewFiles, path: Path, raw: bytes) -> None:
     try:
-        part.write_bytes(raw)
-        try:
-            os.link(part, path)
-        finally:
-            part.unlink()
+        new.write(path, raw)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:

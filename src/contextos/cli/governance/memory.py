@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
@@ -13,6 +14,7 @@ from contextos.cli.command_context import (
     TenantOption,
     WorkspaceOption,
     with_context,
+    with_read_context,
 )
 from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
@@ -33,12 +35,12 @@ def memory_list_command(
 
         return await list_candidates(context.store, after=after, limit=limit)
 
-    waiting = with_context(workspace, tenant, operation)
+    waiting = with_read_context(workspace, tenant, operation)
     lines = []
     for one in waiting:
-        said = one.candidate
+        fact = one.candidate
         lines.append(
-            f"{one.proposal_id}  {displayed(said.entity_ceid)} {displayed(said.predicate)} {displayed_json(said.value)}"
+            f"{one.proposal_id}  {displayed(fact.entity_ceid)} {displayed(fact.predicate)} {displayed_json(fact.value)}"
         )
         checks = f"consent {one.consent_check}, {one.contradiction_check.verdict}"
         lines.append(f"{'':<20}  from {one.run_id}, {one.tier_target}, {checks}")
@@ -52,7 +54,8 @@ def memory_list_command(
 
 def memory_review_command(
     proposal: Annotated[str, typer.Argument(metavar="ID", help="The proposal's id.")],
-    by: Annotated[str, typer.Option("--by", metavar="ID", help="Id of the reviewer; recorded in the control ledger.")],
+    by: ByOption,
+    key: ActKeyOption = None,
     promote: Annotated[bool, typer.Option("--promote", help="Let runs recall it.")] = False,
     reject: Annotated[bool, typer.Option("--reject", help="Do not propose it again.")] = False,
     reason: Annotated[str, typer.Option("--reason", help="The reason for the review.")] = "",
@@ -64,32 +67,29 @@ def memory_review_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Promote or reject one proposed memory."""
+    """Promote or reject one proposed memory.
+
+    The reviewer is neither the requester of the run, nor its agent or the agent's owner.
+    """
     if promote == reject:
         raise InvalidInput(Problem("", "usage", "review needs --promote or --reject", "pass exactly one of the two"))
     verdict: Literal["promote", "reject"] = "promote" if promote else "reject"
 
-    async def operation(context: CommandContext) -> Any:
-        from contextos.contracts.envelopes.memory import ReviewRefused
-        from contextos.contracts.journal import CONTROL, Batch
-        from contextos.intelligence.memory import review_proposal
+    actor = named_actor(by, key)
 
-        ports = context.deployment.ports
-        made = await review_proposal(
-            context.store,
+    async def operation(context: CommandContext) -> Any:
+        from contextos.operations.acts.memories import review_memory
+
+        return await review_memory(
+            context.deployment,
+            context.tenant_id,
             proposal,
             verdict,
-            reviewer=by,
-            at_us=ports.clock.now_us(),
-            salt=ports.entropy.take(16),
+            by=actor,
             reason=reason,
             integrity="trusted" if trusted else "untrusted",
             supersede=supersede,
         )
-        if not isinstance(made, ReviewRefused):
-            await context.store.commit(Batch(run=CONTROL, writes=made.writes, shared=((CONTROL, made.control),)))
-            return made.review.to_json()
-        return made
 
     done = with_context(workspace, tenant, operation)
     if isinstance(done, dict):

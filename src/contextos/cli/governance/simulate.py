@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contextos.cli.command_context import JsonOption
-from contextos.cli.terminal import INTEGRITY, Heading, colourful, folded, print_result
+from contextos.cli.layout import folded
+from contextos.cli.terminal import INTEGRITY, Heading, colourful, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
@@ -65,8 +66,8 @@ def _lines(report: SimulationReport, plant: str) -> Iterator[str]:
     planted = f" with `{plant}` planted" if plant else ""
     yield Heading(f"{report.seeds_run} seeds, {report.steps} steps{planted}")
     for title, counts in (("ends", report.ends), ("faults", report.faults), ("exercised", report.exercised)):
-        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-        yield from folded(f"  {title:<10} ", told or "none")
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        yield from folded(f"  {title:<10} ", listed or "none")
     for one in report.violations[:MOST_SHOWN]:
         yield f"seed {one.seed} violates {one.invariant}: {displayed(one.detail)}"
         yield f"  again: contextos simulate --seed {one.seed}" + (f" --plant {plant}" if plant else "")

@@ -12,7 +12,7 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
-    with_context,
+    with_read_context,
 )
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -35,7 +35,7 @@ def breakers_command(
         found = await BREAKERS.page(context.store, after=after, limit=limit)
         return context.deployment.ports.clock.now_us(), [(one.key, asdict(one.body)) for one in found]
 
-    now_us, found = with_context(workspace, tenant, operation)
+    now_us, found = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'state':<9}  {'failures':>8}  {'retry in s':>10}  {'process':<16}  capability")]
     for name, told in found:
         left_s = max(0, told["retry_at_us"] - now_us) / 1e6

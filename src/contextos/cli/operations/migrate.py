@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ def migrate_command(
     from contextos.settings import SETTINGS_FILE, Settings, is_postgres_url
 
     told: list[str] = []
-    settings = Settings.read(workspace) if not url or (workspace / SETTINGS_FILE).exists() else None
+    settings = Settings.read(workspace) if not url or os.path.exists(workspace / SETTINGS_FILE) else None
     place = url or (settings.store if settings else "")
     before: str | None = None
     after: str | None = None

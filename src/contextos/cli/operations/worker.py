@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
@@ -14,6 +15,7 @@ from contextos.cli.command_context import (
     document_of,
     exit_code_of,
     with_context,
+    with_read_context,
 )
 from contextos.cli.runs.requests import outcome_lines
 from contextos.cli.terminal import print_note, print_result
@@ -39,7 +41,7 @@ def dead_letters_command(
 
         return await dead_letters.list_dead_letters(context.store)
 
-    listed = with_context(workspace, tenant, operation)
+    listed = with_read_context(workspace, tenant, operation)
     documents = [
         {
             "run_id": one.run_id,
@@ -56,18 +58,25 @@ def dead_letters_command(
 
 
 def retry_command(
-    run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    run: RunArgument,
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
 ) -> int:
     """Take a run off the dead-letter list and drive it again.
 
     If it fails again, it is put back on the list.
     """
 
+    actor = named_actor(by, key)
+
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations import dead_letters
+        from contextos.operations.operator import retry_run
 
         run_id = await context.run_id(run)
-        await dead_letters.remove(context.store, run_id)
+        await retry_run(context.deployment, context.tenant_id, run_id, by=actor)
         return await context.drive_on(run_id)
 
     view = with_context(workspace, tenant, operation)

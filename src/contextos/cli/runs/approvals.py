@@ -1,15 +1,18 @@
 """`approve`, `deny`, `settle` and `cancel`: answers of people to a run.
 
-An approver sees the whole question before the answer is recorded.
+An approver sees the whole question before anything is signed, and names the digest of its binding or says yes to it.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
@@ -24,7 +27,11 @@ from contextos.cli.command_context import (
 )
 from contextos.cli.runs.requests import outcome_lines, question_lines
 from contextos.cli.terminal import print_note, print_result
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.operations.operator import OpenQuestion
 
 AsOption = Annotated[str, typer.Option("--as", metavar="ID", help="Id of the approver, as in the directory.")]
 OperatorOption = Annotated[
@@ -36,15 +43,19 @@ KeyOption = Annotated[
 LocalOption = Annotated[
     bool, typer.Option("--unsafe-local", help="Answer without a key, if the settings allow it; this is recorded.")
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
-ByOption = Annotated[
-    str, typer.Option("--by", metavar="ID", help="Id of the requester, the agent's owner or an operator.")
+BindingOption = Annotated[
+    str,
+    typer.Option(
+        "--binding", metavar="DIGEST", help="The question's binding, as `show` prints it; without it you are asked."
+    ),
 ]
+ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 
 
 def approve_command(
     run: RunArgument,
     as_id: AsOption,
+    binding: BindingOption = "",
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
     reason: ReasonOption = "",
@@ -57,12 +68,13 @@ def approve_command(
     The run is then driven on.
     """
     vouch = _vouch(key, unsafe_local)
-    return _answer(run, as_id, "approved", reason, vouch, workspace, tenant, as_json)
+    return _answer(run, as_id, "approved", binding, reason, vouch, workspace, tenant, as_json)
 
 
 def deny_command(
     run: RunArgument,
     as_id: AsOption,
+    binding: BindingOption = "",
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
     reason: ReasonOption = "",
@@ -75,7 +87,7 @@ def deny_command(
     The same operation in a later request is refused without asking an approver.
     """
     vouch = _vouch(key, unsafe_local)
-    return _answer(run, as_id, "denied", reason, vouch, workspace, tenant, as_json)
+    return _answer(run, as_id, "denied", binding, reason, vouch, workspace, tenant, as_json)
 
 
 def settle_command(
@@ -132,18 +144,23 @@ def settle_command(
 def cancel_command(
     run: RunArgument,
     by: ByOption,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded.")] = "",
+    key: ActKeyOption = None,
+    reason: ReasonOption = "",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Ask a run to stop. A dispatched effect is never interrupted."""
+    """Ask a run to stop. A dispatched effect is never interrupted.
+
+    The requester, the agent's owner and operators can.
+    """
+    actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
         from contextos.operations.operator import request_cancel
 
         run_id = await context.run_id(run)
-        await request_cancel(context.deployment, context.tenant_id, run_id, by=by, reason=reason)
+        await request_cancel(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
         return await context.drive_on(run_id)
 
     view = with_context(workspace, tenant, operation)
@@ -152,7 +169,7 @@ def cancel_command(
 
 
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
-    """Return the signer of an answer or a settlement whose key is in the file `key`."""
+    """Return the function that signs an answer or a settlement with the private key in the file `key`."""
     from contextos.app import read_seed
     from contextos.operations.signing import answer_signer, settlement_signer
 
@@ -165,23 +182,30 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
         raise InvalidInput(Problem("", "usage", detail, "pass exactly one of --key FILE and --unsafe-local"))
     if key is not None:
         return signed_by(key, of=of)
-    from contextos.operations.operator import unsafe_local_assertion as unsigned
+    from contextos.operations.acts.act import unsafe_local_assertion as unsigned
 
     return unsigned
 
 
 def _answer(
-    run: str, as_id: str, verdict: str, reason: str, vouch: Any, workspace: Path, tenant: str, as_json: bool
+    run: str,
+    as_id: str,
+    verdict: str,
+    binding: str,
+    reason: str,
+    vouch: Any,
+    workspace: Path,
+    tenant: str,
+    as_json: bool,
 ) -> int:
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import answer_approval
+        from contextos.operations.operator import answer_approval, open_question
 
         run_id = await context.run_id(run)
-        view = await context.deployment.view(context.tenant_id, run_id)
-        if view.waiting is None or view.waiting["for"] != "approval":
-            raise ApprovalRefused("not_waiting", f"`{run_id}` does not wait for an approval; it is `{view.state}`")
-        if not as_json:
-            print_note("\n".join([f"{view.waiting['gate_id']} asks:", *question_lines(view.waiting["shown"])]))
+        question = await open_question(context.deployment, context.tenant_id, run_id)
+        _show(question, as_json)
+        if not binding:
+            _confirm(verdict, question.binding_digest, as_json)
         await answer_approval(
             context.deployment,
             context.tenant_id,
@@ -189,6 +213,7 @@ def _answer(
             approver_id=as_id,
             verdict=verdict,
             reason=reason,
+            binding_digest=binding or question.binding_digest,
             vouch=vouch,
         )
         return await context.drive_on(run_id)
@@ -196,6 +221,24 @@ def _answer(
     view = with_context(workspace, tenant, operation)
     print_result(document_of(view), outcome_lines(view), as_json=as_json)
     return exit_code_of(view)
+
+
+def _show(question: OpenQuestion, as_json: bool) -> None:
+    """Print the question to stderr before it is answered: as lines, or as one JSON document."""
+    gate_id, shown, binding = question.content["gate_id"], question.content["shown"], question.binding_digest
+    if as_json:
+        print_note(json.dumps({"question": {"gate_id": gate_id, "shown": shown, "binding_digest": binding}}))
+    else:
+        print_note("\n".join([f"{displayed(gate_id)} asks:", *question_lines(shown, binding)]))
+
+
+def _confirm(verdict: str, binding: str, as_json: bool) -> None:
+    """Ask at the terminal whether to give this verdict. Raises where there is no terminal, or the person says no."""
+    if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
+        detail = "there is no terminal to confirm the question at"
+        raise InvalidInput(Problem("", "usage", detail, f"read it, then pass --binding {binding}"))
+    if not typer.confirm(f"Sign that this is {verdict}?", default=False, err=True):
+        raise ApprovalRefused("not_confirmed", "nothing was signed; answer again when you are sure")
 
 
 def _object(text: str) -> dict[str, Any]:

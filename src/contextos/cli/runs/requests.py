@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -17,10 +18,18 @@ from contextos.cli.command_context import (
     exit_code_of,
     read_file,
     with_context,
+    with_read_context,
 )
-from contextos.cli.terminal import DEFECT, REFUSED, folded, print_result
+from contextos.cli.layout import chopped
+from contextos.cli.terminal import DEFECT, REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
+
+QUESTION_INDENT: Final = 15
+QUESTION_LABELS: Final = frozenset({"call", "evidence", "asked", "by", "binding"})
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgent request as JSON; `-` reads stdin.")]
 
@@ -53,7 +62,7 @@ def compile_command(
 
         return await preview(context.deployment, _of_tenant(raw, tenant))
 
-    seen = with_context(workspace, None, operation)
+    seen = with_read_context(workspace, None, operation)
     if seen.compiled is None:
         body = {"compiled": None, "failures": [failure.to_json() for failure in seen.failures]}
         print_result(body, [f"refused: {one.code}: {displayed(one.detail)}" for one in seen.failures], as_json=as_json)
@@ -87,13 +96,13 @@ def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption =
 
 
 def outcome_lines(view: Any) -> list[str]:
-    """A run that was just driven, as lines for a terminal."""
+    """Return the state of a run that was just driven, as lines for a terminal."""
     record = view.record or {}
     if view.waiting and view.waiting["for"] == "approval":
         role = displayed(view.waiting["required_role"])
         return [
             f"{view.run_id} waits for a {role} ({displayed(view.waiting['gate_id'])})",
-            *question_lines(view.waiting["shown"]),
+            *question_lines(view.waiting["shown"], view.waiting["binding_digest"]),
             f"next: contextos approve {view.run_id} --as ID --key FILE",
         ]
     if view.waiting and view.waiting["for"] == "slot":
@@ -104,7 +113,7 @@ def outcome_lines(view: Any) -> list[str]:
         ]
     if view.waiting and view.waiting["for"] == "engine":
         return [
-            f"{view.run_id} is received and waits for an engine; `contextos sessions` shows how far it is",
+            f"{view.run_id} is {view.state} and waits for an engine to drive it",
             "next: leave it to a `contextos worker` that runs, or contextos resume",
         ]
     if view.waiting:
@@ -125,13 +134,29 @@ def outcome_lines(view: Any) -> list[str]:
     return [*lines, f"next: contextos show {view.run_id}"]
 
 
-def question_lines(shown: dict[str, Any]) -> list[str]:
-    """The whole question to an approver, as the runtime rendered it."""
+def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
+    """Return the whole question to an approver as lines for a terminal, with the digest that an answer names."""
     told = [("call", f"{shown['capability']} ({shown['mode']})")]
-    told += [(name, displayed_json(value, None)) for name, value in shown["args"].items()]
-    told += [("evidence", f"{one['name']} = {displayed_json(one['value'], None)}") for one in shown["evidence"]]
-    told.append(("asked by", ", ".join(shown["requester"])))
-    return [line for name, text in told for line in folded(f"  {name:<10} ", text)]
+    told += [(_label(name), displayed_json(value, None)) for name, value in shown["args"].items()]
+    told += [
+        ("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}") for one in shown["evidence"]
+    ]
+    told.append(("asked by", ", ".join(map(displayed, shown["requester"]))))
+    lines = [line for name, text in told for line in chopped(f"  {name:<10} {_with_blanks(text)}", QUESTION_INDENT)]
+    # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.
+    return [*lines, f"binding {binding_digest}"]
+
+
+def _label(name: str) -> str:
+    """The name of an argument, in quotes where it could be read as something else."""
+    if _PLAIN_NAME.fullmatch(name) and name not in QUESTION_LABELS:
+        return name
+    return f'"{_with_blanks(displayed(name))}"'
+
+
+def _with_blanks(text: str) -> str:
+    """The text with an escape for each blank at its ends or after another."""
+    return _BLANKS.sub(r"\\u0020", text)
 
 
 def _of_tenant(raw: bytes, tenant: str) -> bytes:

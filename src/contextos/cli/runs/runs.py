@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,13 +16,22 @@ from contextos.cli.command_context import (
     TenantOption,
     WorkspaceOption,
     document_of,
-    with_context,
+    with_read_context,
 )
+from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import NotFound
 
 if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+    from contextos.queries.checked_run import CheckedRun
+    from contextos.queries.decisions import DecisionView
     from contextos.queries.run_list import RunPage
+    from contextos.queries.timeline import Story
+
+
+_BLOCKED: Final = "waits for an operation of {}, and goes on when that is settled"
 
 
 def runs_command(
@@ -29,57 +39,83 @@ def runs_command(
     after: Annotated[
         int, typer.Option("--after", min=0, max=2**62, help="Continue after this number; runs are listed newest first.")
     ] = 0,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for a person.")] = False,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only runs that wait for a person or for another run's operation.")
+    ] = False,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the tenant's runs, newest first."""
+    """List the tenant's runs, newest first.
+
+    A run that does not verify is marked, and the exit code is 3. The whole journal is checked by `verify`.
+    """
 
     async def operation(context: CommandContext) -> RunPage:
         from contextos.queries.run_list import list_runs, list_waiting_runs
 
         listing = list_waiting_runs if waiting else list_runs
-        return await listing(context.store, context.tenant_id, limit=limit, after=after)
+        return await listing(context.store, context.tenant_id, context.app.keys, limit=limit, after=after)
 
-    page = with_context(workspace, tenant, operation)
+    page = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'no.':>5}  {'run':<20}  {'state':<9}  {'record':<9}  request, intent")]
-    lines += [
-        f"{one.number:>5}  {one.run_id:<20}  {one.state:<9}  {one.status or '-':<9}  "
-        f"{displayed(one.request_id)}, {displayed(one.intent)}"
-        for one in page.runs
-    ]
+    for one in page.runs:
+        lines.append(
+            f"{one.number:>5}  {one.run_id:<20}  {one.state:<9}  {one.status or '-':<9}  "
+            f"{displayed(one.request_id)}, {displayed(one.intent)}"
+        )
+        if one.blocked_by:
+            lines.append(f"{'':>5}  {_BLOCKED.format(one.blocked_by)}")
+        lines += fault_lines(one.fault)
     if page.next_after is not None:
         lines.append(f"more: contextos runs{' --waiting' if waiting else ''} --after {page.next_after}")
     document = {"runs": [asdict(one) for one in page.runs], "next_after": page.next_after}
     print_result(document, lines if page.runs else ["there are no runs"], as_json=as_json)
-    return 0
+    return exit_code_of_faults(one.fault for one in page.runs)
 
 
 def show_command(
     run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """Show the story of one run from its journal."""
+    """Show the story of one run from its journal.
+
+    What does not verify is said first, and the exit code is 3.
+    """
+    from contextos.cli.runs.escalations import decision_document, decision_line
+    from contextos.cli.runs.requests import outcome_lines
     from contextos.cli.runs.story import story_lines
+    from contextos.queries.checked_run import read_checked
+    from contextos.queries.decisions import checked_decision
+    from contextos.queries.run_list import blocked_by
     from contextos.queries.timeline import story_document, tell_story
 
-    async def operation(context: CommandContext) -> Any:
-        run_id = await context.run_id(run)
-        view = await context.deployment.view(context.tenant_id, run_id)
-        return view, await context.store.read(run_id)
+    async def operation(context: CommandContext) -> tuple[CheckedRun, DecisionView, str | None, str | None]:
+        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        if not (found.entries or found.fault):
+            raise NotFound(f"there is no run `{found.run_id[:64]}` in this tenant; list them with `contextos runs`")
+        blocking = await blocked_by(context.store, found.view())
+        return found, *await checked_decision(context.store, found, context.app.keys), blocking
 
-    view, entries = with_context(workspace, tenant, operation)
-    story = tell_story(entries)
-    body = {**document_of(view), "story": story_document(story), "entries": [_entry(one) for one in entries]}
+    found, decision, fault, blocking = with_read_context(workspace, tenant, operation)
+    no_story: Story = {}
+    no_lines: list[str] = []
+    view, story = found.view(), found.told(lambda: tell_story(found.entries), no_story)
+    entries = [_entry(one, found) for one in found.entries]
+    body = {**document_of(view), "decision": decision_document(decision), "fault": fault, "blocked_by": blocking}
+    body |= {"story": story_document(story), "entries": entries}
     body.pop("exit_code")
-    print_result(body, [f"{view.run_id} is {view.state}", "", *story_lines(story)], as_json=as_json)
-    return 0
+    said = [_BLOCKED.format(blocking)] if blocking else [decision_line(decision)] if decision.by else []
+    lines = [*fault_lines(fault), f"{view.run_id} is {view.state}", *said, "", *story_lines(story)]
+    if not view.ended:
+        lines += ["", *found.told(lambda: outcome_lines(view), no_lines)]
+    print_result(body, lines, as_json=as_json)
+    return exit_code_of_faults([fault])
 
 
-def _entry(entry: Any) -> dict[str, Any]:
+def _entry(entry: Entry, run: CheckedRun) -> dict[str, Any]:
     import orjson
 
-    body = None if entry.body is None else orjson.loads(entry.body)
+    body = None if entry.body is None else run.told(partial(orjson.loads, entry.body), None)
     return {
         "seq": entry.seq,
         "kind": entry.kind,

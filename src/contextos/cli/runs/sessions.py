@@ -13,8 +13,9 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
-    with_context,
+    with_read_context,
 )
+from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
@@ -35,15 +36,17 @@ def sessions_command(
 ) -> int:
     """List the tenant's `long_running` runs, newest first.
 
-    One call reads at most 1,000 runs.
+    One call reads at most 1,000 runs. A session that does not verify is marked, and the exit code is 3.
     """
 
     async def operation(context: CommandContext) -> SessionPage:
         from contextos.queries.sessions import list_sessions
 
-        return await list_sessions(context.store, context.tenant_id, limit=limit, after=after, live_only=live)
+        return await list_sessions(
+            context.store, context.tenant_id, context.app.keys, limit=limit, after=after, live_only=live
+        )
 
-    page = with_context(workspace, tenant, operation)
+    page = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'run':<20}  {'state':<9}  {'started':<20}  {'heartbeat':<20}  checkpoint, deadline")]
     for one in page.sessions:
         reached = f"{one.checkpoint['checkpoint']} {one.checkpoint['verdict']}" if one.checkpoint else "none"
@@ -52,13 +55,14 @@ def sessions_command(
             f"{_moment(one.heartbeat_at_us):<20}  {reached}, {_moment(one.deadline_us)}"
         )
         lines.append(f"  {displayed(one.session_id or 'no session id')}, {displayed(one.request_id)}")
+        lines += fault_lines(one.fault)
     if not page.sessions:
         lines = ["there are no sessions" if page.next_after is None else "there are no sessions among these"]
     if page.next_after is not None:
         lines.append(f"more: contextos sessions --after {page.next_after}")
     document = {"sessions": [asdict(one) for one in page.sessions], "next_after": page.next_after}
     print_result(document, lines, as_json=as_json)
-    return 0
+    return exit_code_of_faults(one.fault for one in page.sessions)
 
 
 def _moment(at_us: int | None) -> str:

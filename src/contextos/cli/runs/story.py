@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from contextos.cli.terminal import Heading, folded
+from contextos.cli.layout import folded
+from contextos.cli.terminal import Heading
 from contextos.queries.timeline import Story
 
 INDENT: Final = 11
 
 
 def story_lines(story: Story) -> Iterator[str]:
-    """The story as text within 80 columns."""
+    """Yield the story of a run (what was asked, known, allowed, done) as lines of at most 80 columns."""
     for number, (title, moments) in enumerate(story.items()):
         if number:
             yield ""

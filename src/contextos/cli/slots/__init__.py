@@ -1,1 +1,5 @@
-"""Commands on context slots: resolve, select, answer, lint, serve, and manage the artifacts that slots hold."""
+"""Commands on context slots: which artifacts fill a slot, and the artifacts themselves.
+
+`contextos slots`: resolve, select, answer, list, lint and serve slots; add, classify and archive artifacts.
+Tests: `tests/unit/cli/slots`.
+"""

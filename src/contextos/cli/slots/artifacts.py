@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
@@ -24,10 +25,10 @@ from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
-    from contextos.contracts.ports.storage import Curation
+    from contextos.operations.acts.act import Actor
+    from contextos.operations.deployment import Deployment
 
 OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that owns the artifact.")]
-ArtifactByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Id of the user who does this.")]
 ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id within its organisation.")]
 ExtensionArgument = Annotated[str, typer.Argument(metavar="EXTENSION", help="A package name, like @acme/icp.")]
 
@@ -36,6 +37,8 @@ UTF8: Final = "utf-8"
 
 def register_extension_command(
     extension: ExtensionArgument,
+    by: ByOption,
+    key: ActKeyOption = None,
     satisfies: Annotated[
         list[str] | None,
         typer.Option("--satisfies", metavar="EXTENSION", help="An extension that it can be used as. Repeatable."),
@@ -47,9 +50,10 @@ def register_extension_command(
     """Install an artifact extension, or change what it satisfies."""
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.artifacts import ExtensionManifest
+    from contextos.operations.acts.curation import register_extension
 
     manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
-    _curate(workspace, tenant, lambda shelf, _: shelf.register(manifest))
+    _curate(workspace, tenant, by, key, lambda app, of, actor: register_extension(app, of, manifest, by=actor))
     print_result(manifest.to_json(), [f"{extension} is installed"], as_json=as_json)
     return 0
 
@@ -61,7 +65,8 @@ def add_artifact_command(
     owner: Annotated[
         str, typer.Option("--owner", metavar="LEVEL:ID", help="user:, team:, organization: or workspace: and an id.")
     ],
-    by: ArtifactByOption,
+    by: ByOption,
+    key: ActKeyOption = None,
     visibility: Annotated[
         str, typer.Option("--visibility", help="owner, org, workspace, admin, team:ID or project:ID.")
     ] = "owner",
@@ -73,21 +78,19 @@ def add_artifact_command(
 
     Add content with `add-revision` and assert an extension with `classify`.
     """
-    from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.artifacts import Artifact
+    from contextos.operations.acts.curation import add_artifact
 
     level, _, owner_id = owner.partition(":")
-    told = {
+    fields = {
         "artifact_id": artifact,
         "org_id": org,
         "title": title,
         "owner_level": level,
         "owner_id": owner_id,
         "visibility": visibility,
-        "created_by": by,
     }
-    _curate(workspace, tenant, lambda shelf, now_us: shelf.add(parse(Artifact, told | {"created_at_us": now_us})))
-    print_result(told, [f"{artifact} is added"], as_json=as_json)
+    made = _curate(workspace, tenant, by, key, lambda app, of, actor: add_artifact(app, of, fields, by=actor))
+    print_result(made.to_json(), [f"{artifact} is added"], as_json=as_json)
     return 0
 
 
@@ -95,26 +98,24 @@ def add_revision_command(
     artifact: ArtifactArgument,
     org: OrgOption,
     file: Annotated[Path, typer.Option("--file", help="The content: UTF-8 text; `-` is stdin.")],
-    by: ArtifactByOption,
+    by: ByOption,
+    key: ActKeyOption = None,
     mime: Annotated[str, typer.Option("--mime", help="What kind of text it is.")] = "text/markdown",
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Append content to an artifact as its next revision."""
-    from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.artifacts import NewRevision
     from contextos.errors import InvalidInput, Problem
+    from contextos.operations.acts.curation import add_revision
 
     try:
         content = read_file(file).decode(UTF8)
     except UnicodeDecodeError:
         detail = f"`{file}` is not UTF-8"
         raise InvalidInput(Problem("/content", "not_utf8", detail, "pass UTF-8 text")) from None
-    told = {"artifact_id": artifact, "org_id": org, "mime": mime, "content": content, "created_by": by}
-    made = _curate(
-        workspace, tenant, lambda shelf, now_us: shelf.revise(parse(NewRevision, told | {"created_at_us": now_us}))
-    )
+    fields = {"artifact_id": artifact, "org_id": org, "mime": mime, "content": content}
+    made = _curate(workspace, tenant, by, key, lambda app, of, actor: add_revision(app, of, fields, by=actor))
     body = {name: value for name, value in made.to_json().items() if name != "content"}
     print_result(body, [f"{artifact} has revision {made.revision}: {made.revision_id}"], as_json=as_json)
     return 0
@@ -124,7 +125,8 @@ def classify_command(
     artifact: ArtifactArgument,
     extension: ExtensionArgument,
     org: OrgOption,
-    by: ArtifactByOption,
+    by: ByOption,
+    key: ActKeyOption = None,
     asserted_by: Annotated[
         str, typer.Option("--as", help="user, authoring_skill, agent or matcher (a matcher makes drafts).")
     ] = "user",
@@ -136,19 +138,11 @@ def classify_command(
 
     A stronger assertion replaces a weaker one, and a weaker one is refused.
     """
-    from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.artifacts import NewAssertion, Outranked
+    from contextos.contracts.envelopes.artifacts import Outranked
+    from contextos.operations.acts.curation import classify_artifact
 
-    told = {
-        "artifact_id": artifact,
-        "org_id": org,
-        "extension": extension,
-        "asserted_by": asserted_by,
-        "principal_id": by,
-    }
-    made = _curate(
-        workspace, tenant, lambda shelf, now_us: shelf.classify(parse(NewAssertion, told | {"asserted_at_us": now_us}))
-    )
+    fields = {"artifact_id": artifact, "org_id": org, "extension": extension, "asserted_by": asserted_by}
+    made = _curate(workspace, tenant, by, key, lambda app, of, actor: classify_artifact(app, of, fields, by=actor))
     if isinstance(made, Outranked):
         line = (
             f"refused: {displayed(made.by.principal_id)} asserted otherwise as {made.by.asserted_by}, which is stronger"
@@ -165,6 +159,8 @@ def archive_command(
     artifact: ArtifactArgument,
     extension: ExtensionArgument,
     org: OrgOption,
+    by: ByOption,
+    key: ActKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -173,7 +169,12 @@ def archive_command(
 
     Revisions that were pinned under it stay readable.
     """
-    _curate(workspace, tenant, lambda shelf, now_us: shelf.archive(org, artifact, extension, now_us))
+    from contextos.operations.acts.curation import archive_assertion
+
+    def archive(app: Deployment, of: str, actor: Actor) -> Awaitable[None]:
+        return archive_assertion(app, of, org, artifact, extension, by=actor)
+
+    _curate(workspace, tenant, by, key, archive)
     body = {"artifact_id": artifact, "extension": extension}
     print_result(body, [f"{displayed(artifact)} is no longer {displayed(extension)}"], as_json=as_json)
     return 0
@@ -182,6 +183,8 @@ def archive_command(
 def tombstone_command(
     artifact: ArtifactArgument,
     org: OrgOption,
+    by: ByOption,
+    key: ActKeyOption = None,
     workspace: WorkspaceOption = WORKSPACE,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -190,13 +193,23 @@ def tombstone_command(
 
     Revisions that were pinned stay readable.
     """
-    _curate(workspace, tenant, lambda shelf, now_us: shelf.tombstone(org, artifact, now_us))
+    from contextos.operations.acts.curation import delete_artifact
+
+    _curate(workspace, tenant, by, key, lambda app, of, actor: delete_artifact(app, of, org, artifact, by=actor))
     print_result({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
     return 0
 
 
-def _curate(workspace: Path, tenant: str, act: Callable[[Curation, int], Awaitable[Any]]) -> Any:
+def _curate(
+    workspace: Path,
+    tenant: str,
+    by: str,
+    key: Path | None,
+    operation: Callable[[Deployment, str, Actor], Awaitable[Any]],
+) -> Any:
+    """Let the named or proved actor change the artifacts of the tenant."""
+
     async def inside(context: CommandContext) -> Any:
-        return await act(context.app.stores.artifacts(context.tenant_id), context.deployment.ports.clock.now_us())
+        return await operation(context.deployment, context.tenant_id, named_actor(by, key))
 
     return with_context(workspace, tenant, inside)

@@ -1,6 +1,6 @@
-"""`slots demo`: the slot of the outreach example, taken by nobody and by a person, and what became of it years later.
+"""`slots demo`: fill the example agent's context slot automatically and by a person, and replay the selections later.
 
-It holds itself to what it promises: an expectation that fails ends it with exit code 3.
+The demo checks what it claims: an expectation that fails ends it with exit code 3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
-from contextos.cli.demo.workspace import EXAMPLE_AGENT, example_folder, make_workspace
+from contextos.cli.demo.workspace import DEMO_WITNESS, EXAMPLE_AGENT, example_folder, make_workspace
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity
@@ -68,9 +68,9 @@ def slots_demo_command(as_json: JsonOption = False) -> int:
             print_result({}, lines, as_json=False)
 
     with tempfile.TemporaryDirectory(prefix="contextos-slots-") as where:
-        workspace = make_workspace(Path(where) / "workspace")
-        told = with_context(workspace.path, workspace.tenant_id, lambda context: _play(context, say))
-    print_result(told, (), as_json=as_json)
+        workspace = make_workspace(Path(where) / "workspace", witness=DEMO_WITNESS)
+        result = with_context(workspace.path, workspace.tenant_id, lambda context: _play(context, say))
+    print_result(result, (), as_json=as_json)
     return 0
 
 
@@ -98,7 +98,7 @@ async def _fill(stage: _Stage) -> None:
     for extension, satisfies in ((ICP, ()), (STRATEGY, ()), (B2B, (ICP,))):
         await stage.artifacts.register(ExtensionManifest(extension=extension, satisfies=satisfies))
     for name, title, extension, (level, owner), visibility in DEMO_ARTIFACTS:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "artifact_id": name,
             "org_id": "org_acme",
             "title": title,
@@ -108,7 +108,7 @@ async def _fill(stage: _Stage) -> None:
             "created_by": "user_ann",
             "created_at_us": stage.now_us,
         }
-        await stage.artifacts.add(Artifact(**told))
+        await stage.artifacts.add(Artifact(**fields))
         await _revise(stage, name, f"# {title}\n")
         await _classify(stage, name, extension)
         stage.say(f"  {name:<13} {visibility:<11} {extension}")
@@ -232,8 +232,8 @@ async def _answered(stage: _Stage, slot: AgentContextSlot, refs: Sequence[dict[s
 
 
 def _changed(slot: AgentContextSlot, **changes: Any) -> AgentContextSlot:
-    told = slot.to_json() | changes
-    return type(slot).model_validate({name: value for name, value in told.items() if value is not None})
+    fields = slot.to_json() | changes
+    return type(slot).model_validate({name: value for name, value in fields.items() if value is not None})
 
 
 def _origin(stage: _Stage, key: str) -> Any:

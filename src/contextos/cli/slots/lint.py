@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -36,7 +37,7 @@ def slots_lint_command(
             mend = f"name a document, or put it at `cinatra/{DOCUMENTS[0]}`"
             found.append((path, Problem("", "no_agent", detail, mend)))
     for agent in agents:
-        found += _judged(agent)
+        found += _problems_in(agent)
     documents = [
         {
             "file": str(path),
@@ -59,10 +60,12 @@ def slots_lint_command(
 
 def _documents(path: Path) -> list[Path]:
     """The document itself, or every one below a directory, in the order of their paths."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [path]
     # A broken link is reported; a pipe is skipped, because reading it would block.
-    named = (one for one in path.rglob("oas.*") if one.name in DOCUMENTS and (one.is_file() or not one.exists()))
+    named = (
+        one for one in path.rglob("oas.*") if one.name in DOCUMENTS and (os.path.isfile(one) or not os.path.exists(one))
+    )
     found = sorted(one for one in named if not SKIPPED & set(one.relative_to(path).parts))
     if len(found) > MAX_AGENTS:
         detail = f"there are more than {MAX_AGENTS} agents below `{path}`"
@@ -70,7 +73,7 @@ def _documents(path: Path) -> list[Path]:
     return found
 
 
-def _judged(path: Path) -> Iterator[tuple[Path, Problem]]:
+def _problems_in(path: Path) -> Iterator[tuple[Path, Problem]]:
     """The problems of one agent, each with the file that it is in."""
     from contextos.slots.lint.oas import declared_slots
     from contextos.slots.lint.package import lint_package
@@ -99,7 +102,7 @@ def _judged(path: Path) -> Iterator[tuple[Path, Problem]]:
 def _package(path: Path) -> Path | None:
     """The `package.json` that goes with a document."""
     places = [path.parent, *([path.parent.parent] if path.parent.name == "cinatra" else [])]
-    return next((one for place in places if (one := place / "package.json").is_file()), None)
+    return next((one for place in places if os.path.isfile(one := place / "package.json")), None)
 
 
 def _read(path: Path) -> Any:

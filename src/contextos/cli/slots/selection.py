@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from contextos.cli.acting import ActKeyOption, named_actor
 from contextos.cli.command_context import (
     WORKSPACE,
     CommandContext,
@@ -21,6 +22,7 @@ from contextos.cli.command_context import (
     about,
     read_file,
     with_context,
+    with_read_context,
 )
 from contextos.cli.terminal import REFUSED, WAITING, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -57,7 +59,7 @@ def slots_resolve_command(
     async def operation(context: CommandContext) -> SlotResolution:
         return await _steps(context, broader).offer(declared, known, project or None)
 
-    found = with_context(workspace, tenant, operation)
+    found = with_read_context(workspace, tenant, operation)
     print_result(found.to_json(), _offered(found), as_json=as_json)
     return 0
 
@@ -67,7 +69,9 @@ def slots_select_command(
     slot: SlotArgument,
     actor: ActorOption,
     run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run that the selection is for.")],
-    package: Annotated[str, typer.Option("--package", metavar="NAME", help="The name of the agent's package.")],
+    package: Annotated[
+        str, typer.Option("--package", metavar="NAME", help="The name of the agent's package, as its document has it.")
+    ],
     answer: Annotated[
         Path | None,
         typer.Option("--answer", metavar="FILE", help="The user's `userResponse` as JSON; `-` reads stdin."),
@@ -83,8 +87,8 @@ def slots_select_command(
 
     Without an answer an interactive slot shows its offer.
     """
-    known, declared = _asked(agent, slot, actor)
-    said = read_file(answer) if answer else None
+    known, declared = _asked(agent, slot, actor, package)
+    response = read_file(answer) if answer else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.encoding.codec import parse
@@ -92,27 +96,28 @@ def slots_select_command(
         from contextos.slots.resolve import require_organisation
 
         of, steps = project or None, _steps(context, broader)
-        told = {
+        fields = {
             "org_id": require_organisation(known),
             "parent_run_id": run,
             "parent_package_name": package,
             "principal_id": known.principal_id,
             "act_key": key,
         }
-        origin = parse(SelectionOrigin, told)
+        origin = parse(SelectionOrigin, fields)
         if declared.selection_mode == "autonomous":
             return None, await steps.take(declared, known, of, origin)
-        if said is None:
+        if response is None:
             return await steps.offer(declared, known, of), None
-        return None, await steps.answer(declared, known, of, origin, said)
+        return None, await steps.answer(declared, known, of, origin, response)
 
     found, done = with_context(workspace, tenant, operation)
-    return _told(found, done, as_json)
+    return _print_outcome(found, done, as_json)
 
 
 def slots_answer_command(
     run: RunArgument,
     by: Annotated[str, typer.Option("--by", metavar="ID", help="Id of the user whom the run asks.")],
+    key: ActKeyOption = None,
     file: Annotated[
         Path | None,
         typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON. Without it, the offer is shown."),
@@ -123,24 +128,24 @@ def slots_answer_command(
 ) -> int:
     """Answer a run that waits for a selection.
 
-    An answer that does not fit the offer is refused, and the run keeps waiting.
+    The user signs with their key. An answer that does not fit the offer is refused, and the run keeps waiting.
     """
-    said = read_file(file) if file else None
+    response = read_file(file) if file else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
         from contextos.contracts.envelopes.slots import PickRefused
         from contextos.operations.slot_answers import answer_slot, read_offer
 
         run_id = await context.run_id(run)
-        if said is None:
+        if response is None:
             return (await read_offer(context.deployment, context.tenant_id, run_id, by=by))[1], None
-        done = await answer_slot(context.deployment, context.tenant_id, run_id, said, by=by)
+        done = await answer_slot(context.deployment, context.tenant_id, run_id, response, by=named_actor(by, key))
         if not isinstance(done, PickRefused):
             await context.drive_on(run_id)
         return None, done
 
     found, done = with_context(workspace, tenant, operation)
-    return _told(found, done, as_json)
+    return _print_outcome(found, done, as_json)
 
 
 def slots_selections_command(
@@ -151,15 +156,23 @@ def slots_selections_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the selections of a run, in order, with what each pinned."""
+    """List the selections of a run, in order, with what each pinned.
+
+    Those of a governed run are compared with its journal.
+    """
 
     async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
+        from contextos.audit.verify import verify_audited_run
+        from contextos.contracts.ids import RUN
         from contextos.slots.select import replay_selection
 
         artifacts = context.app.stores.artifacts(context.tenant_id)
-        return [(one, await replay_selection(one, artifacts=artifacts)) for one in await artifacts.selections(org, run)]
+        selections = await artifacts.selections(org, run)
+        if selections and RUN.fits(run, sealed=True):
+            await verify_audited_run(context.store, context.tenant_id, run, context.app.keys)
+        return [(one, await replay_selection(one, artifacts=artifacts)) for one in selections]
 
-    found = with_context(workspace, tenant, operation)
+    found = with_read_context(workspace, tenant, operation)
     lines: list[str] = []
     for one, pinned in found:
         lines.append(f"{one.selection_id}  {one.slot_id}: {len(pinned)} by {one.selected_by} ({one.resolution_mode})")
@@ -171,16 +184,20 @@ def slots_selections_command(
     return 0
 
 
-def _asked(agent: Path, slot: str, actor: Path) -> tuple[SlotActor, AgentContextSlot]:
+def _asked(agent: Path, slot: str, actor: Path, package: str | None = None) -> tuple[SlotActor, AgentContextSlot]:
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.slots import SlotActor
     from contextos.slots.lint.documents import read_document
-    from contextos.slots.lint.oas import slot_of
+    from contextos.slots.lint.oas import require_package, slot_of
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))
     with about(agent):
-        return known, slot_of(read_document(read_file(agent)), slot)
+        document = read_document(read_file(agent))
+        declared = slot_of(document, slot)
+        if package is not None:
+            require_package(document, package)
+        return known, declared
 
 
 def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
@@ -190,9 +207,8 @@ def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
     return ArtifactSlots(shelf, shelf, context.deployment.ports.clock, include_broader=broader)
 
 
-def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
+def _print_outcome(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     from contextos.contracts.envelopes.slots import PickRefused
-    from contextos.operations.slot_answers import AlreadyAnswered
     from contextos.slots.select import bind_selection
 
     if found is not None and done is None:
@@ -202,10 +218,6 @@ def _told(found: SlotResolution | None, done: Any, as_json: bool) -> int:
     if isinstance(done, PickRefused):
         line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, answer again"
         print_result({"refused": done.to_json()}, [line], as_json=as_json)
-        return REFUSED
-    if isinstance(done, AlreadyAnswered):
-        line = f"{done.act.selection_id} was recorded before and the run continues with it; this answer was not used"
-        print_result({"stands": done.act.to_json()}, [line], as_json=as_json)
         return REFUSED
     head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
     body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind_selection(done).to_json()]}
@@ -224,7 +236,7 @@ def _lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:
 
 
 def _pin(pin: Any, content: bool) -> dict[str, Any]:
-    told: dict[str, Any] = pin.to_json()
+    document: dict[str, Any] = pin.to_json()
     if not content:
-        del told["revision"]["content"]
-    return told
+        del document["revision"]["content"]
+    return document

@@ -1,4 +1,7 @@
-"""`slots serve`: the MCP tool `context_resolve`, for one actor, over stdio or over HTTP on this machine."""
+"""`slots serve`: serve the MCP tool `context_resolve`, which lists what can fill an agent's context slots.
+
+It answers on behalf of one person (`--actor`), over stdio or over HTTP on this machine.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,6 @@
 
 Owns the JSON form of every document. Does not own when a document is written, nor what follows from it.
 No other module outside `contextos.store` builds a `Write`, scans a store or parses a document's body.
-Proved by tests/unit/contracts/documents/test_collection.py and tests/test_documents.py.
+Tests: tests/unit/contracts/documents/test_collection.py and tests/test_documents.py.
 Source: docs/design/journal.md.
 """

@@ -1,4 +1,4 @@
-"""Documents about the catalog: published artifacts, their digests, and the policies in force."""
+"""Documents about the catalog: published artifacts, their digests, and what is active in the tenant."""
 
 from __future__ import annotations
 
@@ -8,45 +8,30 @@ from typing import Any, Final
 from contextos.contracts.documents.collection import Collection, strict_decoder
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.policy import Level
 
 MAX_DOCUMENT_BYTES: Final = 4 << 20
 
-POLICY_LIST_KEY: Final = "policies"
-"""The key of the one document of `POLICY_LISTS`."""
+ACTIVE_SET_KEY: Final = "artifacts"
+"""The key of the one document of `ACTIVE_SETS`, and of every control entry of an act that changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPin:
-    """The digest to which a ref is bound permanently, the kind of the artifact, and the principal that published it."""
+    """The content digest to which an artifact's reference is bound permanently, and the artifact's kind.
+
+    Who published it is in the stream `control`.
+    """
 
     digest: str
     kind: str
-    by: str
 
     def to_json(self) -> dict[str, str]:
-        """The wire form, which the control stream records too."""
-        return {"digest": self.digest, "kind": self.kind, "by": self.by}
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyList:
-    """The policies in force, strongest level first, and the refs that are withdrawn, sorted."""
-
-    policies: tuple[tuple[Level, str], ...]
-    withdrawn: tuple[str, ...]
-
-    def levels(self) -> list[list[str]]:
-        """The policies as JSON: a list of [level, ref]."""
-        return [[level, ref] for level, ref in self.policies]
+        """Return this pin as a JSON object; the act that published the artifact has the same members."""
+        return {"digest": self.digest, "kind": self.kind}
 
 
 def _pin(pin: PublishedPin) -> bytes:
     return canonical(pin.to_json())
-
-
-def _policies(one: PolicyList) -> bytes:
-    return canonical({"policies": one.levels(), "withdrawn": list(one.withdrawn)})
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -62,5 +47,5 @@ PINS: Final = Collection("pins", _pin, strict_decoder(PublishedPin))
 ARTIFACTS: Final[Collection[dict[str, Any]]] = Collection("artifacts", canonical, _object)
 """By content digest: a DSSE envelope or an adapter definition. The reader compares its hash with the digest."""
 
-POLICY_LISTS: Final = Collection("active", _policies, strict_decoder(PolicyList))
-"""The one document `POLICY_LIST_KEY`."""
+ACTIVE_SETS: Final[Collection[dict[str, Any]]] = Collection("active", canonical, _object)
+"""The one document `ACTIVE_SET_KEY`: a DSSE envelope over an `ActiveSet`, which the runtime sealed."""

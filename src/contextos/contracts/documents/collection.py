@@ -22,7 +22,9 @@ BodyT = TypeVar("BodyT")
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument(Generic[BodyT]):
-    """A document as it was read, its body decoded. `version` counts from 1 with every write."""
+    """A stored document as it was read, with its body decoded.
+    `version` is 1 after the first write and rises by 1 with each further write.
+    """
 
     key: str
     version: int
@@ -31,40 +33,53 @@ class StoredDocument(Generic[BodyT]):
 
 @dataclass(frozen=True, slots=True)
 class Collection(Generic[BodyT]):
-    """The documents under one name. `decode` raises `ValueError` or `InvalidInput` for bytes that do not fit."""
+    """One named collection of stored documents, with the functions that encode and decode a body.
+    `decode` raises `ValueError` or `InvalidInput` for bytes that are not a valid body.
+    """
 
     name: str
     encode: Callable[[BodyT], bytes]
     decode: Callable[[bytes], BodyT]
 
     def place(self, key: str) -> tuple[str, str]:
-        """The (collection, key) that names a document."""
+        """Return (collection name, `key`): the address of one document in a store."""
         return self.name, key
 
     def write(
         self, key: str, expect: int, body: BodyT, *, not_after_us: int | None = None, not_before_us: int | None = None
     ) -> Write:
-        """Replace the document at version `expect`; 0 creates it. Times are Unix microseconds of the store's clock."""
+        """Build the write that replaces the document `key` if its current version is `expect`; 0 creates the
+        document.
+
+        The store refuses the write before `not_before_us` or after `not_after_us` (Unix microseconds, the store's
+        clock).
+        """
         return Write(self.name, key, expect, self.encode(body), not_after_us, not_before_us)
 
     def check(self, key: str, expect: int) -> Write:
-        """Check that the document is at version `expect` (0: absent), and change nothing."""
+        """Build a write that changes nothing and fails the commit unless the document `key` has version `expect` (0:
+        is absent).
+        """
         return Write(self.name, key, expect, None)
 
     async def one(self, store: Store, key: str) -> StoredDocument[BodyT] | None:
-        """The document with this key, or None. Raises `Integrity`."""
+        """Read the document with this key; None if there is none. Raises `Integrity` if its body is not valid."""
         found = await store.scan(self.name, key=key)
         return self.read(found[0]) if found else None
 
     async def page(
         self, store: Store, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[StoredDocument[BodyT]]:
-        """At most `limit` documents whose key begins with `prefix`, by key, after `after`. Raises `Integrity`."""
+        """Read at most `limit` documents, ordered by key: those whose key begins with `prefix` and sorts after
+        `after`.
+
+        Raises `Integrity` if a body is not valid.
+        """
         found = await store.scan(self.name, prefix=prefix, after=after, limit=limit)
         return [self.read(document) for document in found]
 
     async def keys(self, store: Store) -> AsyncIterator[str]:
-        """The key of every document, in order; no body is decoded."""
+        """Yield the key of every document of this collection, in order. No body is decoded."""
         after = ""
         while found := await store.scan(self.name, after=after):
             for document in found:
@@ -72,17 +87,21 @@ class Collection(Generic[BodyT]):
             after = found[-1].key
 
     def read(self, document: Document) -> StoredDocument[BodyT]:
-        """A stored document with its body decoded. Raises `Integrity`."""
+        """Decode the body of a stored document. Raises `Integrity` if the body is not valid."""
         return StoredDocument(document.key, document.version, self.decoded(document.key, document.body))
 
     def written(self, writes: Iterable[Write]) -> Iterator[tuple[str, BodyT]]:
-        """(key, body) of each of these writes that changes a document of this collection. Raises `Integrity`."""
+        """Yield (key, decoded body) for each write that changes a document of this collection.
+        Raises `Integrity` if a body is not valid.
+        """
         for write in writes:
             if write.collection == self.name and write.body is not None:
                 yield write.key, self.decoded(write.key, write.body)
 
     def decoded(self, key: str, raw: bytes) -> BodyT:
-        """The body in these bytes. Raises `Integrity`, which names collection and key."""
+        """Decode the bytes of a body. Raises `Integrity`, which names the collection and `key`, if they are not
+        valid.
+        """
         try:
             return self.decode(raw)
         except (ValueError, InvalidInput) as fault:
@@ -92,7 +111,7 @@ class Collection(Generic[BodyT]):
 
 
 class FoundDocuments:
-    """The documents that one `find_documents` found. Each is as it was when it was read."""
+    """The documents that one call of `find_documents` found, each as it was at the moment it was read."""
 
     def __init__(self, found: Mapping[tuple[str, str], Document]) -> None:
         self._found = found
@@ -103,17 +122,26 @@ class FoundDocuments:
         return None if document is None else collection.read(document)
 
     def has(self, collection: Collection[Any], key: str) -> bool:
-        """Whether the document is there; its body is not decoded."""
+        """Return whether the document with this key was found. Its body is not decoded."""
         return collection.place(key) in self._found
+
+    def version(self, collection: Collection[Any], key: str) -> int:
+        """Return the version of the document with this key, or 0. Its body is not decoded."""
+        document = self._found.get(collection.place(key))
+        return document.version if document else 0
 
 
 async def find_documents(store: Store, *places: tuple[str, str]) -> FoundDocuments:
-    """The documents at these places that are there, in one call of the store."""
+    """Read the documents at `places`, pairs of (collection name, key), in one call of the store. Absent ones are left
+    out.
+    """
     return FoundDocuments(await store.find(places))
 
 
 def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:
-    """A function from JSON to a frozen dataclass: nothing is coerced, and an unknown field is refused."""
+    """Return a function that decodes JSON bytes to the frozen dataclass `model`.
+    The function converts no value to another type and refuses unknown fields.
+    """
 
     def decode(raw: bytes) -> BodyT:
         return adapter().validate_json(raw, strict=True, extra="forbid")

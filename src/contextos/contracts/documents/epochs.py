@@ -1,4 +1,6 @@
-"""Documents about the store itself: its epoch, which changes with a restore, and the identity of its database."""
+"""Documents about the store itself: its epoch (the period since the last restore from a backup), its database, and what
+was published of it to a witness.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ DATABASE_PLACE_KEY: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The epoch since the last restore: its id, its begin (Unix microseconds), and the person who recorded it."""
+    """The store's epoch, the period since a restore that can have lost something.
+
+    `id` names the epoch (empty before the first such restore); approvals of another one are void. `at_us` is when the
+    last restore was recorded (Unix microseconds), also one that lost nothing: runs that began earlier reconcile what
+    they send. `by` is the person who recorded it.
+    """
 
     id: str
     at_us: int
@@ -34,13 +41,25 @@ class DatabasePlace:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedHeads:
+    """By the name of a stream at a witness, the last entry whose head (length and last hash) was published there."""
+
+    last: dict[str, int]
+
+
 EPOCHS: Final[Collection[Epoch]] = Collection("epoch", orjson.dumps, strict_decoder(Epoch))
 """The one document `EPOCH_KEY`."""
 
 DATABASE_PLACES: Final[Collection[DatabasePlace]] = Collection("epoch", orjson.dumps, strict_decoder(DatabasePlace))
 """The one document `DATABASE_PLACE_KEY`, in the same collection."""
 
+PUBLISHED_HEADS: Final[Collection[PublishedHeads]] = Collection(
+    "published", orjson.dumps, strict_decoder(PublishedHeads)
+)
+"""Key: the name of the witness."""
+
 
 def is_epoch_write(write: Write) -> bool:
-    """Whether this write begins a new epoch of the store."""
+    """Return whether this write begins a new epoch of the store, as an operator does after a restore from a backup."""
     return (write.collection, write.key) == EPOCHS.place(EPOCH_KEY) and write.body is not None

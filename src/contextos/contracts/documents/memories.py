@@ -17,13 +17,20 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 def subject_prefix(entity_ceid: str) -> str:
-    """The prefix of the keys of all promoted memories about this entity. A CEID contains no `|`."""
+    """Return the prefix of the keys of all promoted memories about one entity.
+    `entity_ceid` is the entity's id (`type:id`), which contains no `|`.
+    """
     return f"{entity_ceid}|"
 
 
 def promoted_key(entity_ceid: str, predicate: str) -> str:
     """The key of a promoted memory: `<ceid>|<digest of the predicate>`, so that recall reads one range per subject."""
     return subject_prefix(entity_ceid) + content_address(predicate)[7:39]
+
+
+def review_key(entity_ceid: str, predicate: str) -> str:
+    """The key of every act `memory.reviewed` about one entity and predicate. It does not show which these are."""
+    return content_address(promoted_key(entity_ceid, predicate))
 
 
 def _encode(model: Model) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
 
 from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.encoding.jcs import content_address
 
 OperationState = Literal["claimed", "released", "completed", "unusable"]
 ApprovalState = Literal["open", "approved", "denied", "expired", "cancelled", "consumed"]
@@ -16,9 +18,10 @@ _WITH_OUTPUT: Final = ("completed", "unusable")
 
 @dataclass(frozen=True, slots=True)
 class OperationDocument:
-    """The state of an operation: claimed by one call, released (no effect), completed, or with unusable output.
+    """The state of one operation, identified by its idempotency key: claimed by one call, released (no effect
+    happened), completed, or unusable (done, but its output was refused).
 
-    `output` and `mutations` are stored after the effect: in the states `completed` and `unusable`.
+    `output` and `mutations` (the side effects) are set in the states `completed` and `unusable`.
     """
 
     run_id: str
@@ -31,7 +34,7 @@ class OperationDocument:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDocument:
-    """The state of one approval request. Its content is in the journal, where it can be erased."""
+    """The state of one approval request. The question and the answer are in the journal, where they can be erased."""
 
     approval_id: str
     gate_id: str
@@ -45,7 +48,7 @@ class ApprovalDocument:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """The denial of an operation: the run and the approver. A denial is final."""
+    """A person's final denial of one operation: the run that asked and the approver who denied."""
 
     run_id: str
     approver: str
@@ -53,7 +56,9 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class CircuitDocument:
-    """The state of a circuit breaker in the process `process`, for operators; written at each change of state."""
+    """The state of one circuit breaker in the process `process`. It is written at each change of state, for operators
+    to read.
+    """
 
     adapter_id: str
     capability: str
@@ -64,13 +69,40 @@ class CircuitDocument:
     process: str
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryBucket:
+    """The fence of one history bucket: each effect that is counted in it raises the version of this document."""
+
+    capability_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountedEffect:
+    """One effect in a history bucket: the operation (`operation_key`), when it was dispatched (Unix microseconds), and
+    its numeric arguments. It counts while its operation is not released.
+    """
+
+    operation: str
+    at_us: int
+    numbers: dict[str, int | float]
+
+
+def args_fingerprint(args: Mapping[str, Any]) -> str:
+    """Return a digest of a call's arguments. Two calls with the same idempotency key and different digests are in
+    conflict.
+    """
+    return content_address({name: value for name, value in args.items() if name != "idempotency_key"})
+
+
 def operation_key(capability_id: str, idempotency_key: str) -> str:
-    """The key of an operation: `<capability>/<idempotency key>`."""
+    """Return the document key of an operation: `<capability>/<idempotency key>`."""
     return f"{capability_id}/{idempotency_key}"
 
 
 def denial_key(capability_id: str, definition_digest: str, idempotency_key: str | None) -> str:
-    """The key of a denial. It contains the digest of the capability's definition, so a changed one is asked anew."""
+    """Return the document key of a denial of one operation.
+    The key contains the digest of the capability's definition, so a changed capability is asked about again.
+    """
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
 
 
@@ -114,6 +146,16 @@ APPROVALS: Final = Collection("approvals", _approval, strict_decoder(ApprovalDoc
 
 DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_decoder(Denial))
 """By `denial_key`."""
+
+HISTORY_BUCKETS: Final[Collection[HistoryBucket]] = Collection(
+    "history_buckets", orjson.dumps, strict_decoder(HistoryBucket)
+)
+"""By bucket: `<capability>/<over>/<digest of the value>`."""
+
+COUNTED_EFFECTS: Final[Collection[CountedEffect]] = Collection(
+    "counted_effects", orjson.dumps, strict_decoder(CountedEffect)
+)
+"""By `<bucket>/<time, 20 digits>/<idempotency key>`."""
 
 BREAKERS: Final[Collection[CircuitDocument]] = Collection("breakers", orjson.dumps, strict_decoder(CircuitDocument))
 """By `circuit_key`."""

@@ -15,22 +15,26 @@ from contextos.contracts.documents.collection import Collection, strict_decoder
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of the driver `owner` on a run. The version of the document is the fencing token.
+    """The lease on a run: the driver `owner` is the only process that is allowed to append to the run.
 
-    It expires at `until_us` (0: the run has no driver). The driver of a `long_running` run also writes the time of the
-    lease (`at_us`), and the time at which it counts as dead without a heartbeat (`silent_until_us`). Leases of older
-    versions have only `silent_until_us`. All times are Unix microseconds.
+    The lease expires at `until_us` (0: the run has no driver). The document's version is the fencing token, by which
+    the store refuses an earlier driver. `at_us` is when it was written. A driver of a `long_running` run also writes
+    when it counts as dead without a heartbeat (`silent_until_us`). Times are Unix microseconds. `deaths` counts the
+    drivers before this one that died in a row without a new entry.
     """
 
     owner: str
     until_us: int
     at_us: int | None = None
     silent_until_us: int | None = None
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat of the driver `owner` at `at_us`; it expires at `until_us` (both Unix microseconds)."""
+    """A sign of life from the driver `owner`, written at `at_us`. It expires at `until_us` (both in Unix
+    microseconds).
+    """
 
     owner: str
     at_us: int
@@ -39,7 +43,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class RequestClaim:
-    """The run that was created for a request id, and the fingerprint of the request's body."""
+    """The run that was created for a `request_id`, and a digest of the request's body."""
 
     run_id: str
     fingerprint: str
@@ -55,7 +59,8 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDocument:
-    """A dead letter: error code and detail, time of the last failure (Unix microseconds) and number of failures so far.
+    """A dead letter: a run that failed so often that it is no longer driven. Error code and detail, the time of the
+    last failure (Unix microseconds) and the number of failures so far.
 
     It is in force while `rests` is true and the run's journal has exactly `entries` entries.
     """
@@ -68,12 +73,23 @@ class DeadLetterDocument:
     failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class BlockedRun:
+    """The operation (`operation_key`) of another run that a run waited for when it was driven last. It can be settled
+    since.
+    """
+
+    operation: str
+
+
 def _lease(lease: Lease) -> bytes:
     body: dict[str, Any] = {"owner": lease.owner, "until_us": lease.until_us}
     if lease.at_us is not None:
         body["at_us"] = lease.at_us
     if lease.silent_until_us is not None:
         body["silent_until_us"] = lease.silent_until_us
+    if lease.deaths:
+        body["deaths"] = lease.deaths
     return orjson.dumps(body)
 
 
@@ -100,4 +116,7 @@ CANCELS: Final[Collection[CancelRequest]] = Collection("cancels", orjson.dumps, 
 DEAD_LETTERS: Final[Collection[DeadLetterDocument]] = Collection(
     "dead_letters", orjson.dumps, strict_decoder(DeadLetterDocument)
 )
+"""By run id."""
+
+BLOCKED_RUNS: Final[Collection[BlockedRun]] = Collection("blocked_runs", orjson.dumps, strict_decoder(BlockedRun))
 """By run id."""

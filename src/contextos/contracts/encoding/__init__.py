@@ -1,5 +1,5 @@
 """Encoding: strict JSON input, canonical JSON output (RFC 8785), JSON Pointer, and escapes for display.
 
 Does not own what a value means: models are in `contracts.envelopes`.
-Tests that prove it: `tests/unit/contracts/encoding`.
+Tests: `tests/unit/contracts/encoding`.
 """

@@ -92,7 +92,7 @@ def _read(text: str, has_surrogate_escape: bool) -> JsonValue:
 
 
 def own_copy(value: Any) -> Any:
-    """Return a deep copy of a JSON value, for foreign code that could change it.
+    """Return a deep copy of a JSON value, to be passed to foreign code that could change its argument.
 
     Raises:
         MalformedJson: `value` is not I-JSON.
@@ -265,9 +265,11 @@ _REMEDIES: Final = {
 
 
 def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
-    """Return the errors of a model as problems, at most 50. No problem contains a value of the input.
+    """Convert a pydantic error to problems (pointer, code, message), at most 50. No problem contains a value of the
+    input.
 
-    With `value`, the validated input, a pointer names a place in the input and never a branch of a union.
+    With `value`, the input that was validated, each pointer names a place in that input, without pydantic's union
+    tags.
     """
     problems = []
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:

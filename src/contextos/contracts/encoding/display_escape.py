@@ -1,9 +1,13 @@
-"""Escape untrusted text for display: characters that hide, reverse or move text are replaced by escapes."""
+"""Escape untrusted text for display: characters that hide, reverse, move or overlay text are replaced by escapes.
+
+A blank other than the space is escaped, and so is a combining character: it is drawn over the one before it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from typing import Any, Final
 
 BIDI: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -12,7 +16,11 @@ INVISIBLE: Final = (
     r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff"
 )
-_SHOWN: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}]")
+BLANK: Final = "\u2800\U0001d159"
+"""Symbols that are drawn as nothing and whose category does not say so."""
+
+_PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
+_ALWAYS: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
@@ -25,7 +33,12 @@ def escape_for_display(text: str) -> str:
     >>> escape_for_display("pay\u202e0001")
     'pay\\u202e0001'
     """
-    return _SHOWN.sub(lambda found: _escape(found[0]), text)
+    return _PERHAPS.sub(lambda found: _escape(found[0]) if _is_escaped(found[0]) else found[0], text)
+
+
+def _is_escaped(character: str) -> bool:
+    """Marks, blanks and line ends, and what is unassigned, private or half a character; a space never comes here."""
+    return _ALWAYS.match(character) is not None or unicodedata.category(character)[0] in "MZC"
 
 
 def _escape(character: str) -> str:
@@ -39,7 +52,7 @@ def displayed(text: object) -> str:
 
 
 def displayed_json(value: Any, limit: int | None = 160) -> str:
-    """Return a JSON value on one escaped line, cut at `limit` characters; None means no limit."""
+    """Return a JSON value as one line of text, escaped for a terminal and cut at `limit` characters (None: not cut)."""
     text = displayed(
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     )

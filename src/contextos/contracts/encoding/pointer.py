@@ -9,7 +9,9 @@ from typing import Any, Final
 
 
 class Missing(Enum):
-    """The type of `MISSING`, which `resolve_pointer` returns if there is no value. It is not null, and it is falsy."""
+    """The type of `MISSING`, which `resolve_pointer` returns where no value exists. `MISSING` is falsy and is not
+    None.
+    """
 
     MISSING = "missing"
 
@@ -33,6 +35,15 @@ def pointer(path: Iterable[str | int]) -> str:
     '/a~1b/m~0n/0'
     """
     return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
+
+
+def last_name(pointer: str) -> str:
+    """Return the last name of a pointer, or an empty text for the pointer of the whole value.
+
+    >>> last_name("/input/context/order_id")
+    'order_id'
+    """
+    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
 
 
 def resolve_pointer(value: Any, pointer: str) -> Any | Missing:

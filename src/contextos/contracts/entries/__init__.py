@@ -2,6 +2,6 @@
 
 Owns the shape of a body. Does not own its meaning, nor when an entry is written: the journal checks no body at run
 time; the simulator and the golden histories check every one.
-Proved by tests/unit/contracts/entries/test_bodies.py.
+Tests: tests/unit/contracts/entries/test_bodies.py.
 Source: docs/design/journal.md.
 """

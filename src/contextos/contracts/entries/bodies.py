@@ -1,7 +1,7 @@
-"""Which type the body of each kind has, and the check of a body against it.
+"""The body type of each kind of journal entry, and a check of a body against its type.
 
-A recorded entry's body is `{"request_digest", "answer"}`; its type here is the answer's. The journal does not check
-what it writes, for speed; tests and the simulator call `body_fault` on every entry instead.
+A recorded entry's body is `{"request_digest", "answer"}`; the type listed here is that of the answer. The journal does
+not check what it writes, for speed; tests and the simulator call `body_fault` on every entry instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any, Final
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from contextos.contracts.acts import RecordedAct
 from contextos.contracts.entries import derived, recorded, shared
+from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.memory import MemoryReview
@@ -28,6 +30,7 @@ BODIES: Final[dict[str, Any]] = {
     "run.received": recorded.ReceivedRun,
     "run.resumed": recorded.ResumedRun,
     "run.cancel_requested": recorded.RequestedCancel,
+    "run.cancel_unproved": recorded.UnprovedCancel,
     "identity.resolved": recorded.ResolvedIdentity
     | recorded.RedeemedIdentity
     | recorded.DispatchIdentity
@@ -38,6 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "slot.asked": SlotQuestion,
     "slot.answered": recorded.AnsweredSlot,
     "slot.selected": recorded.SelectedForSlot,
+    "slot.pinned": recorded.PinnedForSlot,
     "evidence.retrieved": list[EvidenceItem],
     "memory.recalled": list[EvidenceItem],
     "policy.decided": PolicyDecision | derived.DecidedPolicies,
@@ -47,9 +51,12 @@ BODIES: Final[dict[str, Any]] = {
     "plan.verified": derived.VerifiedPlan,
     "session.checkpointed": SessionCheckpoint,
     "act.looked_up": recorded.OperationLookup,
+    "history.read": recorded.HistoryRead,
     "tool.refused": derived.RefusedCall,
     "tool.dispatching": derived.DispatchedCall,
     "tool.returned": recorded.ReturnedCall,
+    "tool.retry_scheduled": derived.ScheduledRetry,
+    "tool.retry_due": recorded.DueRetry,
     "effect.settled": Settled,
     "checkpoint.checked": derived.CheckedCheckpoint,
     "evidence.frozen": derived.FrozenEvidence,
@@ -63,28 +70,58 @@ BODIES: Final[dict[str, Any]] = {
     "record.revised": DecisionRecord,
     "replay.packed": ReplayPacket,
     "run.ended": derived.EndedRun,
+    "run.reopened": recorded.ReopenedRun,
 }
 """The type of the body, or of a recorded entry's answer, for each kind of `KINDS`."""
 
-INDEX_BODIES: Final[dict[str, Any]] = {"run.indexed": shared.IndexedRun, "run.closed": shared.ClosedRun}
+INDEX_BODIES: Final[dict[str, Any]] = {
+    "run.indexed": shared.IndexedRun,
+    "run.dispatched": shared.DispatchedRun,
+    "run.closed": shared.ClosedRun,
+    "run.reopened": shared.ReopenedLine,
+}
 """The type of the body for each kind of the `index` stream."""
 
-CONTROL_BODIES: Final[dict[str, Any]] = {
+ACT_ARGUMENTS: Final[dict[str, Any]] = {
     "store.restored": shared.RestoredStore,
-    "effect.settled": shared.SettledEffect,
     "run.cancelled": shared.CancelledRun,
+    "run.retried": shared.RetriedRun,
+    "run.reopened": shared.ReopenedByOperator,
+    "decision.resolved": shared.ResolvedDecision,
+    "decision.closed": shared.ClosedDecision,
     "entry.erased": shared.ErasedEntry,
     "runs.exported": shared.ExportedRuns,
+    "graph.withdrawn": shared.WithdrawnFact,
+    "graph.written": shared.WrittenFacts,
     "memory.reviewed": MemoryReview,
     "artifact.published": shared.PublishedArtifact,
     "artifact.withdrawn": shared.WithdrawnArtifact,
     "policies.activated": shared.ActivatedPolicies,
+    "packs.pinned": shared.PinnedPacks,
+    "packs.withdrawn": shared.PinnedPacks,
+    "key.rotated": shared.RotatedKey,
+    "slots.extension_registered": ExtensionManifest,
+    "slots.artifact_added": Artifact,
+    "slots.artifact_revised": shared.RevisedArtifact,
+    "slots.artifact_classified": NewAssertion,
+    "slots.assertion_archived": shared.ArchivedAssertion,
+    "slots.artifact_deleted": shared.DeletedArtifact,
+}
+"""The type of the arguments of each kind of operator act."""
+
+CONTROL_BODIES: Final[dict[str, Any]] = {
+    "effect.settled": shared.SettledEffect,
+    "witness.begun": shared.BegunWitness,
+    "clock.went_back": shared.SteppedClock,
+    **dict.fromkeys(ACT_ARGUMENTS, RecordedAct),
 }
 """The type of the body for each kind of the `control` stream."""
 
 
 def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
-    """What is wrong with the body of an entry of this stream and kind, or None if it fits its type."""
+    """Return what is wrong with the JSON body `raw` of an entry of this stream and kind, or None if it
+    fits its type.
+    """
     types = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}.get(stream, BODIES)
     if kind not in types:
         return f"`{kind}` is no kind of the stream `{stream}`"
@@ -95,6 +132,8 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
                 return "it is no `request_digest` with an `answer`"
             body = body["answer"]
         _adapter(stream if types is not BODIES else "", kind).validate_python(body)
+        if types is CONTROL_BODIES and kind in ACT_ARGUMENTS:
+            _adapter(_ARGUMENTS, kind).validate_python(body["act"]["arguments"])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}"
@@ -103,6 +142,10 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
     return None
 
 
+_ARGUMENTS: Final = "arguments"
+
+
 @cache
 def _adapter(stream: str, kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter({INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}.get(stream, BODIES)[kind])
+    types = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES, _ARGUMENTS: ACT_ARGUMENTS}.get(stream, BODIES)
+    return TypeAdapter(types[kind])

@@ -1,16 +1,19 @@
-"""The bodies of derived entries that are no wire model of their own."""
+"""Bodies of derived journal entries (values that the runtime computes) for which the specification has no model."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
+from contextos.contracts.ids import ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
 
 
 class ResolvedIntentBody(Model):
-    """`intent.resolved`: the intent and the templates (`id@version`) that can serve it, best first."""
+    """Body of `intent.resolved`: the intent and the task templates (`id@version`) that can serve it, best first."""
 
     intent_id: Name
     version: Name
@@ -20,33 +23,46 @@ class ResolvedIntentBody(Model):
 
 
 class DecidedPolicies(Model):
-    """`policy.decided` of a whole surface, plan or slot."""
+    """Body of `policy.decided`: the policy decisions about all tools of a run, about all steps of a plan, or about a
+    slot.
+    """
 
     decisions: Seq[PolicyDecision]
 
 
 class VerifiedPlan(Model):
-    """`plan.verified`: the Critic's verdict, and what is wrong with the plan."""
+    """Body of `plan.verified`: the Critic's verdict about a plan before it runs, and the problems that it found."""
 
     verdict: VerifyVerdict
     failures: Seq[Failure]
 
 
 class RefusedCall(Model):
-    """`tool.refused`: why the gateway refused a call before it was sent."""
+    """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent."""
 
     envelope: ToolResultEnvelope
 
 
+class ScheduledRetry(Model):
+    """Body of `tool.retry_scheduled`: when a call is made again (`at_us`, Unix microseconds), and how.
+
+    `send`: nothing was sent so far. `send_again`: under the same key. `look_up`: the system is asked what happened.
+    """
+
+    how: Literal["send", "send_again", "look_up"]
+    at_us: Count
+    tool_call_id: ToolCallId
+
+
 class ReservedBudget(Model):
-    """What a dispatch may spend at most."""
+    """The part of the run's budget that is set aside for one call when it is sent."""
 
     tool_calls: Count
     cost_cents: Amount
 
 
 class DispatchedCall(Model):
-    """`tool.dispatching`: the call as it is about to be sent. `provenance` names the source of each argument."""
+    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument."""
 
     envelope: ToolCallEnvelope
     args_digest: Name
@@ -59,7 +75,9 @@ class DispatchedCall(Model):
 
 
 class CheckedCheckpoint(Model):
-    """`checkpoint.checked`: the evidence of a decision, by name, and the names that do not resolve."""
+    """Body of `checkpoint.checked`: the evidence that a decision requires, by name, and the names that are not
+    available.
+    """
 
     decision_key: Name
     decision_version: Name
@@ -68,7 +86,7 @@ class CheckedCheckpoint(Model):
 
 
 class FrozenItem(Model):
-    """One piece of evidence as it was frozen."""
+    """One piece of evidence, as it was when a call was checked."""
 
     name: Name
     evidence_ref: Name
@@ -76,16 +94,19 @@ class FrozenItem(Model):
 
 
 class FrozenEvidence(Model):
-    """`evidence.frozen`: the evidence that a call rests on, and the digest of the list."""
+    """Body of `evidence.frozen`: the evidence on which a call is based, fixed from then on, and the digest of that
+    list.
+    """
 
     items: Seq[FrozenItem]
     snapshot_hash: Name
 
 
 class AskedApproval(Model):
-    """`approval.asked`: the question to an approver.
+    """Body of `approval.asked`: a question to an approver about one call.
 
-    An approval covers `binding`; the approver sees `shown`; the ids in `barred` cannot approve.
+    An approval is valid for exactly what `binding` describes, which holds the digests of `args` (the final arguments)
+    and of `shown` (the text that the approver sees). The people in `barred` are not allowed to approve.
     """
 
     approval_id: Name
@@ -95,6 +116,7 @@ class AskedApproval(Model):
     evidence_snapshot_hash: Name
     binding: OpenObject
     binding_digest: Name
+    args: OpenObject
     shown: OpenObject
     shown_digest: Name
     barred: Seq[Name]
@@ -103,20 +125,22 @@ class AskedApproval(Model):
 
 
 class VoidedApproval(Model):
-    """`approval.voided`: why an approval no longer holds."""
+    """Body of `approval.voided`: why an approval is no longer valid, for example because a fact changed."""
 
     approval_id: Name
     reason: Text
 
 
 class ProposedMemories(Model):
-    """`memory.proposed`: what the run proposes to remember."""
+    """Body of `memory.proposed`: the statements that the run proposes to remember. Nothing is remembered before a
+    review.
+    """
 
     proposals: Seq[MemoryProposal]
 
 
 class EndedRun(Model):
-    """`run.ended`: the end, the final record, and the number of entries including this one."""
+    """Body of `run.ended`: how the run ended, its final record, and the number of entries including this one."""
 
     end: End
     record_id: Name

@@ -1,4 +1,4 @@
-"""The answers of recorded entries: what ports, operators and users said, as a run read it."""
+"""Bodies of recorded journal entries: answers from ports, operators and users, as the run received them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, model_validator
 
+from contextos.contracts.acts import OperatorAct
 from contextos.contracts.envelopes.artifacts import PinnedContent
-from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals
+from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
-from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Text
+from contextos.contracts.ids import RunId, ToolCallId
+from contextos.contracts.model import Amount, Count, Map, Model, Name, Number, OpenObject, Positive, Seq, Text
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class DescribedDeployment(Model):
-    """What the record of a run shows of its deployment. Old journals have neither `semantics` nor `planner`."""
+    """The facts of a deployment that a run records when it begins. Old journals have neither `semantics` nor
+    `planner`.
+    """
 
     runtime_version: Name
     profile: Name
@@ -28,7 +32,7 @@ class DescribedDeployment(Model):
 
 
 class ReceivedRun(Model):
-    """`run.received`: the request in its wire form, its fingerprint and the deployment that took it."""
+    """Body of `run.received`: the request as JSON, its digest, and the facts of the deployment that accepted it."""
 
     request: OpenObject
     fingerprint: Text
@@ -36,27 +40,56 @@ class ReceivedRun(Model):
 
 
 class ResumedRun(Model):
-    """`run.resumed`: why another driver took over."""
+    """Body of `run.resumed`: why another process continued the run.
+
+    `behind_us`: how far its clock is behind the time of the entries that follow; None if it is not behind.
+    """
 
     cause: Name
+    behind_us: Count | None = None
 
 
 class RequestedCancel(Model):
-    """`run.cancel_requested`: who asked a waiting run to stop, and why."""
+    """Body of `run.cancel_requested`: who asked to cancel the run, and the reason. A run that does not wait records it
+    when it finds the request, before its next call.
+    """
 
     by: Name
     reason: Text
 
 
+class UnprovedCancel(Model):
+    """Body of `run.cancel_unproved`, which is empty: somebody stored or appended a cancel request of this run, and no
+    sealed act proves it. Of a stored one it is recorded once, and the run goes on.
+    """
+
+
+class ReopenedRun(Model):
+    """Body of `run.reopened`: an operator lets an escalated run go on, with `to` as the new value of the exhausted
+    `limit`. Both are None where nothing was exhausted.
+    """
+
+    by: Name
+    reason: Text
+    limit: Name | None = None
+    to: Number | None = None
+
+
 class ResolvedIdentity(Model):
-    """`identity.resolved`, at admission and for a slot: both identities, or None where the directory knows neither."""
+    """Body of `identity.resolved`, at the start of a run and before a slot is filled: the user and the agent as the
+    directory knows them, or None if it does not know both. `claim_fault` is why the claim that the request states is
+    refused.
+    """
 
     principals: Principals | None
     claim: IdentityClaim | None = None
+    claim_fault: Text | None = None
 
 
 class RedeemedIdentity(Model):
-    """`identity.resolved` of a redemption: requester and approver as they are now, or `late` past the deadline."""
+    """Body of `identity.resolved` when an approval or a person's selection is used: requester and the person who
+    answered as the directory knows them then; `late` if the approval's deadline has passed.
+    """
 
     principals: Principals | None
     approver: Approver | None
@@ -65,7 +98,9 @@ class RedeemedIdentity(Model):
 
 
 class DispatchIdentity(Model):
-    """`identity.resolved` right before a write: both identities, and the names of the pins that changed."""
+    """Body of `identity.resolved` right before a write is sent: user and agent, and the pinned artifacts that
+    changed.
+    """
 
     principals: Principals | None
     policies_version: Count
@@ -73,21 +108,25 @@ class DispatchIdentity(Model):
 
 
 class SettlingOperator(Model):
-    """`identity.resolved` of a settlement: the operator as the directory knows them now."""
+    """Body of `identity.resolved` for a settlement (an operator's finding about an effect): the operator's directory
+    entry.
+    """
 
     operator: Approver | None
     unsafe_local: bool
 
 
 class PinsFailure(Model):
-    """Why nothing was pinned."""
+    """Why the packs, policies and adapters of a run could not be pinned (fixed to exact versions by digest)."""
 
     code: Name
     detail: Text
 
 
 class PinnedPolicy(Model):
-    """A policy in force above the pack when the run was pinned."""
+    """A policy bundle of the tenant or the platform that applied when the run was pinned, in addition to the pack's
+    own.
+    """
 
     level: Level
     ref: Name
@@ -102,7 +141,9 @@ def _exactly_one(body: BodyT, *names: str) -> BodyT:
 
 
 class PinnedRun(Model):
-    """`run.pinned`: everything the run uses, by exact reference and content address, or why it cannot be pinned."""
+    """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or why pinning
+    failed.
+    """
 
     snapshot: Name
     semantics: Positive
@@ -113,6 +154,8 @@ class PinnedRun(Model):
     pins: Map[Name] = {}
     policies: Seq[PinnedPolicy] = ()
     publishers: Seq[Name] = ()
+    egress: Seq[Name] = ()
+    redaction: Seq[Name] = ()
     failure: PinsFailure | None = None
 
     @model_validator(mode="after")
@@ -121,16 +164,19 @@ class PinnedRun(Model):
 
 
 class AnsweredSlot(Model):
-    """`slot.answered`: the selection that the user made."""
+    """Body of `slot.answered`: the artifacts that the run's user selected for a context slot, and their signed act."""
 
-    selection_id: Name
+    selection: SelectionAct
+    act: OperatorAct
+    assertion: SignerAssertion
 
 
 class SelectedForSlot(Model):
-    """`slot.selected`: the selection with its content, or why there is none."""
+    """Body of `slot.selected`: the artifacts selected for a context slot, or why there are none. Only such an entry
+    lets a row into the audit of its run.
+    """
 
     act: SelectionAct | None = None
-    pinned: Seq[PinnedContent] = ()
     refused: Text | None = None
     code: Name | None = None
 
@@ -139,16 +185,38 @@ class SelectedForSlot(Model):
         return _exactly_one(self, "act", "refused")
 
 
+class PinnedForSlot(Model):
+    """Body of `slot.pinned`: the selection is in the audit, and these are its contents; or why it is not."""
+
+    pinned: Seq[PinnedContent] | None = None
+    refused: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_pinned_or_not(self) -> PinnedForSlot:
+        return _exactly_one(self, "pinned", "refused")
+
+
 class SeenEpoch(Model):
-    """The epoch of the store at a look-up; an empty id and version 0 where no restore was ever recorded."""
+    """The store's epoch (the period since the last restore) at a look-up. Without any restore the id is empty,
+    version 0.
+    """
 
     id: Name
     version: Count
     since_us: Count
 
 
+class MadeBy(Model):
+    """The run and the call that did an operation."""
+
+    run_id: RunId
+    tool_call_id: ToolCallId
+
+
 class OperationLookup(Model):
-    """`act.looked_up`: what the idempotency table knows of an operation. Old journals hold no epoch."""
+    """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done. Old
+    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves.
+    """
 
     cancelled: bool
     denied: bool
@@ -156,14 +224,29 @@ class OperationLookup(Model):
     version: Count
     mutations: Seq[Name]
     output: OpenObject | None = None
+    made_by: MadeBy | None = None
     epoch: SeenEpoch | None = None
+    unproved_cancel: Count | None = None
+
+
+class HistoryRead(Model):
+    """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
+    and the version of each bucket that they were read from.
+    """
+
+    facts: Map[Number]
+    at_us: Count
+    buckets: Map[Count]
 
 
 class AnsweredPlanner(Model):
-    """`planner.answered`: what a planner proposed, as it sent it, or why its answer cannot be recorded."""
+    """Body of `planner.answered`: the plan as a foreign planner sent it, why its answer cannot be recorded, or the
+    limit of the run by which it was too late.
+    """
 
     proposal: OpenObject | None = None
     refused: Text | None = None
+    late: Text | None = None
 
     @model_validator(mode="after")
     def _is_proposed_or_not(self) -> AnsweredPlanner:
@@ -171,9 +254,11 @@ class AnsweredPlanner(Model):
 
 
 class ReturnedCall(Model):
-    """`tool.returned`: the outcome of one attempt.
+    """Body of `tool.returned`: the outcome of one attempt of a call.
 
-    `happened` is true if an effect took place. `waited_us` is the time that the call waited for its turn.
+    `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
+    microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system was asked, and
+    knows no such call.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -182,9 +267,17 @@ class ReturnedCall(Model):
     cost_cents: Amount
     happened: bool
     waited_us: Count = 0
+    retry_at_us: Count = 0
+    no_record: bool = False
+
+
+class DueRetry(Model):
+    """Body of `tool.retry_due`: the wait before the next attempt of a call is over."""
+
+    expired: Literal[True]
 
 
 class ExpiredApproval(Model):
-    """`approval.expired`: nobody answered before the deadline."""
+    """Body of `approval.expired`: nobody answered the question before its deadline."""
 
     expired: Literal[True]

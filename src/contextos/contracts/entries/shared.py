@@ -1,23 +1,41 @@
-"""The bodies of entries in the two streams that a tenant has of its own: `index` and `control`."""
+"""Bodies of entries in a tenant's own two journal streams: `index` (every run) and `control` (what operators did)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Strict
 
+from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.policy import Level
-from contextos.contracts.model import Count, Map, Model, Name, Positive, Seq, Text
+from contextos.contracts.ids import Digest
+from contextos.contracts.model import Count, Map, Model, Name, Number, Positive, Seq, Text
 
 
 class IndexedRun(Model):
-    """`run.indexed`: a run began."""
+    """Body of `run.indexed`: a run began."""
 
     run: Name
 
 
+class DispatchedRun(Model):
+    """Body of `run.dispatched`: a run is about to send a call, with the number of its entries and the last hash."""
+
+    run: Name
+    entries: Positive
+    head: Name
+
+
 class ClosedRun(Model):
-    """`run.closed`: a run ended with this many entries, at this head."""
+    """Body of `run.closed`: a run ended, with the number of its entries and the hash of the last one."""
+
+    run: Name
+    entries: Positive
+    head: Name
+
+
+class ReopenedLine(Model):
+    """Body of `run.reopened`: an operator let an ended run go on, with the number of its entries and the last hash."""
 
     run: Name
     entries: Positive
@@ -25,15 +43,17 @@ class ClosedRun(Model):
 
 
 class RestoredStore(Model):
-    """`store.restored`: an operator began a new epoch; `left` is the length of each shared stream at that time."""
+    """Body of `store.restored`: an operator recorded a restore from a backup. `left` maps each of the tenant's own
+    streams to its length at that time. `epoch` is the epoch that begins, or goes on if it `lost_nothing`.
+    """
 
-    by: Name
     epoch: Name
     left: Map[Count]
+    lost_nothing: bool = False
 
 
 class SettledEffect(Model):
-    """`effect.settled`: an operator settled an effect of a run."""
+    """Body of `effect.settled`: an operator stated whether an effect of unknown outcome happened."""
 
     run: Name
     by: Name
@@ -42,48 +62,168 @@ class SettledEffect(Model):
 
 
 class CancelledRun(Model):
-    """`run.cancelled`: somebody asked a run to stop."""
+    """Body of `run.cancelled`: a person asked to cancel a run."""
 
     run: Name
-    by: Name
     reason: Text
+
+
+class ReopenedByOperator(Model):
+    """Arguments of `run.reopened`: an operator lets an escalated run go on, with `to` as the new value of the exhausted
+    `limit`.
+    """
+
+    run: Name
+    record_hash: Name
+    reason: Text
+    limit: Name | None
+    to: Number | None
+
+
+class ResolvedDecision(Model):
+    """Arguments of `decision.resolved`: what a person decided about the escalated record with this hash."""
+
+    run: Name
+    record_hash: Name
+    status: Literal["DECIDED", "REJECTED"]
+    reason: Text
+
+
+class ClosedDecision(Model):
+    """Arguments of `decision.closed`: nothing more follows from the record with this hash."""
+
+    run: Name
+    record_hash: Name
+    reason: Text
+
+
+class BegunWitness(Model):
+    """Body of `witness.begun`: from now on this witness holds heads of the tenant's own streams."""
+
+    witness: Text
+
+
+class SteppedClock(Model):
+    """Body of `clock.went_back`: the clock of a process said `clock_us`, and `latest_us` was on record already (Unix
+    microseconds).
+    """
+
+    clock_us: Count
+    latest_us: Count
+
+
+class RetriedRun(Model):
+    """`run.retried`: a run is taken off the dead-letter list after this many failures."""
+
+    run: Name
+    failures: Positive
 
 
 class ErasedEntry(Model):
-    """`entry.erased`: the body of one entry of a run was erased."""
+    """Body of `entry.erased`: the content of one entry of a run was deleted, for example on legal grounds.
+
+    `body_digest` is that of the entry.
+    """
 
     run: Name
-    by: Name
     seq: Positive
     reason: Text
+    body_digest: Name
+
+
+class RotatedKey(Model):
+    """Body of `key.rotated`: the runtime's key `old_kid` for `purpose` is replaced by `kid`, whose public half is
+    `public_key` (hex).
+
+    Nothing that the old key signs after `retired_at_us` counts. `signature` (hex) is the old key's, over the other
+    fields.
+    """
+
+    purpose: Name
+    old_kid: Name
+    kid: Name
+    public_key: Name
+    activated_at_us: Count
+    retired_at_us: Count
+    signature: Name
 
 
 class ExportedRuns(Model):
-    """`runs.exported`: the head of each run that was exported."""
+    """Body of `runs.exported`: the runs that were exported, each with the hash of its last entry."""
 
-    by: Name
     runs: Map[Name]
 
 
 class PublishedArtifact(Model):
-    """`artifact.published`: a ref was published with this digest."""
+    """Body of `artifact.published`: a reference was bound to the digest of a pack, policy or catalog."""
 
     ref: Name
     digest: Name
     kind: Name
-    by: Name
 
 
 class WithdrawnArtifact(Model):
-    """`artifact.withdrawn`: a ref can no longer be pinned."""
+    """Body of `artifact.withdrawn`: new runs can no longer use the artifact with this reference. `active_digest` is
+    that of the active set that the act left.
+    """
 
     ref: Name
     reason: Text
-    by: Name
+    active_digest: Digest
+
+
+class WrittenFacts(Model):
+    """Body of `graph.written`: the edges that a commit appended to the graph, each id with the digest of the edge."""
+
+    commit: Positive
+    edges: Map[Digest]
+
+
+class WithdrawnFact(Model):
+    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, and the evidence for that."""
+
+    edge_id: Name
+    commit: Positive
+    evidence_ref: Name
 
 
 class ActivatedPolicies(Model):
-    """`policies.activated`: the policies in force from now on, as [level, ref], strongest level first."""
+    """Body of `policies.activated`: the policies that apply from now on, as [level, reference], strongest level
+    first. `active_digest` is that of the active set that the act left.
+    """
 
     policies: Seq[Annotated[tuple[Level, Name], Strict(False)]]
-    by: Name
+    active_digest: Digest
+
+
+class PinnedPacks(PackPin):
+    """Body of `packs.pinned` and `packs.withdrawn`: a tenant pin. `active_digest` is that of the active set that the
+    act left.
+    """
+
+    active_digest: Digest
+
+
+class RevisedArtifact(Model):
+    """Arguments of `slots.artifact_revised`: the digest of the content that was appended to an artifact. Its text is in
+    the store of artifacts alone.
+    """
+
+    org_id: Name
+    artifact_id: Name
+    digest: Name
+
+
+class ArchivedAssertion(Model):
+    """Arguments of `slots.assertion_archived`: an artifact is no longer of this type."""
+
+    org_id: Name
+    artifact_id: Name
+    extension: Name
+
+
+class DeletedArtifact(Model):
+    """Arguments of `slots.artifact_deleted`: no later slot can select this artifact."""
+
+    org_id: Name
+    artifact_id: Name

@@ -2,5 +2,5 @@
 
 Owns the shape of each model and the rules between its fields. Does not own the published JSON Schemas, which
 `contracts.schemas` generates from these models, nor how a model is stored (`contracts.documents`).
-Tests that prove it: `tests/unit/contracts/envelopes`.
+Tests: `tests/unit/contracts/envelopes`.
 """

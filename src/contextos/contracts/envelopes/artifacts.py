@@ -52,9 +52,10 @@ Content = Annotated[str, Field(max_length=MAX_CONTENT_CHARS, pattern=r"^[^\x00]*
 
 
 class ExtensionManifest(Model):
-    """An installed artifact extension. A slot that accepts an extension in `satisfies` accepts this one too.
+    """An installed type of artifact (an extension). A slot that accepts a type named in `satisfies` also accepts this
+    type.
 
-    `satisfies` is not followed further than one hop.
+    The list is not transitive: what the types in `satisfies` satisfy in turn does not count.
     """
 
     extension: Extension
@@ -78,7 +79,7 @@ class Artifact(Model):
 
 
 class NewRevision(Model):
-    """Content to append to an artifact as its next revision."""
+    """The content of a revision that is to be appended to an artifact."""
 
     artifact_id: ArtifactId
     org_id: Party
@@ -89,7 +90,7 @@ class NewRevision(Model):
 
 
 class Revision(Model):
-    """One content of an artifact. It is appended and never changed. `revision` counts from 1."""
+    """One revision of an artifact: its content at one time, which never changes. `revision` counts from 1."""
 
     revision_id: RevisionId
     revision: Positive
@@ -103,7 +104,9 @@ class Revision(Model):
 
 
 class NewAssertion(Model):
-    """A new assertion that an artifact is of an extension. An assertion by a matcher is a draft and never eligible."""
+    """A new assertion, the statement that an artifact is of a certain type (extension).
+    An assertion by an automatic matcher is a draft: the artifact does not become eligible by it.
+    """
 
     artifact_id: ArtifactId
     org_id: Party
@@ -115,7 +118,9 @@ class NewAssertion(Model):
 
 
 class Assertion(Model):
-    """A semantic assertion as stored. Only its eligibility can change, and only from eligible to archived."""
+    """A stored assertion: the statement that an artifact is of a certain type (extension).
+    Only its eligibility can change, and only from eligible to archived.
+    """
 
     assertion_id: AssertionId
     artifact_id: ArtifactId
@@ -130,13 +135,17 @@ class Assertion(Model):
 
 
 class Outranked(Model):
-    """The result where an assertion was not stored: `by`, of a higher rank and the same extension, is active."""
+    """The answer to an assertion that was not stored, because the active assertion `by` of the same type has a higher
+    rank.
+    """
 
     by: Assertion
 
 
 class ArtifactRef(Model):
-    """A pin of three ids (artifact, revision, assertion), with the extension and the artifact's scope and owner."""
+    """A reference to exactly one revision of an artifact: the ids of artifact, revision and assertion, with the
+    artifact's type (extension), scope and owner.
+    """
 
     artifact_id: ArtifactId = Field(alias="artifactId")
     representation_revision_id: RevisionId = Field(alias="representationRevisionId")
@@ -147,12 +156,14 @@ class ArtifactRef(Model):
 
     @property
     def triple(self) -> tuple[str, str, str]:
-        """Return the identity of the pin: artifact id, revision id, assertion id."""
+        """Return (artifact id, revision id, assertion id), which identify the reference."""
         return self.artifact_id, self.representation_revision_id, self.semantic_assertion_id
 
 
 class PinnedContent(Model):
-    """A pinned ref with its content at the time of the selection; later changes of the artifact do not affect it."""
+    """An artifact reference with the content that the artifact had when it was selected. Later changes do not affect
+    it.
+    """
 
     ref: ArtifactRef
     revision: Revision
@@ -160,5 +171,5 @@ class PinnedContent(Model):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the content in UTF-8."""
+        """Return the size of the content in bytes of UTF-8."""
         return len(self.revision.content.encode())

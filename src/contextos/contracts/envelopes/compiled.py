@@ -18,7 +18,7 @@ from contextos.contracts.trace import HeaderText
 
 
 class BlockProvenance(Model):
-    """Where a block came from, and whether its text is data or an instruction."""
+    """The source of a block of the prompt, and whether its text is data or an instruction."""
 
     origin: Name
     integrity: IntegrityLevel
@@ -40,7 +40,7 @@ class ContextBlock(Model):
 
 
 class CompiledPrompt(Model):
-    """The prompt of a run. It is an output of the compiler; the runtime decides nothing by it."""
+    """The prompt of a run, one of the compiler's outputs. No decision of the runtime depends on it."""
 
     system: Text
     developer: Text
@@ -49,14 +49,14 @@ class CompiledPrompt(Model):
 
 
 class PolicyManifestEntry(Model):
-    """A policy bundle, and those of its rules that matched."""
+    """A policy bundle that applied to the run, and the ids of its rules that matched."""
 
     bundle_id: BundleId
     rule_ids: Seq[RuleId]
 
 
 class CapabilityMetadata(Model):
-    """The risk of a capability as the planner sees it."""
+    """The risk class and approval mode of a tool, as the planner sees them."""
 
     kind: CapabilityKind
     risk_level: RiskLevel
@@ -65,7 +65,7 @@ class CapabilityMetadata(Model):
 
 
 class ToolManifestEntry(Model):
-    """The capabilities of one adapter that are surfaced to this run."""
+    """The tools of one adapter that this run is allowed to see."""
 
     adapter_id: Name
     capabilities: Seq[Name]
@@ -83,7 +83,7 @@ class EvidenceManifestEntry(Model):
 
 
 class Omission(Model):
-    """A block that did not fit, and why."""
+    """A block that was left out of the prompt because it did not fit the token budget, and the reason."""
 
     block_id: Name
     bucket: Bucket
@@ -93,7 +93,7 @@ class Omission(Model):
 
 
 class SurfaceEntry(Model):
-    """Why a registered capability was or was not surfaced."""
+    """A registered tool, whether this run is allowed to see it, and why."""
 
     capability_id: CapabilityId
     surfaced: bool
@@ -101,7 +101,9 @@ class SurfaceEntry(Model):
 
 
 class TraceHeaders(Model):
-    """The caller's W3C headers, verbatim. No decision uses them (API Contracts, "Trace context propagation")."""
+    """The W3C trace headers of the caller, unchanged. No decision uses them (API Contracts, "Trace context
+    propagation").
+    """
 
     traceparent: HeaderText
     tracestate: HeaderText | None = None
@@ -109,24 +111,41 @@ class TraceHeaders(Model):
 
 
 class PreservedTrace(Model):
-    """The trace headers as a manifest keeps them for replay."""
+    """The caller's trace headers as they are kept for a replay."""
 
     trace_context: TraceHeaders
 
 
+class Redaction(Model):
+    """A place that something was redacted from before it was recorded, the kinds of what it was, and the rules of the
+    pack and the tenant that say so. Secrets need no rule.
+
+    `place` is `request:<pointer>`, or `<evidence_ref>:<pointer>` into the value of the evidence.
+    """
+
+    place: Text
+    kinds: Seq[Name]
+    rules: Seq[Name]
+
+
 class Manifests(Model):
-    """The policy, tools and evidence that the run is allowed to use, and what was left out."""
+    """Lists of the policies, tools and evidence that the run is allowed to use, and of what was left out."""
 
     policy_manifest: Seq[PolicyManifestEntry]
     tool_manifest: Seq[ToolManifestEntry]
     evidence_manifest: Seq[EvidenceManifestEntry]
     omissions: Seq[Omission] = ()
     surface_report: Seq[SurfaceEntry] = ()
+    redactions: Seq[Redaction] = ()
     trace_context: TraceHeaders | None = None
 
 
 class RuntimeControls(Model):
-    """The controls in force. The DecisionRecord repeats them."""
+    """The controls that apply to the run: refusals, escalations, approval gates and redaction rules.
+
+    The DecisionRecord, which is the result of the run, contains a copy.
+
+    """
 
     must_refuse: Seq[Text]
     must_escalate: Seq[Text]
@@ -135,7 +154,7 @@ class RuntimeControls(Model):
 
 
 class BudgetReport(Model):
-    """Tokens allocated and used per bucket, with every truncation and every dropped block."""
+    """The tokens allocated to and used by each bucket of the prompt, and every block that was cut or left out."""
 
     tokens_allocated: dict[Bucket, Count]
     tokens_used_at_compile: Count
@@ -146,14 +165,14 @@ class BudgetReport(Model):
 
 
 class LedgerBudget(Model):
-    """The budget in the ledger's short form."""
+    """The token budget of a compiled context in short form: a part of the context ledger."""
 
     tokens_used_at_compile: Count
     truncated_buckets: Seq[Bucket]
 
 
 class ContextLedger(Model):
-    """The context ledger's index entry. The hash covers prompt, manifests, runtime controls and budget report."""
+    """The identity of a compiled context: its hash over prompt, manifests, runtime controls and budget report."""
 
     pack_ref: Pin
     request_id: RequestId
@@ -171,7 +190,7 @@ class ContextLedger(Model):
 
 
 class CompiledContext(Model):
-    """The output of the eight stages."""
+    """The output of the context compiler: the prompt, tools and evidence that one run is allowed to use."""
 
     compiled_prompt: CompiledPrompt
     manifests: Manifests
@@ -181,11 +200,11 @@ class CompiledContext(Model):
 
 
 class SurfaceCapability(Model):
-    """One registered capability as this tenant and these principals see it now: an input of the compiler.
+    """One registered tool (capability) as this tenant, user and agent see it now: an input of the compiler.
 
-    `granted` is true if the pack's registry and permissions grant it to the caller's roles and scopes. Otherwise
-    `withheld` is the reason: `not_in_pack`, `no_permission`, `prohibited` or `scope_missing`. `constraints` come from
-    the permission.
+    `granted` is true if the pack lists the tool and permits it to the caller's roles and scopes. Otherwise `withheld`
+    is the reason: `not_in_pack`, `no_permission`, `prohibited` or `scope_missing`. `constraints` come from the
+    permission.
     """
 
     capability_id: CapabilityId

@@ -5,10 +5,13 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.ids import Ceid, Digest
 from contextos.contracts.model import Count, Model, Name, NonEmpty, Positive, Seq, Whole
 from contextos.contracts.refs import EvidenceRef
@@ -37,10 +40,52 @@ class EvidenceItem(Model):
     hop: Count = 0
 
 
-class EvidencePath(Model):
-    """A named requirement: the value at the end of `path` (predicates) from the seed with index `seed`.
+@dataclass(frozen=True, slots=True)
+class GraphCommit:
+    """What a commit would change in a graph: the digests of the edges that it appends, and the evidence for each edge
+    that it withdraws; both by edge id. `changes` is false if the graph already contains all of it.
+    """
 
-    The value must not be older than `max_age_s` seconds.
+    number: int
+    appended: Mapping[str, str]
+    withdrawn: Mapping[str, str]
+    changes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRow:
+    """An edge as a graph stores it: the columns by which it is found, its statement, the commit that appended it,
+    and the commit and the evidence that withdrew it.
+    """
+
+    edge_id: str
+    src: str
+    predicate: str
+    dst: str
+    statement: Mapping[str, Any]
+    written: int
+    withdrawn: int | None
+    withdrawn_ref: str | None
+
+
+_READ_WITH_AN_EDGE: Final = ("hop", "commit")
+
+
+def edge_digest(edge: Mapping[str, Any]) -> str:
+    """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
+    return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+
+
+def commit_key(number: int) -> str:
+    """Return the key of the control entry of a graph commit, which is also the name of its snapshot."""
+    return f"kg_{number}"
+
+
+class EvidencePath(Model):
+    """Where to find the value of a named piece of evidence: from the seed entity with index `seed`, along the
+    predicates of `path`.
+
+    A value that is older than `max_age_s` seconds is not used.
     """
 
     name: str = Field(min_length=1, max_length=128)
@@ -50,7 +95,7 @@ class EvidencePath(Model):
 
 
 class RetrievalQuery(Model):
-    """A query of the graph at a pinned snapshot. Every bound is inclusive."""
+    """A query of the knowledge graph at one pinned snapshot. All limits are inclusive."""
 
     snapshot: Name
     seeds: Seq[Ceid]

@@ -6,20 +6,23 @@ Source: API Contracts, "Run Context"; docs/design/contracts.md, "Who is asking".
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, Strict
+from pydantic import ConfigDict, Field, Strict, model_validator
 
 from contextos.contracts.envelopes.artifacts import Party
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.ids import AgentUrn, Digest, RunId, SessionId, SpiffeId, TenantId
-from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Seq
+from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Positive, Seq
+
+MAX_TOKEN_CHARS: Final = 16_384
+"""The longest compact JWS that is read."""
 
 Lifecycle = Literal["active", "suspended", "retired"]
 
 
 class Principal(Model):
-    """One link of a principal chain."""
+    """One member of a principal chain (the user, and the agent that acts for the user)."""
 
     kind: Literal["user", "service", "agent", "automation"]
     id: str = Field(min_length=1, max_length=256)
@@ -32,7 +35,9 @@ Chain = Annotated[tuple[Principal, ...], Strict(False), Field(max_length=32), Li
 
 
 class UserDelegation(Model):
-    """The authority that a user delegates, as in OAuth. It holds a reference to a token, never the token."""
+    """The scopes that a user delegates to an agent, as in OAuth. It names a token by reference and never contains the
+    token.
+    """
 
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
     scopes: Seq[Name] = ()
@@ -41,7 +46,7 @@ class UserDelegation(Model):
 
 
 class UserClaims(Model):
-    """The user as the request states it. Extra claims are kept and grant nothing."""
+    """The user as the request describes them. Additional fields are kept and have no effect."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,9 +57,10 @@ class UserClaims(Model):
 
 
 class IdentityClaim(Model):
-    """`ctxid/1`: the short-lived claim that a run signs for its adapters (an Ed25519 JWS). Audit sees its hash only.
+    """The content of the short-lived token (`ctxid/1`, an Ed25519 JWS) by which a run proves to adapters who acts.
 
-    `nbf` (not before) and `exp` (expires at) are Unix time in seconds.
+    `nbf` (not before) and `exp` (expires at) are Unix time in seconds. Records keep only the token's hash. The claim of
+    one call has that call's id as `jti`, its adapter as `aud` and the call's scopes; the claim of a run has no `jti`.
     """
 
     version: Literal["ctxid/1"] | None = None
@@ -68,6 +74,7 @@ class IdentityClaim(Model):
     scopes: Seq[Name] = ()
     nbf: Count | None = None
     exp: Count | None = None
+    jti: Name | None = None
     kid: Name | None = None
     claim_hash: Digest
 
@@ -75,7 +82,7 @@ class IdentityClaim(Model):
 
 
 class AgentIdentity(Model):
-    """The agent as the request or the RunContext states it."""
+    """The agent as the request or the RunContext describes it."""
 
     agent_id: str = Field(min_length=1, max_length=256)
     agent_urn: AgentUrn | None = None
@@ -104,7 +111,19 @@ class KnownUser(Model):
     platform_admin: bool = False
 
 
-class KnownAgent(Model):
+class DirectoryLimits(Model):
+    """Upper limits that the directory sets for the runs of an agent or of a tenant. An absent one limits nothing."""
+
+    total_tokens: Positive | None = None
+    max_tool_calls: Count | None = None
+    max_replan_attempts: Count | None = None
+    wall_clock_ms: Positive | None = None
+    max_cost_cents: Cents | None = None
+    max_payload_bytes: Positive | None = None
+    max_session_duration_ms: Positive | None = None
+
+
+class KnownAgent(DirectoryLimits):
     """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use."""
 
     agent_id: Name
@@ -115,17 +134,30 @@ class KnownAgent(Model):
     lifecycle: Lifecycle
     ceiling: ApprovalMode
     scopes: Seq[Name] = ()
-    max_cost_cents: Cents | None = None
+
+
+class KnownDelegation(Model):
+    """A delegation that is in force, as the issuer of its token knows it: by whom (`subject`), for which agent and
+    scopes. `expires_at` is Unix time in seconds.
+    """
+
+    subject: Name
+    agent_id: Name
+    scopes: Seq[Name] = ()
+    expires_at: Count
 
 
 class Principals(Model):
-    """The user and the agent of a request as the directory knows them.
+    """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
-    `unsafe` names the development stand-ins that answered; it is empty in production.
+    `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
+    answered; it is empty in production.
     """
 
     user: KnownUser
     agent: KnownAgent
+    delegation: KnownDelegation | None = None
+    tenant: DirectoryLimits = DirectoryLimits()
     unsafe: Seq[Name] = ()
 
 
@@ -143,3 +175,23 @@ class Approver(Model):
     roles: Seq[Name] = ()
     granted_by: Map[Name] = {}
     keys: Seq[ApproverKey] = ()
+
+
+class SignerAssertion(Model):
+    """The proof that a person made a statement: a compact JWS by their key, or `unsafe_local`, which proves nothing."""
+
+    kind: Literal["jws", "unsafe_local"]
+    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+
+    @model_validator(mode="after")
+    def _token_of_its_kind(self) -> Self:
+        if (self.kind == "jws") is not (self.token is not None):
+            raise ValueError("an assertion has a token if it is a `jws`, and only then")
+        return self
+
+
+class HeldRoles(Model):
+    """The roles of a tenant that at least one person holds: as a user of agents, and as an approver."""
+
+    users: Seq[Name] = ()
+    approvers: Seq[Name] = ()

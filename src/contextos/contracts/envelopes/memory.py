@@ -17,11 +17,11 @@ Tier = Literal["working", "episodic", "semantic", "durable"]
 ConsentCheck = Literal["passed", "not_required", "missing"]
 Contradiction = Literal["no_conflict", "duplicate", "conflict"]
 ReviewVerdict = Literal["promote", "reject"]
-RefusalReason = Literal["already_reviewed", "consent_missing", "contradiction", "rejected_before"]
+RefusalReason = Literal["already_reviewed", "consent_missing", "contradiction", "rejected_before", "policy_denied"]
 
 
 class MemoryCandidate(Model):
-    """One statement to remember, with its evidence. `confidence` is from 0 to 1."""
+    """One statement to remember and the evidence for it. `confidence` is from 0 to 1."""
 
     entity_ceid: Ceid
     predicate: Name
@@ -57,7 +57,11 @@ class MemoryProposal(Model):
 
 
 class MemoryReview(Model):
-    """A reviewer's verdict on a proposal. `supersedes` is the promoted memory that it replaced."""
+    """A reviewer's verdict on a proposal: the arguments of the act `memory.reviewed`.
+
+    `fact_digest` is the digest of the statement, `proposal_digest` that of the whole proposal as it was reviewed, and
+    `supersedes` the promoted memory that it replaced.
+    """
 
     proposal_id: ProposalId
     verdict: ReviewVerdict
@@ -66,26 +70,32 @@ class MemoryReview(Model):
     at_us: Count
     integrity: IntegrityLevel
     fact_digest: Digest
+    proposal_digest: Digest
     supersedes: EvidenceRef | None = None
 
 
 class ReviewedProposal(Model):
-    """A document of `memory_candidates`: the proposal, and its review if there is one."""
+    """A proposal to remember something, and its review if a person reviewed it. Stored in `memory_candidates`."""
 
     proposal: MemoryProposal
     review: MemoryReview | None
 
 
 class PromotedMemory(Model):
-    """A document of `memory_promoted`. It is recalled until `expires_at_us` (Unix time in microseconds), or always."""
+    """A memory that a reviewer accepted, so that later runs can recall it. Stored in `memory_promoted`."""
 
     proposal: MemoryProposal
     review: MemoryReview
-    expires_at_us: Count | None
+
+    @property
+    def expires_at_us(self) -> int | None:
+        """When it is no longer recalled, in Unix microseconds; None for a memory that does not expire."""
+        ttl_s = self.proposal.ttl_s
+        return None if ttl_s is None else self.review.at_us + ttl_s * 1_000_000
 
 
 class ReviewRefused(Model):
-    """The reason why a review had no effect. `existing` names the promoted memories that contradict it."""
+    """Why a review had no effect. `existing` lists the accepted memories that contradict the proposal."""
 
     reason: RefusalReason
     detail: Text

@@ -13,20 +13,22 @@ from contextos.contracts.envelopes.evidence import Classification, EvidencePath
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, Subject, TaskTemplate
 from contextos.contracts.envelopes.policy import ApprovalMode, ArgConstraint, PolicyBundle
 from contextos.contracts.envelopes.run import RunBudget
-from contextos.contracts.ids import CapabilityId, GateId, TenantId
+from contextos.contracts.ids import CapabilityId, EgressEndpoint, GateId, TenantId
 from contextos.contracts.model import Map, Model, Name, NonEmpty, OpenObject, Positive, Seq, Share, Text
 
 Semver = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
 
 
 class Compatibility(Model):
-    """The requirements of a pack: from a name to a lower bound such as `>=0.1.0`. An unmet one refuses the pack."""
+    """The components that a pack requires, each with a lower bound such as `>=0.1.0`. Without one of them the pack is
+    refused.
+    """
 
     requires: Map[Name] = {}
 
 
 class ContractMeta(Model):
-    """The contract that the pack follows, its issuer and its time of creation."""
+    """The version of the pack format, the issuer of the pack, and when it was made."""
 
     contract_name: Literal["contextos.context_pack"]
     contract_version: str = Field(pattern=r"^2\.[0-9]+\.[0-9]+$")
@@ -50,7 +52,7 @@ class PackMeta(Model):
 
 
 class Ontology(Model):
-    """The vocabulary in which evidence is expressed."""
+    """Layer 1: the entity types and predicates that evidence can use."""
 
     namespace: Name
     version: str = Field(pattern=Semver)
@@ -59,13 +61,13 @@ class Ontology(Model):
 
 
 class IdentityLayer(Model):
-    """The CEID namespaces that the pack covers."""
+    """Layer 2: the namespaces of entity ids (CEIDs) that the pack covers."""
 
     ceid_namespaces: Seq[Name]
 
 
 class Retrieval(Model):
-    """The retrieval from the graph for each run, and its bounds."""
+    """What a run retrieves from the knowledge graph, and the limits of that retrieval."""
 
     seeds: Seq[Subject]
     hops: int = Field(default=2, ge=0, le=4)
@@ -75,7 +77,7 @@ class Retrieval(Model):
 
 
 class IntelligenceRefs(Model):
-    """Layer 3: references into the Intelligence plane, without payloads."""
+    """Layer 3: references to the knowledge that a run uses. No content is embedded."""
 
     ontology: Ontology
     identity_layer: IdentityLayer
@@ -83,16 +85,15 @@ class IntelligenceRefs(Model):
 
 
 class BusinessContext(Model):
-    """Layer 4: a durable summary, and the non-negotiable rules."""
+    """Layer 4: a summary of the business context, and rules that are never negotiable."""
 
     summary: Text
     non_negotiables: Seq[Text] = ()
 
 
 class ApprovalGate(Model):
-    """An approval gate: the role that an approver needs, and what happens without an answer.
-
-    `timeout_s` counts from the question.
+    """An approval gate: the role that an approver needs, and what happens if nobody answers within `timeout_s` seconds
+    of the question.
     """
 
     gate_id: GateId
@@ -103,7 +104,7 @@ class ApprovalGate(Model):
 
 
 class Guardrails(Model):
-    """Rule ids or JsonLogic conditions that override every allow, and the redaction rules in force."""
+    """Rule ids or JsonLogic conditions that win over every rule that allows, and the redaction rules to apply."""
 
     must_refuse: Seq[Any] = ()
     must_escalate: Seq[Any] = ()
@@ -119,16 +120,19 @@ class PolicyLayer(Model):
 
 
 class AdapterEntry(Model):
-    """An adapter, and those of its capabilities that the pack can use."""
+    """An adapter, and the names of its tools (capabilities) that the pack is allowed to use."""
 
     adapter_id: Name
     capabilities: NonEmpty[Name]
 
 
 class Permission(Model):
-    """A grant of one capability to `roles`.
+    """Permits one tool (capability) to the roles in `roles`.
 
-    `agrees_with` maps an argument to a JSON Pointer into the request; both values must be equal.
+    `agrees_with` maps an argument to a JSON Pointer into the request. The argument must equal the value there.
+    Evidence counts for a call only if every argument of the call that produced it is the same here, under the same
+    name. `evidence_args` says otherwise for one name of evidence: which of those arguments count, and the argument here
+    that each must equal. An empty object says that the evidence is about no argument.
     """
 
     permission_id: Name
@@ -138,14 +142,21 @@ class Permission(Model):
     allow: bool = True
     arg_constraints: Map[ArgConstraint] = {}
     agrees_with: Map[Name] = {}
+    evidence_args: Map[Map[Name]] = {}
 
 
 class ToolingLayer(Model):
-    """Layer 6: the adapter registry and permissions. No permission can grant a capability in `prohibitions`."""
+    """Layer 6: the adapters and permissions of the pack. No permission overrides `prohibitions`.
+
+    After an outage a write is sent or looked up again for at most `max_retry_s` seconds; then a person is asked. None:
+    as long as the adapter remembers its key (`key_ttl_s`).
+    """
 
     adapter_registry: Seq[AdapterEntry]
     permissions: Seq[Permission]
     prohibitions: Seq[CapabilityId] = ()
+    egress: Seq[EgressEndpoint] = ()
+    max_retry_s: int | None = Field(default=None, ge=0, le=2_592_000)
 
 
 class DecisionLayer(Model):
@@ -157,7 +168,9 @@ class DecisionLayer(Model):
 
 
 class MemoryLayer(Model):
-    """Layer 8: what can be remembered, for how long (`tier_ttls` in seconds), and whether it needs consent."""
+    """Layer 8: what can be remembered, for how long (`tier_ttls`, in seconds by tier), and whether
+    consent is needed.
+    """
 
     tier_ttls: Map[Positive] = {}
     write_classes: Seq[Name] = ()
@@ -166,7 +179,7 @@ class MemoryLayer(Model):
 
 
 class EvalTarget(Model):
-    """The thresholds of an intent's scorecard, each from 0 to 1. A score below its threshold fails that axis."""
+    """The minimum scores of one intent, each from 0 to 1. A run that scores lower fails that axis."""
 
     intent: Name
     policy: Share = 1.0
@@ -177,7 +190,7 @@ class EvalTarget(Model):
 
 
 class EvaluationLayer(Model):
-    """Layer 9: the thresholds by intent."""
+    """Layer 9: the minimum scores for each intent."""
 
     eval_targets: Seq[EvalTarget]
 
@@ -191,7 +204,9 @@ class ToneAndComms(Model):
 
 
 class ContextPack(Model):
-    """The declarative contract of a workflow: ten required layers."""
+    """The declarative description of one workflow in ten layers: knowledge, policy, tools, decisions, memory,
+    evaluation.
+    """
 
     contract_meta: ContractMeta
     pack_meta: PackMeta
@@ -206,12 +221,12 @@ class ContextPack(Model):
 
     @property
     def pin(self) -> str:
-        """Return the exact reference of this pack, `pack_id@pack_version`."""
+        """Return the exact reference of this pack: `<pack_id>@<pack_version>`."""
         return f"{self.pack_meta.pack_id}@{self.pack_meta.pack_version}"
 
 
 class IntentCatalog(Model):
-    """Intents and task templates that are published separately from a pack."""
+    """Intents (what users can ask for) and task templates (plans with parameters) that are published without a pack."""
 
     catalog_id: Name
     version: str = Field(pattern=Semver)
@@ -221,7 +236,7 @@ class IntentCatalog(Model):
 
 
 class DecisionCatalog(Model):
-    """Decision specs that are published on their own, not inside a pack."""
+    """Decision specs (the rules for one kind of decision) that are published without a pack."""
 
     catalog_id: Name
     version: str = Field(pattern=Semver)
@@ -230,7 +245,9 @@ class DecisionCatalog(Model):
 
 
 class PolicyArtifact(Model):
-    """A policy bundle that is published separately: for one tenant, or without `tenant` for the whole platform."""
+    """A policy bundle that is published without a pack. It applies to one tenant, or without `tenant` to the whole
+    platform.
+    """
 
     version: str = Field(pattern=Semver)
     tenant: TenantId | None = None

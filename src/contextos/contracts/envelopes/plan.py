@@ -29,14 +29,16 @@ class Binding(Model):
 
 
 class Subject(Model):
-    """A CEID: made of `type` and a bound id, or a bound CEID if `type` is absent."""
+    """The id (CEID, `type:id`) of an entity that a run is about: `type` and a bound id, or a bound CEID without
+    `type`.
+    """
 
     type: Name | None = None
     binding: Binding
 
 
 class Intent(Model):
-    """An entry of the Intent-Task Catalog. `risk_class` is the highest approval mode that it can need."""
+    """One kind of request that the system can serve. `risk_class` is the highest approval mode that it can need."""
 
     intent_id: str = Field(min_length=1, max_length=128)
     version: Name
@@ -82,7 +84,9 @@ class Plan(Model):
 
 
 class ProposedPlan(Model):
-    """What a planner decides of a plan. `template_id` (`id@version`) fixes the outputs and subjects of the run."""
+    """What a planner proposes: steps and checks for the template `template_id` (`id@version`), which fixes the
+    outputs.
+    """
 
     template_id: Name
     steps: Steps
@@ -90,7 +94,7 @@ class ProposedPlan(Model):
 
 
 class MemoryTemplate(Model):
-    """A memory that a finished run proposes. It stays a candidate until a person promotes it."""
+    """A pattern for a memory that a finished run proposes. A person must accept it before any run recalls it."""
 
     entity: Subject
     predicate: Name
@@ -100,17 +104,17 @@ class MemoryTemplate(Model):
 
 
 class SlotStep(Model):
-    """A context slot that is filled before planning. `project` binds the project whose artifacts are candidates."""
+    """A context slot that is filled before planning. `project` binds the project whose artifacts can be selected."""
 
     slot: AgentContextSlot
     project: Binding | None = None
 
 
 class TaskTemplate(Model):
-    """A plan with parameters, bound to its decision specs. `plan_timeout_ms` is from 5,000 to 30,000.
+    """A plan with parameters for one intent. `plan_timeout_ms` is from 5,000 to 30,000.
 
-    A run has context slots only if its template lists them in `context_slots`. `outputs` are the bound values that
-    become the outputs of the record, and `subjects` are the CEIDs that the record is about.
+    Only slots listed in `context_slots` are filled. `outputs` are the bindings whose values become the outputs of the
+    record, and `subjects` name the entities that the record is about.
     """
 
     template_id: Name
@@ -126,7 +130,9 @@ class TaskTemplate(Model):
 
 
 class DecisionSpec(Model):
-    """The contract of one kind of decision. Only a spec with the decision right `execute` can commit an effect."""
+    """The rules for one kind of decision: its owner, the evidence it requires and the outcomes it can have.
+    Only a decision with the right `execute` is allowed to change anything outside.
+    """
 
     decision_key: str = Field(min_length=1, max_length=128)
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")

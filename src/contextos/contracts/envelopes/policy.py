@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from contextos.contracts.ids import BundleId, Digest, GateId, PolicyDecisionId, RuleId
-from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Seq, Text, Whole
+from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
+from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Positive, Seq, Text, Whole
 
 ApprovalMode = Literal["read_only", "local_write", "network", "delegated", "destructive"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("read_only", "local_write", "network", "delegated", "destructive")
@@ -29,7 +29,7 @@ FactType = Literal["boolean", "number", "string", "array", "object"]
 
 
 class AppliesTo(Model):
-    """The scope of a rule. An absent field matches every value."""
+    """Which requests a rule applies to. An absent field matches every value."""
 
     intent: Name | None = None
     capability: Name | None = None
@@ -38,9 +38,9 @@ class AppliesTo(Model):
 
 
 class ArgConstraint(Model):
-    """A bound on one argument of a call.
+    """A limit on one argument of a call.
 
-    With `unless_approved` a redeemed approval lifts `min`, `max`, `enum` and `pattern`.
+    With `unless_approved`, an approval by a person lifts `min`, `max`, `enum` and `pattern`.
     """
 
     min: Number | None = None
@@ -52,7 +52,7 @@ class ArgConstraint(Model):
 
 
 class Then(Model):
-    """The effect of a rule that matches."""
+    """What a rule does when its condition is true: allow, deny, require an approval, or limit arguments."""
 
     allow: bool
     approval_mode: ApprovalMode | None = None
@@ -63,7 +63,7 @@ class Then(Model):
 
 
 class Rule(Model):
-    """One JsonLogic rule. `facts` declares the type of a path in the condition that cannot be inferred."""
+    """One policy rule: a JsonLogic condition and its effect. `facts` declares the types that cannot be inferred."""
 
     rule_id: RuleId
     applies_to: AppliesTo = AppliesTo()
@@ -76,31 +76,58 @@ class Rule(Model):
 
 
 class PolicyDsl(Model):
-    """The rules of a bundle, and their language."""
+    """The rules of a policy bundle, and the language they are written in."""
 
     language: Literal["jsonlogic"]
     rules: NonEmpty[Rule]
 
 
+class HistoryFact(Model):
+    """A fact about the past effects of one capability: their number, or the sum of the argument `of`.
+
+    It counts the effects of the last `window_s` seconds `over` the same user, agent or tenant, or over the same value
+    of the argument `subject` (for example an order). Effects that were dispatched and may have happened count.
+    """
+
+    capability: CapabilityId
+    aggregate: Literal["count", "sum"]
+    of: Name | None = None
+    over: Literal["user", "agent", "tenant", "subject"]
+    subject: Name | None = None
+    window_s: Positive
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.aggregate == "sum") is not (self.of is not None):
+            raise ValueError("a `sum` names the argument to add up in `of`, and a `count` has none")
+        if (self.over == "subject") is not (self.subject is not None):
+            raise ValueError("`subject` names an argument if it counts over one, and only then")
+        return self
+
+
 class PolicyBundle(Model):
-    """Rules that are published together. A larger `priority` is listed first; it never overrides a deny."""
+    """Rules that are published together. A larger `priority` is listed first; it never overrides a deny.
+
+    Rules read the facts that `history` declares as `history.<name>`.
+    """
 
     bundle_id: BundleId
     priority: Whole = 0
     mode: Literal["enforce", "observe"] = "enforce"
     accept_asserted: Seq[Name] = ()
+    history: Map[HistoryFact] = {}
     policy_dsl: PolicyDsl
 
 
 class Indeterminate(Model):
-    """An enforced rule that could not be evaluated, and its unusable facts (missing, null or of the wrong type)."""
+    """A rule that could not be evaluated, and the facts that were missing, null or of the wrong type."""
 
     rule_id: RuleId
     facts: Seq[Name]
 
 
 class PolicyDecision(Model):
-    """The decision of one enforcement point about one capability.
+    """The answer of policy, at one point of a run, to whether one tool (capability) is allowed.
 
     `reason` is a stable code: `allowed`, `allowed_by_default` (a granted read), `no_rule_allows`, `denied_by_rule`,
     `indeterminate`, `must_refuse`, `prohibited`, `mode_above_declared`, `mode_not_bounded`, `gate_missing`.
@@ -127,8 +154,22 @@ class PolicyDecision(Model):
     asserted: Seq[Name] = ()
     facts_digest: Digest
 
+    @property
+    def missing_facts(self) -> tuple[str, ...]:
+        """Return the facts without which rules could not be evaluated, sorted."""
+        return tuple(sorted({fact for unknown in self.indeterminate for fact in unknown.facts}))
+
+    @property
+    def why_denied(self) -> str:
+        """Return, for people, why policy does not allow it: the missing facts, or the reason and its rules."""
+        if self.reason == "indeterminate":
+            names = ", ".join(f"`{fact}`" for fact in self.missing_facts)
+            return f"policy cannot decide: missing or mistyped facts {names}"
+        rules = ", ".join(f"`{rule}`" for rule in (*self.denying_rule_ids, *self.must_refuse))
+        return f"policy denies: {self.reason}" + (f" by {rules}" if rules else "")
+
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Refuse an allowed `destructive` call without a gate at `execute`; an earlier point can lack the gate."""
+        """Yield a fault if a `destructive` call is allowed at the point `execute` without an approval gate."""
         ungated = self.effective_approval_mode == "destructive" and not self.gates
         if self.allowed and self.point == "execute" and ungated:
             yield "gates", "an allowed `destructive` call needs an approval gate; deny it or name the gate"
@@ -136,7 +177,7 @@ class PolicyDecision(Model):
 
 @dataclass(frozen=True, slots=True)
 class LeveledBundle:
-    """A bundle with the level at which it applies, its version and its content address."""
+    """A policy bundle with its level (platform, tenant or pack), its version and its content digest."""
 
     level: Level
     bundle: PolicyBundle
@@ -146,7 +187,9 @@ class LeveledBundle:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityView:
-    """A capability as policy sees it: its id, its declared mode, and the facts below the root `capability`."""
+    """A tool (capability) as policy rules see it: its id, its declared approval mode, and the facts below
+    `capability`.
+    """
 
     capability_id: str
     declared_mode: ApprovalMode

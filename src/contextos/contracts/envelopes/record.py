@@ -13,6 +13,7 @@ from contextos.contracts.envelopes.identity import Chain
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus, ScoreVerdict, VerifyVerdict
 from contextos.contracts.ids import (
+    CapabilityId,
     Ceid,
     Digest,
     GateId,
@@ -25,6 +26,7 @@ from contextos.contracts.ids import (
     RunId,
     SessionId,
     Timestamp,
+    ToolCallId,
     TraceId,
 )
 from contextos.contracts.model import Amount, Cents, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
@@ -32,14 +34,14 @@ from contextos.contracts.refs import EvidenceRef
 
 
 class RecordActor(Model):
-    """The party that decided."""
+    """Who decided: an agent, user, service or operator, by id."""
 
     type: Literal["AGENT", "USER", "SERVICE", "OPERATOR"]
     id: Name
 
 
 class RecordIdentity(Model):
-    """The agent and the principals of the decision. The identity claim itself is not kept, only its hash."""
+    """The agent and the principals (user and agent) of a decision, and the hash of the run's identity token."""
 
     subject: Name
     claim_hash: Digest
@@ -67,8 +69,22 @@ class ApprovalReceipt(Model):
     assertion: Literal["webauthn", "jws", "unsafe_local"] | None = None
 
 
+class RecordedEffect(Model):
+    """An effect of a run on an external system. `unknown`: it is not known whether it happened.
+
+    `made_by` is the run that did it: an operation that an earlier run did is not done again.
+    """
+
+    step_id: Name
+    capability_id: CapabilityId
+    tool_call_id: ToolCallId
+    state: Literal["happened", "unknown"]
+    made_by: RunId
+    mutations: Seq[Name] = ()
+
+
 class Rationale(Model):
-    """The planner and template of the decision, and its failures. The prose of a model is never a rationale."""
+    """How a decision came about: its planner, its task template and its failures. It never quotes a language model."""
 
     strategy: Name
     alternatives_considered: Seq[Text] = ()
@@ -85,7 +101,7 @@ class BudgetUsage(Model):
 
 
 class SessionCheckpoint(Model):
-    """The state of a `long_running` run after a verdict of the Critic.
+    """The progress of a `long_running` run after a verdict about its plan or its results.
 
     `head` is the hash of the verdict's journal entry. `steps_done` are the ids of finished steps of the current plan.
     `deadline_us` is Unix time in microseconds.
@@ -107,7 +123,7 @@ class SessionCheckpoint(Model):
 
 
 class LedgerHead(Model):
-    """The number of entries in a ledger so far, and the content address of the list of their hashes."""
+    """The number of entries in one of a run's ledgers, and a digest of their hashes."""
 
     entries: Count
     head: Digest
@@ -132,7 +148,7 @@ class Lineage(Model):
 
 
 class ReplayHandle(Model):
-    """The id of the replay packet, with the hashes that it must match."""
+    """The id of the packet that starts a replay, and the hashes that the replay must reproduce."""
 
     replay_id: ReplayPacketId
     run_id: RunId
@@ -141,7 +157,7 @@ class ReplayHandle(Model):
 
 
 class AxisScore(Model):
-    """The score of one evaluator on one axis, from 0 to 1 (best)."""
+    """The score of a run on one of five axes, from 0 to 1 (best), and the evaluator that gave it."""
 
     evaluator: Name
     score: Share
@@ -151,7 +167,7 @@ class AxisScore(Model):
 
 
 class Scorecard(Model):
-    """The five axes and the Critic's verdict."""
+    """The scores of a run on five axes, and the verdict that follows: accept, replan or escalate."""
 
     policy: AxisScore
     utility: AxisScore
@@ -162,8 +178,10 @@ class Scorecard(Model):
 
 
 class DecisionRecord(Model):
-    """The typed outcome of a run. Revisions are appended and never edited.
+    """The result of one decision of a run: outcome, evidence, approvals, scores and hashes. A change appends a new
+    revision.
 
+    `effects` are those of the steps that the decision governs, and `outputs` what the run has, whatever its end.
     `record_hash` covers every field except itself.
     """
 
@@ -180,6 +198,7 @@ class DecisionRecord(Model):
     subject_ids: Seq[Ceid] = ()
     inputs_refs: Map[Name] = {}
     outputs: OpenObject
+    effects: Seq[RecordedEffect] = ()
     evidence_refs: Seq[EvidenceRef]
     policy_decisions: Seq[PolicyDecisionRef]
     approvals: Seq[ApprovalReceipt]
@@ -205,20 +224,20 @@ class DecisionRecord(Model):
     )
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Refuse a decision without an outcome."""
+        """Yield a fault if the record claims a decision and has no outcome."""
         if self.status == "DECIDED" and self.outcome is None:
             yield "outcome", "status `DECIDED` does not say what was decided; give one of the allowed outcomes"
 
 
 class ReplayExpectation(Model):
-    """The end that a replay must reach."""
+    """The final state and hashes that a replay of the run must reproduce."""
 
     status: RecordStatus
     decision_record_hash: Digest | None = None
 
 
 class ReplayPacket(Model):
-    """The portable input of a replay. The transcripts are in the journal; a replay never calls an adapter."""
+    """What a replay of a run starts from. The answers of tools are read from the journal; no adapter is called."""
 
     replay_packet_id: ReplayPacketId
     trace_id: TraceId

@@ -12,7 +12,7 @@ from pydantic import Field, Strict
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.ids import PIN, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
-from contextos.contracts.model import Amount, Cents, Count, ListOnly, Model, Name, OpenObject, Positive
+from contextos.contracts.model import Amount, Cents, Count, ListOnly, Map, Model, Name, OpenObject, Positive
 from contextos.contracts.trace import TraceContext
 
 Bucket = Literal["policy", "tool", "evidence", "memory", "business", "session"]
@@ -26,7 +26,7 @@ PackRefs = Annotated[tuple[Annotated[str, PACK_REF], ...], Strict(False), Field(
 
 
 class BucketTokens(Model):
-    """Tokens per context bucket. A bucket cannot use the tokens of another."""
+    """A number of tokens for each part of the prompt. One part cannot use the tokens of another."""
 
     policy: Count
     tool: Count
@@ -54,11 +54,26 @@ class RunBudget(Model):
     max_replan_attempts: Count
     wall_clock_ms: Positive
     max_cost_cents: Cents
+
+
+class BudgetInForce(RunBudget):
+    """The limits of a run in force: the lowest of pack, request, deployment, agent and tenant.
+
+    `limited_by` names `agent` or `tenant` for each limit that the directory set below the other three. `atomic_usage`
+    is what the run had used when they were set: nothing.
+    """
+
     atomic_usage: AtomicUsage | None = None
+    limited_by: Map[Literal["agent", "tenant"]] = {}
+
+    def stated(self, name: str) -> str:
+        """Return the sentence that states one limit in an error message, and whose it is if the directory set it."""
+        whose = f" (the limit of the {self.limited_by[name]})" if name in self.limited_by else ""
+        return f"`{name}` is {getattr(self, name)}{whose}"
 
 
 class RunContext(Model):
-    """The context of one run: identity, tenant, authority, safety ceiling and budget."""
+    """Who acts in a run, for which tenant, with which authority, up to which approval mode, and within which budget."""
 
     run_id: RunId
     trace_id: TraceId
@@ -69,12 +84,12 @@ class RunContext(Model):
     intent: Name | None = None
     locale: Name | None = None
     safety_mode: ApprovalMode
-    run_budget: RunBudget
+    run_budget: BudgetInForce
     metadata: OpenObject = {}
 
 
 class InvokeInput(Model):
-    """The input of a request. `context` is an open object of facts that the caller asserts; they are not evidence."""
+    """What the caller asks for. `context` holds facts that the caller states; they are not evidence."""
 
     intent: str = Field(min_length=1, max_length=128)
     message: str = Field(max_length=100_000)
@@ -98,7 +113,7 @@ class RuntimeHints(Model):
 
 
 class Attachment(Model):
-    """A large payload by reference. The evidence manifest lists its digest."""
+    """A large input by reference: the address and digest of a file."""
 
     artifact_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
     media_type: str = Field(min_length=1, max_length=128)
@@ -110,7 +125,9 @@ Attachments = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=
 
 
 class PackSelection(Model):
-    """The packs of a request; in the sealed form each is an exact pin (API Contracts, "Context Pack reference")."""
+    """The packs that a request names. In the sealed form each is an exact version (API Contracts, "Context Pack
+    reference").
+    """
 
     context_pack_refs: PackRefs
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict
 
 from contextos.contracts.envelopes.artifacts import ArtifactRef, Extension, Party, SourceScope, Title
 from contextos.contracts.ids import Form
@@ -58,21 +58,33 @@ TOKEN: Final = Form("name without spaces", "run_a1b2c3d4e5f60718", "[!-~]{1,200}
 SlotId = Annotated[str, SLOT]
 SelectionId = Annotated[str, SELECTION]
 Token = Annotated[str, TOKEN]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+MinItems = Annotated[int, Field(ge=0, le=MAX_SLOT_REFS), BeforeValidator(_whole)]
+MaxItems = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), BeforeValidator(_whole)]
+"""These integers can be spelled `1.0`, as JSON Schema allows it: agents are written by other people's tools."""
+
 Accepted = Annotated[tuple[Extension, ...], Strict(False), Field(max_length=MAX_SLOT_EXTENSIONS), ListOnly(at_least=1)]
 
 
 class AgentContextSlot(Model):
-    """One slot of an agent, an item of `metadata.cinatra.contextSlots`.
+    """A context slot that an agent declares: which types of artifact it takes. An item of
+    `metadata.cinatra.contextSlots`.
 
-    A selection has at least `minItems` and at most `maxItems` artifacts. `readableOnly` is displayed and not enforced.
+    A selection has at least `minItems` and at most `maxItems` artifacts. `readableOnly` is displayed and not
+    enforced.
     """
 
     slot_id: SlotId = Field(alias="slotId")
     accepted_artifact_extensions: Accepted = Field(alias="acceptedArtifactExtensions")
     selection_mode: SelectionMode = Field(alias="selectionMode")
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
-    min_items: int = Field(default=0, alias="minItems", ge=0, le=MAX_SLOT_REFS)
-    max_items: int | None = Field(default=None, alias="maxItems", ge=1, le=MAX_CANDIDATES)
+    min_items: MinItems = Field(default=0, alias="minItems")
+    max_items: MaxItems | None = Field(default=None, alias="maxItems")
     readable_only: bool = Field(default=False, alias="readableOnly")
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
@@ -83,7 +95,9 @@ class AgentContextSlot(Model):
 
 
 class SlotActor(Model):
-    """The person for whom a slot is resolved, from verified identity. An actor without an organisation sees nothing."""
+    """The person for whom a slot is filled, as the directory knows them. Without an organisation they see no
+    artifact.
+    """
 
     principal_id: Party
     organization_id: Party | None = None
@@ -93,14 +107,15 @@ class SlotActor(Model):
 
 
 class Candidate(Model):
-    """A ref that a slot can take, and its title for the person who picks. The title is untrusted text."""
+    """An artifact that can be selected for a slot, and its title for display. The title is untrusted text."""
 
     ref: ArtifactRef
     title: Title
 
 
 class CandidateQuery(Model):
-    """A query for the artifacts of `extensions` that `actor` can see: at most `limit`, in the total order.
+    """A query for at most `limit` artifacts of the types `extensions` that `actor` is allowed to see, in a fixed
+    order.
 
     With `project_id` the result has that project's artifacts, and with `include_broader` also those of no project.
     Without `project_id` it has artifacts of no project only.
@@ -114,7 +129,7 @@ class CandidateQuery(Model):
 
 
 class ManifestLine(Model):
-    """One line of a resolution's manifest: a ref with its extension, scope and title."""
+    """One selected artifact in the list that a selection returns: its reference, type, scope and title."""
 
     ref: EvidenceRef
     extension: Extension
@@ -123,7 +138,9 @@ class ManifestLine(Model):
 
 
 class SlotResolution(Model):
-    """The candidates of a slot, from narrow to broad. `more` says that the store holds further ones."""
+    """The artifacts that can be selected for a slot, from narrow scope (user) to broad. `more`: the store has further
+    ones.
+    """
 
     slot_id: SlotId = Field(alias="slotId")
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
@@ -133,14 +150,16 @@ class SlotResolution(Model):
 
 
 class SlotBinding(Model):
-    """The refs of one slot as a consumer receives them: an item of `contextRefs` and of `contextSlotBindings`."""
+    """The artifacts selected for one slot, in the form that an agent receives (`contextRefs`,
+    `contextSlotBindings`).
+    """
 
     slot_id: SlotId = Field(alias="slotId")
     refs: Seq[ArtifactRef]
 
 
 class SelectedRef(Model):
-    """A ref in a person's answer. Only its three ids are read, and looked up; the other fields are ignored."""
+    """An artifact in a person's answer. Only its three ids are used; the other fields are ignored."""
 
     artifact_id: Name = Field(alias="artifactId")
     representation_revision_id: Name = Field(alias="representationRevisionId")
@@ -157,7 +176,7 @@ class SelectedRef(Model):
 
 
 class UserResponse(Model):
-    """The `userResponse` envelope: a person's pick for one slot. It can be empty."""
+    """A person's answer (`userResponse`) to which artifacts fill one slot. It can be empty."""
 
     slot_id: Name = Field(alias="slotId")
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
@@ -165,7 +184,8 @@ class UserResponse(Model):
 
 
 class SelectionOrigin(Model):
-    """Where a selection belongs: the run, the agent package that declares the slot, and the principal who selects.
+    """What a selection belongs to: the run, the agent package that declares the slot, and the person or agent who
+    selects.
 
     `act_key` identifies the selection within its slot and run: a repeated key is the same selection, recorded once.
     """
@@ -190,7 +210,9 @@ class SlotQuestion(Model):
 
 
 class SelectionAct(Model):
-    """A selection as recorded: a header, even if nothing was picked, and a row for each ref."""
+    """A selection for one slot as it is recorded, with one row for each artifact. An empty selection is
+    recorded too.
+    """
 
     selection_id: SelectionId
     origin: SelectionOrigin
@@ -203,7 +225,7 @@ class SelectionAct(Model):
 
 
 class PickRefused(Model):
-    """The reason why a pick was refused. The run keeps waiting, and the person is asked again."""
+    """Why a person's selection was refused. The run keeps waiting, and the person is asked again."""
 
     code: PickFault
     detail: Text
@@ -211,7 +233,7 @@ class PickRefused(Model):
 
 
 class Selected(Model):
-    """A recorded selection and its manifest. `wrote` is false if the same selection was recorded before."""
+    """A recorded selection and the list of its artifacts. `wrote` is false if it had been recorded before."""
 
     act: SelectionAct
     manifest: Seq[ManifestLine]

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
 
-from contextos.contracts.envelopes.identity import Chain
+from contextos.contracts.envelopes.identity import Chain, SignerAssertion
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.ids import (
     DIGEST,
     CapabilityId,
     Digest,
+    EgressEndpoint,
     Form,
     IdempotencyKey,
     PolicyDecisionId,
@@ -29,6 +30,8 @@ from contextos.contracts.model import (
     MAX_NAME_CHARS,
     Amount,
     Cents,
+    ListOnly,
+    Map,
     Model,
     Name,
     NonEmpty,
@@ -73,7 +76,9 @@ class Idempotency(Model):
 
 
 class CapabilityDefinition(Model):
-    """One capability of an adapter. `approval_mode` is the highest that it can reach; `produces` names its evidence.
+    """One tool of an adapter (a capability): its schemas, risk and the names of the evidence that it `produces`.
+    `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
+    Pointer into the output: an answer with another value there is refused.
 
     Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
     """
@@ -89,7 +94,14 @@ class CapabilityDefinition(Model):
     cost_cents: Cents = 0
     required_scopes: Seq[Name] = ()
     produces: Seq[Name] = ()
+    output_repeats: Map[Name] = {}
     description: str = Field(default="", max_length=2000)
+
+    @property
+    def acts_for_user(self) -> bool:
+        """Return whether this is a write on behalf of a user, by its declared mode."""
+        above = APPROVAL_MODES.index(self.approval_mode) >= APPROVAL_MODES.index("delegated")
+        return self.kind == "write" and above
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
@@ -99,25 +111,46 @@ class CapabilityDefinition(Model):
             raise ValueError("a read is of risk `read` and reaches no mode of a write; declare it as a write")
         return self
 
+    @model_validator(mode="after")
+    def _refuse_repeats_of_nothing(self) -> Self:
+        required, answered = self.input_schema.get("required", ()), self.output_schema.get("properties", {})
+        for argument, place in self.output_repeats.items():
+            if argument not in required:
+                raise ValueError(f"`output_repeats` names `{argument}`, which is no required argument; require it")
+            if not place.startswith("/") or place.split("/")[1] not in answered:
+                raise ValueError(f"`output_repeats` names `{place}`, which is no property of the output; correct it")
+        return self
+
 
 class AdapterDefinition(Model):
-    """An adapter as it describes itself. Every run pins the content address of this definition."""
+    """An adapter (the connection to one external system) as it describes itself. Every run records the definition's
+    digest.
+    """
 
     adapter_id: str = Field(pattern=r"^[A-Za-z0-9_]{1,64}$")
     type: Literal["function", "openapi", "mcp", "a2a", "custom"]
     version: Name
     external: bool = False
+    egress: Seq[EgressEndpoint] = ()
     capabilities: NonEmpty[CapabilityDefinition]
+
+    def leaves(self, capability: CapabilityDefinition) -> bool:
+        """Return whether a call of one of its capabilities leaves the machine, as declared."""
+        return self.external or bool(self.egress) or capability.approval_mode == "network"
 
 
 class ToolError(Model):
-    """The reason why a call has no output. `code` is a `FailureCode` or a code of the adapter's own."""
+    """The reason why a call has no output. `code` is a `FailureCode` or a code of the adapter's own.
+
+    `facts` names the facts that policy lacked, or the limit of the run that was exhausted.
+    """
 
     code: Name
     message: Text
     retryable: bool = False
     pointer: Text | None = None
     remedy: Text | None = None
+    facts: Seq[Name] = ()
 
 
 class AdapterReply(Model):
@@ -137,9 +170,11 @@ class CallContext:
     """The context that an adapter receives with the arguments of a call.
 
     `not_after_us` is Unix time in microseconds. `headers()` returns the W3C trace headers of this call, and `claim()`
-    the run's signed identity claim (`ctxid/1`); both are made when the adapter calls them and are never recorded.
+    a signed identity claim (`ctxid/1`) for this adapter, with the scopes of this call and its id as `jti`; both are
+    made when the adapter calls them and are never recorded.
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
-    be sent any more. It is never true for a lookup, or for a call that is sent again under its key.
+    be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
+    endpoints that the call may reach.
     """
 
     tenant_id: str
@@ -151,10 +186,11 @@ class CallContext:
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
     is_late: Callable[[], bool] = bool
+    egress: tuple[str, ...] = ()
 
 
 class ToolCallEnvelope(Model):
-    """A governed call, made by the Executor and checked by the Tool Gateway."""
+    """One call of a tool, made by the executor (which runs a plan's steps) and checked by the tool gateway."""
 
     envelope_version: Literal["contextos.tool_call.v1"]
     tool_call_id: ToolCallId
@@ -176,7 +212,9 @@ class ToolCallEnvelope(Model):
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Refuse a missing identity, a mode above the declared one, a write without a key, and two different keys."""
+        """Yield a fault for a missing identity, a mode above the declared one, a write without an idempotency key, or
+        two different keys.
+        """
         kinds = {principal.kind for principal in self.principal_chain}
         if "agent" not in kinds or len(kinds) == 1:
             yield "principal_chain", "a governed call names the agent and the principal it acts for; name both"
@@ -199,9 +237,10 @@ class Citation(Model):
 
 
 class ToolResultEnvelope(Model):
-    """The result of a governed call, made by the Tool Gateway. `mutations` names the side effects.
+    """The result of one call of a tool. `mutations` names the side effects; `latency_ms` is in milliseconds.
 
-    A replay reads the result from the journal. `latency_ms` is in milliseconds.
+    `artifacts` is empty: an adapter returns none, and a result that states one is refused. A replay reads the result
+    from the journal and calls nothing.
     """
 
     envelope_version: Literal["contextos.tool_result.v1"]
@@ -213,7 +252,7 @@ class ToolResultEnvelope(Model):
     status: ToolStatus
     output: Any = None
     error: ToolError | None = None
-    artifacts: Seq[OpenObject] = ()
+    artifacts: Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=0), ListOnly()] = ()
     citations: Seq[Citation] = ()
     mutations: Seq[Name] = ()
     risk_tags: Seq[Name] = ()
@@ -222,7 +261,9 @@ class ToolResultEnvelope(Model):
     metadata: OpenObject = {}
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Refuse a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope statuses")."""
+        """Yield a fault for a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope
+        statuses").
+        """
         if self.status == "ok" and self.mutations:
             yield "mutations", "status `ok` says that there was no side effect; use `completed`"
         if self.status in ("ok", "completed") and self.error is not None:
@@ -232,13 +273,13 @@ class ToolResultEnvelope(Model):
 
 
 class Answered(Model):
-    """An approver's answer to an open question, as the journal keeps it. `assertion` is their signature over it."""
+    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer."""
 
     approver: Name
     verdict: Literal["approved", "denied"]
     reason: Text
     binding_digest: Digest
-    assertion: OpenObject
+    assertion: SignerAssertion
 
 
 class Settled(Model):
@@ -252,7 +293,7 @@ class Settled(Model):
     evidence_ref: EvidenceRef
     output: OpenObject | None = None
     mutations: Seq[Name] = ()
-    assertion: OpenObject = {}
+    assertion: SignerAssertion | None = None
 
     @model_validator(mode="after")
     def _refuse_half_settled(self) -> Self:
@@ -264,5 +305,5 @@ class Settled(Model):
 
 
 def capability_id(adapter: AdapterDefinition, capability: CapabilityDefinition) -> str:
-    """Return `adapter.capability`, the name of a capability in plans, manifests and policy."""
+    """Return `<adapter>.<capability>`, the id of a tool in plans, manifests and policy."""
     return f"{adapter.adapter_id}.{capability.name}"

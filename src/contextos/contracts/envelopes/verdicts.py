@@ -25,7 +25,7 @@ FailureCode = Literal[
     "approval_void",
     "no_model_route",
     "unsafe_output",
-    "evidence_stale",
+    "output_disagrees",
     "effect_uncertain",
     "unknown_intent",
     "unpinned_ref",
@@ -39,13 +39,18 @@ FailureCode = Literal[
 ]
 
 VerifyVerdict = Literal["ok", "replan", "reject", "escalate"]
-ScoreVerdict = Literal["accept", "retry", "replan", "escalate"]
+ScoreVerdict = Literal["accept", "replan", "escalate"]
 End = Literal["completed", "rejected", "refused", "escalated", "exhausted", "cancelled"]
-RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "IN_FLIGHT", "CLOSED"]
+RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED"]
+DecisionStatus = Literal["IN_FLIGHT", "DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "CLOSED"]
+"""Where a decision stands: a record's status, what a person made of it later, or that its run is being driven."""
 
 
 class Failure(Model):
-    """The reason why something was not done: a stable code, a sentence for people, and the step or capability."""
+    """The reason why something was not done: a stable code, a sentence for people, and the step or capability.
+
+    `facts` names the facts that policy lacked, or the limit of the run that was exhausted.
+    """
 
     code: FailureCode
     detail: Text

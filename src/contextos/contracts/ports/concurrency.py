@@ -9,6 +9,10 @@ T = TypeVar("T")
 OutsideCall = Callable[[], Awaitable[T]]
 
 
+class ForeignExit(Exception):
+    """Foreign code raised what is no `Exception`, such as `SystemExit`. The cause is what it raised."""
+
+
 class Concurrency(Protocol):
     """How a process runs calls at once. The default is `Sequential`; `engine.concurrency` has one over asyncio."""
 
@@ -20,14 +24,19 @@ class Concurrency(Protocol):
         ...
 
     async def within(self, timeout_ms: int, call: OutsideCall[T]) -> T:
-        """The result of `call`, cancelled after `timeout_ms` milliseconds. Raises `TimeoutError`."""
+        """Run foreign code and return its result. After `timeout_ms` milliseconds it is cancelled and not waited for.
+
+        Raises:
+            TimeoutError: the time is over.
+            ForeignExit: `call` raised something that would stop the event loop or look like a cancellation of ours.
+        """
         ...
 
 
 class Sequential:
-    """The `Concurrency` of a process that has none: one call after the other, and no time limit.
+    """A `Concurrency` without concurrency: it makes one call after the other and has no time limit.
 
-    After the first error the calls that have not begun are not made.
+    After the first error the remaining calls are not made.
     """
 
     async def gather(self, calls: Sequence[OutsideCall[None]]) -> None:
@@ -35,4 +44,7 @@ class Sequential:
             await call()
 
     async def within(self, _timeout_ms: int, call: OutsideCall[T]) -> T:
-        return await call()
+        try:
+            return await call()
+        except (SystemExit, KeyboardInterrupt) as exit_:
+            raise ForeignExit(type(exit_).__name__) from exit_

@@ -8,10 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CredentialRequest:
-    """One token exchange. `claim` is the signed identity claim of the run (JWS compact).
+    """A request to exchange a run's signed identity token, `claim` (compact JWS), for a token of an external service.
 
-    `audience` names the external service and `scopes` what the token is for, at most what the claim holds.
-    `ttl_s` is the longest lifetime that is wanted, in seconds.
+    `audience` names the service. `scopes` are the rights wanted, at most those of the claim. `ttl_s` is the longest
+    lifetime wanted, in seconds.
     """
 
     tenant_id: str
@@ -24,9 +24,10 @@ class CredentialRequest:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A token for one audience until `expires_at_us` (Unix time in microseconds). It is never recorded or logged.
+    """A secret token for one external service, valid until `expires_at_us` (Unix microseconds). Never recorded or
+    logged.
 
-    `reference` names the exchange to auditors (`claim_hash:...`, an issuer's `jti`) and holds no secret.
+    `reference` identifies the exchange for auditors (`claim_hash:...` or an issuer's `jti`) and is not secret.
     """
 
     token: str = field(repr=False)
@@ -37,13 +38,13 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Exchanges a run's claim for a credential of one external service."""
+    """Exchanges the signed identity token of a run for a token that one external service accepts."""
 
     async def exchange(self, request: CredentialRequest) -> Credential:
-        """A credential with no more scopes and no longer life than was asked for.
+        """Return a token with at most the scopes and the lifetime that `request` asks for.
 
         Raises:
-            InvalidInput: the issuer refuses the claim, the audience or a scope; asking again changes nothing.
-            Unavailable: the issuer did not answer; nothing was issued, ask again.
+            InvalidInput: the issuer refuses the claim, the audience or a scope; a retry has the same result.
+            Unavailable: the issuer did not answer and issued nothing; retry.
         """
         ...

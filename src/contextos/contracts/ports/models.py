@@ -11,7 +11,7 @@ from contextos.contracts.encoding.codec import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class ModelMessage:
-    """One message of a conversation."""
+    """One message of a conversation with a language model: who says it, and its text."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -19,10 +19,10 @@ class ModelMessage:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One completion. `route` names a configured model, never a provider's URL or key.
+    """One request to a language model. `route` names a configured model, never a provider's URL or key.
 
-    `output_schema` is a JSON Schema that the answer's text has to satisfy as JSON, or None for free text. `seed` is
-    passed on where the provider takes one.
+    `output_schema` is a JSON Schema that the answer must satisfy as JSON, or None for free text. `seed` makes sampling
+    repeatable with providers that support it.
     """
 
     tenant_id: str
@@ -37,7 +37,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """A finished completion. `model` is the provider's own name and version; costs are in US cents."""
+    """The complete answer of a language model. `model` is the provider's name and version of it; costs are in US
+    cents.
+    """
 
     text: str
     model: str
@@ -48,22 +50,22 @@ class ModelAnswer:
 
 
 class Models(Protocol):
-    """Completes a conversation, whole or piece by piece. A model sees what its request holds and can call nothing."""
+    """Calls language models. A model sees the request's messages only and cannot call anything."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """The whole answer.
+        """Return the complete answer to one request.
 
         Raises:
-            InvalidInput: no such route, or the request does not fit it.
-            Unavailable: the model did not answer within `timeout_ms`; asking again is safe.
-            Overloaded: the provider takes no more for now; ask after `retry_after_ms`.
+            InvalidInput: the route does not exist, or the request does not fit it.
+            Unavailable: the model did not answer within `timeout_ms`; a retry is safe.
+            Overloaded: the provider accepts no more requests now; retry after `retry_after_ms`.
         """
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
-        """Pieces of text as they come, and last the `ModelAnswer` that holds all of it.
+        """Yield pieces of the answer's text as they arrive, and finally the whole `ModelAnswer`.
 
-        A consumer that stops early closes the iterator; the request is then cancelled. Raises, while it is iterated,
-        as `complete`; text that came before an error is not an answer.
+        Closing the iterator early cancels the request. Iteration raises the same errors as `complete`; text received
+        before an error must not be used as an answer.
         """
         ...

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.envelopes.identity import Approver, Principals
+from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import WitnessedHead
 
@@ -30,12 +30,24 @@ class Entropy(Protocol):
 class Directory(Protocol):
     """Identities as an identity provider or the registry verified them. Nothing in them comes from a request's body."""
 
+    async def knows_tenant(self, tenant_id: str) -> bool:
+        """Return whether there is such a tenant. A request of any other is refused before anything is stored."""
+        ...
+
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         """Return the user and the agent as they are now, or None unless the tenant's directory knows both."""
         ...
 
+    async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
+        """Return the delegation that a token reference names, or None if there is none or it was revoked."""
+        ...
+
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         """Return a person who is allowed to answer approvals, with the roles and public keys of now, or None."""
+        ...
+
+    async def held_roles(self, tenant_id: str) -> HeldRoles:
+        """Return the roles that somebody in the tenant holds now. Lint finds roles that nobody holds by it."""
         ...
 
 
@@ -46,44 +58,53 @@ class Admission(Protocol):
     for an adapter; tenants take turns. A run waits for a turn and is never refused one, so a run that began goes on.
     """
 
-    def caller(self, tenant_id: str) -> AbstractContextManager[None]:
-        """Count a caller until the context exits. Raises `Overloaded` at once if there is no room."""
+    def caller(self, tenant_id: str, request_id: str = "") -> AbstractContextManager[None]:
+        """Return a context that counts one caller while it is open. Raises `Overloaded` at once if too many are
+        counted, or if this request was refused and comes back before its time.
+        """
         ...
 
     def begin(self, tenant_id: str) -> None:
-        """Count a new run. Raises `Overloaded` if the tenant's quota is used up, with the time until the next run."""
+        """Count one more new run of the tenant. Raises `Overloaded` if its quota is used up, with the time until the
+        next run.
+        """
         ...
 
     def turn(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[None]:
-        """Wait for a turn, and hold it until the context exits."""
+        """Return a context that waits for the right to drive this run (a turn) and holds it until the context exits."""
         ...
 
     def yield_turn(self, tenant_id: str, run_id: str) -> AbstractAsyncContextManager[YieldedTurn]:
-        """Give the turn up inside the context, while the run waits for an adapter; on exit, wait for a turn again.
+        """Return a context in which the run gives up its turn while it waits for an adapter; on exit it waits for a
+        new turn.
 
-        A run that comes back goes before runs of its tenant that have not begun. When the context has exited,
-        `YieldedTurn.waited_us` is how long the run waited to come back.
+        It then goes before runs of its tenant that have not begun. Afterwards `YieldedTurn.waited_us` is the time, in
+        microseconds, that it waited.
         """
         ...
 
     async def yield_to_others(self, tenant_id: str, run_id: str) -> None:
-        """Return when this run can take the next step of its turn. Others can go first, for a short bounded time."""
+        """Wait until this run is allowed to take its next step. Other tenants can go first, for a short, bounded
+        time.
+        """
         ...
 
 
 class Witness(Protocol):
-    """Keeps heads where the owner of the store cannot rewrite them. A head that was put is never changed or removed."""
+    """Keeps signed journal heads (length and last hash of a stream) in a place that the owner of the store cannot
+    rewrite.
+    """
 
     async def put(self, heads: Sequence[WitnessedHead]) -> None:
-        """Store the heads durably. Raises `Unavailable`; no run waits for a witness, the heads are put again later."""
+        """Store the heads durably. Raises `Unavailable`; the caller then tries again later, and no run waits for it."""
         ...
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
-        """Return every head that was put for a tenant, in order.
+        """Return every head that was stored for a tenant, in order.
 
         Raises:
             Unavailable: the witness did not answer.
-            Integrity: its answer is not the record of a witness.
+            Integrity: its answer is malformed or not authentic.
         """
         ...
 
@@ -100,7 +121,19 @@ class Adapter(Protocol):
     async def call(self, capability: str, args: Mapping[str, JsonValue], context: CallContext) -> AdapterReply: ...
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """Return what an earlier call with this key did, or None if the system knows no such call."""
+        """Ask the external system what an earlier call with this key did. Returns None if it knows no such call."""
+        ...
+
+
+class Code(Protocol):
+    """The digests of the code that this process runs. Each is taken when the code is loaded and does not change."""
+
+    def runtime(self) -> str:
+        """Return the digest of the runtime's own build."""
+        ...
+
+    def adapter(self, adapter: Adapter) -> str | None:
+        """Return the digest of an adapter's code, or None if its source cannot be read."""
         ...
 
 
@@ -108,11 +141,18 @@ class Keys(Protocol):
     """The signing keys of this runtime and the public keys that it trusts. The key determines the algorithm."""
 
     def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
-        """Sign with the current key for `purpose` (`head`, `claim`, `export`, `pack`); return (kid, signature)."""
+        """Sign with the current key for `purpose`; return (key id, signature).
+
+        The purposes are `head`, `claim`, `export`, `pack`, `active` and `act`.
+        """
         ...
 
-    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes) -> bool:
-        """Whether a key trusted for `purpose` made this signature; False for an unknown key."""
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
+        """Return whether a key that is trusted for `purpose` made this signature; False for an unknown key id.
+
+        `at_us` (Unix microseconds) is when it was made, as far as the message says: a key that was retired before then
+        does not count.
+        """
         ...
 
     def kids(self, purpose: str) -> Sequence[str]:
@@ -121,22 +161,22 @@ class Keys(Protocol):
 
 
 class Engine(Protocol):
-    """Calls `advance` for every run that is due.
+    """Drives every run of the deployment when it is due, by calling `advance`.
 
-    `submit` and `at` are hints that can be lost; the engine finds every due run in the store.
+    `submit` and `at` are hints that can be lost; the engine also finds due runs in the store.
     """
 
     def submit(self, tenant_id: str, run_id: str) -> None:
-        """Drive the run soon."""
+        """Ask the engine to drive the run soon."""
         ...
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
-        """Drive the run at `when_us` (Unix µs)."""
+        """Ask the engine to drive the run at `when_us` (Unix microseconds)."""
         ...
 
 
 class Estimator(Protocol):
-    """Counts tokens. `name` pins the way of counting, for example `bytes_div_4@1`."""
+    """Counts the tokens of a text. `name` identifies the method of counting, for example `bytes_div_4@1`."""
 
     name: str
 

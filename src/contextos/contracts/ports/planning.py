@@ -11,11 +11,10 @@ from contextos.contracts.encoding.codec import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a planner is asked. `revision` counts replans from 0.
+    """The input of a planner. `revision` is 0 for a run's first plan and rises with each new plan.
 
-    `compiled` is the wire form of the compiled context. `templates` are the task templates that the plan may name
-    (`template_id@version`), the one that the context was compiled for first. `evidence` are the names that a parameter
-    may bind.
+    `compiled` is the compiled context as JSON. `templates` are the task templates that the plan is allowed to name
+    (`template_id@version`), the preferred one first. `evidence` are the evidence names that a parameter can bind.
     """
 
     run_id: str
@@ -25,7 +24,7 @@ class PlanRequest:
     evidence: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The wire form."""
+        """Return this request as a JSON object."""
         return {
             "run_id": self.run_id,
             "revision": self.revision,

@@ -1,9 +1,7 @@
-"""The ports between planes: what one plane may ask of another.
+"""The ports between planes (policy, action, decision and so on), which do not import each other: what one may ask
+another.
 
-Ports are capability nouns with one to three methods; an implementation puts its technology first
-(`SqliteStore`). Each has a public in-memory double and one shared suite (`tests/suites`). The core is
-`async def` and awaits nothing but these, so a simulator or a replay drives it without an event loop.
-A plane can do nothing for which it was not given a port.
+The runtime passes these ports to each plane for one run. A plane can do nothing for which it was given no port.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import PlanStep
-from contextos.contracts.envelopes.policy import CapabilityView, Point, PolicyDecision
+from contextos.contracts.envelopes.policy import CapabilityView, HistoryFact, Point, PolicyDecision
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     PickRefused,
-    Selected,
     SelectionAct,
     SelectionOrigin,
     SlotActor,
@@ -33,10 +30,15 @@ from contextos.contracts.scope import Action, Redeemed, StepCall
 
 Ask = Callable[[], Awaitable[JsonValue]]
 
+ProvedCancels = Callable[[], Awaitable[Sequence[Mapping[str, str]]]]
+"""Returns the cancel requests of one run that a sealed act proves, each as `by` (the person) and `reason`."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """One answer that a journal shall record: its kind and key, what it answers, and the call that obtains it."""
+    """One of several answers to obtain and record: the entry's kind and key, the question, and the call that answers
+    it.
+    """
 
     kind: str
     key: str
@@ -45,83 +47,121 @@ class RecordRequest:
 
 
 class Journal(Protocol):
-    """Record, then use. Live, an answer is obtained and recorded before it is used; on a tape it is read from it."""
+    """The journal of one run. Live, it obtains each answer from outside and records it before use. In a replay it
+    returns the recorded answers and calls nothing.
+    """
 
     run_id: str
 
     @property
     def now_us(self) -> int:
-        """The time of the last entry: the only time a plane knows."""
+        """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
+        ...
+
+    @property
+    def clock_us(self) -> int:
+        """Return `now_us` by the clock of the process that wrote the last entry. It is less if that clock was behind
+        the record. What other processes compare with their clocks goes by it, and what the run waits for.
+        """
+        ...
+
+    @property
+    def time_us(self) -> int:
+        """Return the time now in Unix microseconds, for use inside an answer that is recorded.
+
+        It is never before the last entry. If the clock went back, it goes on from the latest time on record in the
+        tenant, so that nothing that is over counts again.
+        """
         ...
 
     @property
     def head(self) -> str:
-        """The hash of the last entry; it cannot be guessed before the entry is written."""
+        """Return the hash of the last entry. It cannot be predicted before the entry is written."""
         ...
 
     @property
     def on_tape(self) -> bool:
-        """Whether the next entry comes from the tape. Decides whether a dispatch was recorded by another driver."""
+        """Return whether the next entry was recorded by an earlier drive of the run, so that it is only
+        replayed now.
+        """
         ...
 
     async def record(self, kind: str, key: str, request: JsonValue, call: Ask, *, by: str = "runtime") -> JsonValue:
-        """An answer from outside. `request` is what it answers; its digest is compared on a tape."""
+        """Obtain an answer from outside by awaiting `call`, record it, and return it. In a replay, return the
+        recorded answer.
+
+        `request` describes the question; a replay compares its digest. `by` is who answers.
+        """
+        ...
+
+    async def record_found(
+        self, kind: str, key: str, look: Callable[[], Awaitable[JsonValue | None]]
+    ) -> JsonValue | None:
+        """Look for something outside, and record it if it is there; return it, or None.
+
+        Nothing is recorded if nothing was found. A replay finds it where, and only where, it was recorded.
+        """
         ...
 
     async def record_all(self, group: Sequence[RecordRequest]) -> list[JsonValue]:
         """Obtain several answers at the same time; return them in the order of `group`.
 
-        Each answer is recorded when it arrives, so their order on record is that of arrival. On a tape an answer is
-        found by its kind and key, in whatever order the group was recorded; an entry of anything else within the
-        group is a `ReplayMismatch`. Where a tape ends within the group, only the missing answers are obtained.
-        An error of one call is raised after the answers of the others are durable.
+        Each answer is recorded when it arrives. A replay finds an answer by its kind and key, in any order; an entry of
+        another kind or key among them is a `ReplayMismatch`. Answers that were not recorded yet are obtained. The error
+        of one call is raised after the other answers are durable.
         """
         ...
 
     def derive(self, kind: str, key: str, body: JsonValue) -> None:
-        """Record a derived value; on a tape, compare it with the recorded one. Raises `ReplayMismatch`."""
+        """Record a value that the run computed. In a replay, compare it with the recorded one; raises
+        `ReplayMismatch`.
+        """
         ...
 
     def stage(self, *writes: Write) -> None:
-        """Add compare-and-set writes to the commit of the last entry. On a tape they are in the store already."""
+        """Add compare-and-set writes to the next commit, beside the last entry. In a replay they were written
+        earlier.
+        """
         ...
 
     async def commit(self, *, wake_at_us: int | None = None) -> None:
-        """Make all entries and writes since the last commit durable, together.
+        """Make all entries and writes since the last commit durable, atomically.
 
-        With `wake_at_us` (Unix µs) the driver releases the run until then; 0 means until an answer wakes it.
-        Raises `Conflict` where another driver was faster or a compare-and-set failed; drive the run again.
+        With `wake_at_us` (Unix microseconds) the driver releases the run until then; 0: until an answer wakes it.
+        Raises `Conflict` if another driver was faster or a compare-and-set failed; drive the run again.
         """
         ...
 
     def hand_over(self) -> None:
-        """End a drive that has recorded something, so that an engine drives the run on. On a tape, go on.
+        """Stop driving here, so that the engine continues the run. In a replay, do nothing.
 
         Raises `Parked`, due at once.
         """
         ...
 
     async def take_over(self) -> None:
-        """Commit that this driver goes on, before it does anything that another driver could still be doing."""
+        """Record durably that this driver continues the run, before it repeats anything that another driver could
+        still be doing.
+        """
         ...
 
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, JsonValue]:
-        """Wait for an entry of one of `kinds` for `key` that another process appends. Returns (kind, answer).
+        """Wait until another process appends an entry of one of `kinds` for `key`. Returns (kind, answer).
 
-        Meanwhile the loop is suspended (`Rest`), or ends (`Parked`) where its driver keeps no suspended loops. After
-        `wake_at_us` (Unix µs) the loop appends `on_timeout`. An answer for another key is a `ReplayMismatch`.
+        Meanwhile the run is suspended, or the drive ends with `Parked` if its driver keeps no suspended runs. After
+        `wake_at_us` (Unix microseconds) `on_timeout` is appended. An answer for another key is a `ReplayMismatch`.
         """
         ...
 
     def log(self) -> Sequence[Logged]:
-        """Every entry so far, in order, with its body."""
+        """Return every entry so far, in order, with its parsed body."""
         ...
 
 
 class Knowledge(Protocol):
-    """Read access to the Intelligence plane. Each answer is read at one pinned snapshot."""
+    """Read access to the tenant's knowledge graph. All answers of a run come from one pinned snapshot."""
 
     async def snapshot(self) -> str: ...
 
@@ -129,51 +169,67 @@ class Knowledge(Protocol):
 
 
 class SlotSteps(Protocol):
-    """What a slot step of a template needs: pin the artifacts that fill the slot, and read the pinned contents."""
-
-    async def take(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin
-    ) -> Selected | PickRefused:
-        """The selection of an autonomous slot. A selection from an earlier, lost drive of the run is returned again."""
-        ...
+    """What a run needs to fill a context slot: select artifacts, pin them, and read the pinned contents."""
 
     async def offer(self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None) -> SlotResolution:
-        """What the slot may take now. Nothing is written."""
+        """Return the artifacts that can be selected for the slot now. Writes nothing."""
         ...
 
-    async def answer(
-        self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, origin: SelectionOrigin, response: bytes
-    ) -> Selected | PickRefused:
-        """A person's pick for an interactive slot, against what the slot may take now."""
+    async def choose(
+        self,
+        slot: AgentContextSlot,
+        actor: SlotActor,
+        project_id: str | None,
+        origin: SelectionOrigin,
+        answer: bytes | None,
+    ) -> SelectionAct | PickRefused:
+        """Return the selection for a slot: automatic if `answer` is None, otherwise by a person's answer (JSON).
+        Writes nothing.
+        """
+        ...
+
+    async def record(self, selection: SelectionAct) -> PickRefused | None:
+        """Write a selection that is in the run's journal to the audit; return why it is refused, or None.
+
+        Writing it again changes nothing. Raises `InvalidInput` if the journal does not hold it, and `RepeatedAct` if
+        the audit has another selection under its id.
+        """
         ...
 
     async def contents(self, selection: SelectionAct) -> Sequence[PinnedContent]: ...
 
     def rehearsed(self) -> SlotSteps:
-        """The same steps, of which nothing is recorded."""
+        """Return the same steps in a mode that records nothing."""
         ...
 
     async def withdrawn(
         self, slot: AgentContextSlot, actor: SlotActor, project_id: str | None, selection: SelectionAct
     ) -> Sequence[str]:
-        """The artifacts of an act that the actor may not take any more. A newer revision withdraws nothing."""
-        ...
-
-    async def recorded(self, slot: AgentContextSlot, origin: SelectionOrigin) -> SelectionAct | None:
-        """Return the selection that is already recorded for this slot and origin, or None."""
+        """Return the ids of selected artifacts that the actor is no longer allowed to use. A newer revision is no
+        reason.
+        """
         ...
 
 
 class Memory(Protocol):
-    """Promoted memory only; proposing never writes what recall can see."""
+    """Reads accepted memories and proposes new ones. A proposal is not visible to `recall` before a person accepts
+    it.
+    """
 
     async def recall(self, subject_ids: Sequence[str], *, limit: int) -> Sequence[EvidenceItem]: ...
 
 
 class Policy(Protocol):
-    """The pure function that answers every enforcement point. `evidence_paths` are what its rules read of evidence."""
+    """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
+    read, `history` the history facts by name.
+    """
 
     evidence_paths: frozenset[str]
+    history: Mapping[str, HistoryFact]
+
+    def asked_at(self, point: Point) -> bool:
+        """Return whether a rule is only about this point."""
+        ...
 
     def decide(
         self,
@@ -187,31 +243,39 @@ class Policy(Protocol):
 
 
 class Approvals(Protocol):
-    """Asks a person once, and redeems the answer once."""
+    """Asks a person to approve one call. Each approval can be used once."""
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
-        """Ask, wait, recheck everything that the approval was bound to. The caller's commit stages the redemption."""
+        """Ask a person, wait for the answer, and check again everything that it depends on. Returns the approval or
+        the failure.
+
+        The caller's next commit marks the approval as used.
+        """
         ...
 
 
 class Tools(Protocol):
-    """The Tool Gateway as the executor sees it."""
+    """The tool gateway as the executor (which runs a plan's steps) sees it."""
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
-        """Take one call through every guard and the adapter. A refusal is a result, never an exception."""
+        """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
         ...
 
     async def call_all(self, calls: Sequence[StepCall]) -> Sequence[ToolResultEnvelope]:
-        """The same for several reads that do not depend on each other, sent at the same time.
+        """Check several independent reads and send them at the same time.
 
-        The results are in the order of `calls`, and end with the first one that a guard refused.
+        The results are in the order of `calls` and end with the first call that was refused.
         """
         ...
 
-    def sent_together(self, steps: Sequence[PlanStep]) -> int:
-        """How many of these reads, from the first on, may be sent at the same time.
+    def overrun(self) -> str | None:
+        """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""
+        ...
 
-        They must fit what is left of the run's budget together, and no policy rule may read evidence that one of them
+    def sent_together(self, steps: Sequence[PlanStep]) -> int:
+        """Return how many of these reads, counted from the first, can be sent at the same time.
+
+        Together they must fit the rest of the run's budget, and no policy rule may read evidence that one of them
         produces.
         """
         ...

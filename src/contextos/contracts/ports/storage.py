@@ -17,8 +17,9 @@ from contextos.contracts.envelopes.artifacts import (
     PinnedContent,
     Revision,
 )
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
-from contextos.contracts.journal import Batch, Document, Entry, SignedHead
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead
 
 
 class Store(Protocol):
@@ -41,14 +42,32 @@ class Store(Protocol):
         ...
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        """Return the existing documents among `places`, pairs of collection and key, in one round trip.
+        """Return the existing documents among `places`, pairs of (collection, key), in one round trip.
 
-        The documents are read one by one: together they are not a snapshot of the store.
+        The documents are read one by one, so together they are not a snapshot of the store.
         """
         ...
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, kid, signature in hex) of every signed head of a stream, in order."""
+        ...
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        """Return the entries of the shared stream `stream` that have one of these keys, in order."""
+        ...
+
+    async def latest_us(self) -> int:
+        """Return the latest time (Unix microseconds) of any entry in `index` and `control`; 0 if they are empty."""
+        ...
+
+    async def selected_runs(self) -> Sequence[str]:
+        """Return the governed runs that have a selection in the audit of slots, each once."""
+        ...
+
+    async def selections(self, run: str) -> Sequence[SelectionAct]:
+        """Return the selections of a run in the audit of slots, of every organisation. Raises `Integrity` if a row was
+        altered.
+        """
         ...
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
@@ -73,20 +92,50 @@ class Graph(Protocol):
     ) -> Sequence[Mapping[str, JsonValue]]:
         """Return the edges valid at commit `at` within `hops` of `seeds`, breadth first, then by id.
 
-        At most `fan_out` new edges per node and hop, and `limit` in all.
+        At most `fan_out` new edges per node and hop, and `limit` in all. Each edge is its statement with its
+        `edge_id`, the `commit` that appended it and its `hop`.
         """
         ...
 
-    async def put(self, nodes: Sequence[Mapping[str, JsonValue]], edges: Sequence[Mapping[str, JsonValue]]) -> int:
-        """Append nodes and edges as one commit and return its number. Refuses an edge without an evidence ref."""
+    async def step(
+        self, sources: Sequence[str], predicate: str, *, at: int, limit: int
+    ) -> Sequence[Mapping[str, JsonValue]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
+        ...
+
+    async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
+        """Return every edge that was ever appended, by id, behind the id `after`."""
+        ...
+
+    async def plan(
+        self, nodes: Sequence[Mapping[str, JsonValue]], edges: Sequence[Mapping[str, JsonValue]]
+    ) -> GraphCommit:
+        """Return what `put` would change now. Raises as `put`."""
+        ...
+
+    async def put(
+        self,
+        nodes: Sequence[Mapping[str, JsonValue]],
+        edges: Sequence[Mapping[str, JsonValue]],
+        *,
+        acts: Sequence[Draft] = (),
+        expect: int | None = None,
+    ) -> int:
+        """Append nodes and edges as one commit, and `acts` to the stream `control` with it; return its number.
+
+        Edges without an act that names them are no evidence. Raises `Conflict` if the newest commit is not `expect`,
+        and `InvalidInput` for an edge without a reference to its evidence.
+        """
         ...
 
 
 class Artifacts(Protocol):
-    """One tenant's artifacts as a slot reads them, and the recorded selections. Only `insert_selection` writes."""
+    """One tenant's artifacts (texts with a type, which context slots select), and the selections made so far.
+    Only `insert_selection` writes.
+    """
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
-        """Return a candidate for each visible live artifact and eligible assertion of it, at its latest revision.
+        """Return each artifact that the query's actor can see and its slot accepts, at the latest revision.
 
         Ordered by scope from narrow to broad, then by artifact id, assertion id and revision id.
         """
@@ -96,7 +145,8 @@ class Artifacts(Protocol):
         """Record a selection atomically; return False if it is recorded already.
 
         Raises `IncoherentSelection` if a ref is not (or no longer) a live artifact of this organisation with this
-        revision and this eligible assertion; `RepeatedAct` if its id was used for another selection.
+        revision and this eligible assertion; `RepeatedAct` if its id was used for another selection; `InvalidInput` if
+        it is of a governed run whose journal does not hold it.
         """
         ...
 
@@ -104,19 +154,32 @@ class Artifacts(Protocol):
         """Return the selections of a run, in the order in which they were recorded."""
         ...
 
+    async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
+        """Return the bytes of UTF-8 of each pinned content, without reading it, in one query. Raises as `pinned`."""
+        ...
+
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        """Return the content of pins, also of deleted artifacts. Raises `NotFound` for a pin that never existed."""
+        """Return the contents of pinned revisions, also of deleted artifacts. Raises `NotFound` for one that never
+        existed.
+        """
         ...
 
 
 class Curation(Protocol):
-    """One tenant's artifacts as their curators change them. Nothing is rewritten; archiving and deleting are final.
+    """One tenant's artifacts (texts with a type, which context slots select), for the people who maintain them.
+    Contents are never rewritten; archiving and deleting are final.
 
-    Every method raises `NotFound` for an artifact that does not exist or is tombstoned.
+    Every method raises `NotFound` for an artifact that does not exist or was deleted.
     """
 
+    def under(self, record: Draft) -> Curation:
+        """Return the same port for one change, which is stored together with this entry of the stream `control`, or not
+        at all.
+        """
+        ...
+
     async def register(self, manifest: ExtensionManifest) -> None:
-        """Install an extension, or replace the list of what it satisfies."""
+        """Install a type of artifact (an extension), or replace the list of types that it also counts as."""
         ...
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
@@ -128,28 +191,31 @@ class Curation(Protocol):
         ...
 
     async def revise(self, new: NewRevision) -> Revision:
-        """Append content as the next revision of an artifact."""
+        """Append new content to an artifact as its next revision, and return that revision."""
         ...
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        """Assert an extension of an artifact. Archives the active assertion, unless that has higher precedence.
+        """State that an artifact is of a certain type (extension). Archives the active statement unless that has a
+        higher rank.
 
-        An assertion of a matcher never replaces an active one. Returns `Outranked` if the active assertion stays.
-        Raises `InvalidInput` if the extension is not installed.
+        A statement by an automatic matcher never replaces an active one. Returns `Outranked` if the active one stays.
+        Raises `InvalidInput` if the type is not installed.
         """
         ...
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
-        """Archive the active assertion of an extension. Raises `NotFound` if there is none."""
+        """Withdraw the active statement that an artifact is of the type `extension`. Raises `NotFound` if there is
+        none.
+        """
         ...
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
-        """Delete an artifact from every later resolution and archive its assertions. Its pins stay readable."""
+        """Delete an artifact: no later slot can select it. Revisions that were pinned before stay readable."""
         ...
 
 
 class ArtifactStore(Artifacts, Curation, Protocol):
-    """One tenant's artifacts, both as slots read them and as curators change them."""
+    """One tenant's artifacts (texts with a type, which context slots select), for reading and for maintaining them."""
 
 
 class Stores(Protocol):
@@ -173,8 +239,17 @@ class Stores(Protocol):
         """
         ...
 
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Delete the body and salt of one entry; the hash chain stays valid. Raises `NotFound`."""
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+        """Append `record` to `control` and delete the body and salt of one entry of a run, in one transaction.
+
+        The hash chain stays valid. Changes nothing if the entry is erased already. `record` has the kind `ENTRY_ERASED`
+        and the key of this entry.
+
+        Raises:
+            NotFound: there is no such entry, or `run` is a shared stream, which is never erased.
+            InvalidInput: `record` is about something else.
+            InvalidSettings: the role of this process cannot erase.
+        """
         ...
 
     def close(self) -> None:

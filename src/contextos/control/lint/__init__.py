@@ -1,1 +1,1 @@
-"""Lint of packs: checks every edge of the binding graph and reports each problem with its pointer and its remedy."""
+"""Lint of packs: checks every reference in a pack and reports each problem with its pointer and its remedy."""

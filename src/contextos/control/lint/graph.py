@@ -1,7 +1,7 @@
-"""The nodes of a pack's binding graph: everything that an edge of the pack can refer to.
+"""Everything that a reference in a pack can point to, such as intents, tools and evidence.
 
 A set that is None is not known yet. When a pack is published, the declarations of adapters and the content of separate
-catalogs are unknown, so edges to them are not checked. When a run is pinned, everything is known and checked.
+catalogs are unknown, so references to them are not checked. When a run is pinned, everything is known and checked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from contextos.contracts.envelopes.plan import DecisionSpec
+from contextos.contracts.envelopes.plan import DecisionSpec, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.slots import CAPABILITY_PREFIX
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
@@ -23,10 +23,10 @@ REQUEST_PLACE: Final = "field of a request"
 
 @dataclass(frozen=True, slots=True)
 class BindingTargets:
-    """The existing targets, by kind.
+    """Everything that a pack can refer to, by kind; None means that the names of this kind are not known yet.
 
     `slots` holds names as policy uses them. `available_evidence` holds the evidence that is retrieved or produced;
-    `evidence` also holds the evidence that DecisionSpecs require.
+    `evidence` also holds the evidence that decision specs require.
     """
 
     intents: frozenset[str] | None
@@ -42,29 +42,33 @@ class BindingTargets:
     evidence: frozenset[str]
 
     def lacks_intent(self, name: str) -> bool:
-        """Whether this intent certainly does not exist."""
+        """Return whether it is certain that no intent has this name. False if the intents are not known yet."""
         return self.intents is not None and name not in self.intents
 
     def lacks_spec(self, name: str) -> bool:
-        """Whether this DecisionSpec certainly does not exist."""
+        """Return whether it is certain that no decision spec has this name. False if the specs are not known yet."""
         return self.specs_known and name not in self.specs
 
     def lacks_capability(self, name: str) -> bool:
-        """Whether a rule on `name` certainly applies to nothing: it is neither a registered capability nor a slot."""
+        """Return whether it is certain that `name` is neither a registered tool nor a slot, so a rule on it never
+        applies.
+        """
         if self.is_slot(name):
             return self.slots is not None and name not in self.slots
         return name not in self.registered
 
     def is_slot(self, name: str) -> bool:
-        """Whether policy uses this name for the selection of a slot, not for a capability of an adapter."""
+        """Return whether this name in a policy rule means the selection for a context slot, not a tool
+        of an adapter.
+        """
         return name.startswith(CAPABILITY_PREFIX) and name not in self.registered
 
     def capability(self, name: str) -> CapabilityDefinition | None:
-        """Return a capability as its adapter declares it, or None if that is not known."""
+        """Return a tool (capability) as its adapter declares it, or None if that is not known."""
         return self.declared.get(name) if self.declared is not None else None
 
     def properties(self, name: str) -> Mapping[str, Any] | None:
-        """Return the properties of a capability's input schema, or None if they are not known."""
+        """Return the properties of a tool's input schema, or None if they are not known."""
         capability = self.capability(name)
         found = capability.input_schema.get("properties", {}) if capability is not None else None
         return found if isinstance(found, dict) else None
@@ -73,9 +77,10 @@ class BindingTargets:
 def binding_targets(
     merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition] | None, *, complete: bool
 ) -> BindingTargets:
-    """Collect the targets of a pack's edges.
+    """Collect everything that a pack can refer to.
 
-    `complete` says that nothing else will be merged, so an empty set is known to be empty.
+    `definitions` are the adapters, or None if they are not known. `complete` says that nothing else will be merged, so
+    an empty set is known to be empty.
     """
     pack = merged.pack
     registered = {f"{e.adapter_id}.{name}" for e in pack.tooling_layer.adapter_registry for name in e.capabilities}
@@ -111,8 +116,17 @@ def binding_targets(
     )
 
 
+def steps_before(template: TaskTemplate) -> dict[str, set[str]]:
+    """Return, for each step, all steps that are done before it. A dependency on a later step is ignored."""
+    before: dict[str, set[str]] = {}
+    for step in template.steps:
+        direct = [name for name in step.depends_on if name in before]
+        before[step.id] = {*direct, *(indirect for name in direct for indirect in before[name])}
+    return before
+
+
 def request_has(request_pointer: str) -> bool:
-    """Whether a pointer can resolve in an `InvokeRequest`. Below an open object, every pointer can."""
+    """Return whether a JSON Pointer can resolve in an `InvokeRequest`. Below an open object, every pointer can."""
     tokens = request_pointer.split("/")
     model: Any = InvokeRequest
     if tokens[0] or len(tokens) < 2 or any(_is_malformed(token) for token in tokens):

@@ -12,21 +12,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, get_args
 
 import re2  # type: ignore[import-untyped]
 
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.pack import ContextPack, Permission
+from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.envelopes.policy import ArgConstraint, Then
 from contextos.contracts.envelopes.run import BUCKETS
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import nearest_name
 from contextos.control.artifacts import MergedArtifacts, merge
+from contextos.control.lint.egress import lint_egress
+from contextos.control.lint.evidence import lint_evidence
 from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, binding_targets, request_has
 from contextos.control.lint.templates import lint_templates
 from contextos.errors import Problem
 
-REDACTION_RULES: Final = frozenset({"pan", "credit_card", "email", "secret"})
+WRITE_CLASSES: Final[tuple[str, ...]] = get_args(MemoryTemplate.model_fields["write_class"].annotation)
+TIERS: Final[tuple[str, ...]] = get_args(MemoryTemplate.model_fields["tier_target"].annotation)
+OUTCOMES: Final = frozenset({"approved", "denied", "escalated"})
+"""The outcomes that a decision can have."""
 MAX_LINT_PROBLEMS: Final = 100
 _MAX_PATTERN_BYTES: Final = 1 << 20
 
@@ -34,19 +42,21 @@ _MAX_PATTERN_BYTES: Final = 1 << 20
 def lint_pack(pack: ContextPack, definitions: Mapping[str, AdapterDefinition] | None) -> tuple[Problem, ...]:
     """Return the problems of a pack by itself; empty if there are none.
 
-    Without `definitions`, edges to adapters are not checked. If the pack has no intents, or no specs, they come from a
-    separate catalog, and edges to them are not checked either.
+    Without `definitions`, references to adapters are not checked. If the pack has no intents, or no decision specs,
+    they come from a separate catalog, and references to them are not checked either.
     """
     merged = merge(pack)
-    return _lint(merged, binding_targets(merged, definitions, complete=False))
+    return _lint(merged, binding_targets(merged, definitions, complete=False), definitions)
 
 
 def lint_merged(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> tuple[Problem, ...]:
-    """Return the problems of a pack together with everything that it is used with. Every edge is checked."""
-    return _lint(merged, binding_targets(merged, definitions, complete=True))
+    """Return the problems of a pack together with everything that it is used with. Every reference is checked."""
+    return _lint(merged, binding_targets(merged, definitions, complete=True), definitions)
 
 
-def _lint(merged: MergedArtifacts, edges: BindingTargets) -> tuple[Problem, ...]:
+def _lint(
+    merged: MergedArtifacts, edges: BindingTargets, definitions: Mapping[str, AdapterDefinition] | None
+) -> tuple[Problem, ...]:
     pack = merged.pack
     found = chain(
         _clashes(merged),
@@ -55,13 +65,16 @@ def _lint(merged: MergedArtifacts, edges: BindingTargets) -> tuple[Problem, ...]
         _evidence(pack, edges),
         _budget(pack),
         _gates(pack),
-        _specs(pack),
+        _specs(merged),
         _redaction(pack),
         _registry(pack, edges),
         _permissions(pack, edges),
         _rules(pack, edges),
         _targets(pack, edges),
+        _memory(pack),
         lint_templates(merged, edges),
+        lint_egress(merged, definitions),
+        lint_evidence(merged, edges),
     )
     return tuple(found)[:MAX_LINT_PROBLEMS]
 
@@ -145,9 +158,22 @@ def _gates(pack: ContextPack) -> Iterator[Problem]:
             )
 
 
-def _specs(pack: ContextPack) -> Iterator[Problem]:
-    """Refuse fields of a spec that this version does not enforce: a check that never runs is a false statement."""
-    for index, spec in enumerate(pack.decision_layer.decision_specs):
+def _specs(merged: MergedArtifacts) -> Iterator[Problem]:
+    """Refuse fields of a spec that this version does not enforce: a check that never runs is a false statement.
+
+    Every outcome that can occur is allowed, and no other.
+    """
+    own = list(merged.pack.decision_layer.decision_specs)
+    for spec in merged.specs.values():
+        place: PointerPath = ("decision_specs", spec.decision_key)
+        if any(spec is one for one in own):
+            place = ("decision_layer", "decision_specs", next(i for i, one in enumerate(own) if one is spec))
+        here = pointer((*place, "allowed_outcomes"))
+        remedy = f"list {', '.join(sorted(OUTCOMES))}"
+        for outcome in sorted({*spec.allowed_outcomes} - OUTCOMES):
+            yield Problem(here, "outcome_never_occurs", f"no run ends with the outcome `{outcome}`", remedy)
+        for outcome in sorted(OUTCOMES - {*spec.allowed_outcomes}):
+            yield Problem(here, "outcome_missing", f"a run can end as `{outcome}`, which is not allowed", remedy)
         unenforced = {
             "challenge_required": spec.challenge_required,
             "eligibility_rules": spec.eligibility_rules,
@@ -156,16 +182,15 @@ def _specs(pack: ContextPack) -> Iterator[Problem]:
         }
         for name, value in unenforced.items():
             if value:
-                at: PointerPath = ("decision_layer", "decision_specs", index, name)
                 detail = f"`{name}` is not enforced in this version"
-                yield Problem(pointer(at), "not_enforced", detail, "write it as a policy rule")
+                yield Problem(pointer((*place, name)), "not_enforced", detail, "write it as a policy rule")
 
 
 def _redaction(pack: ContextPack) -> Iterator[Problem]:
     for index, name in enumerate(pack.policy_layer.guardrails.redaction_rules):
-        if name not in REDACTION_RULES:
+        if name not in REDACTION_TARGETS:
             at: PointerPath = ("policy_layer", "guardrails", "redaction_rules", index)
-            yield _unknown(at, "redaction rule", name, f"use one of {', '.join(sorted(REDACTION_RULES))}")
+            yield _unknown(at, "redaction rule", name, f"use one of {', '.join(sorted(REDACTION_TARGETS))}")
 
 
 def _registry(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
@@ -290,6 +315,22 @@ def _needs(names: Sequence[str], edges: BindingTargets, at: PointerPath) -> Iter
     for index, name in enumerate(names if edges.produces is not None else ()):
         if name not in edges.evidence:
             yield _unknown((*at, index), "evidence", name, "require it in a DecisionSpec, produce it or retrieve it")
+
+
+def _memory(pack: ContextPack) -> Iterator[Problem]:
+    layer = pack.memory_layer
+    for index, name in enumerate(layer.write_classes):
+        if name not in WRITE_CLASSES:
+            remedy = _instead(name, WRITE_CLASSES)
+            yield _unknown(("memory_layer", "write_classes", index), "write class", name, remedy)
+    for name in layer.tier_ttls:
+        if name not in TIERS:
+            yield _unknown(("memory_layer", "tier_ttls", name), "memory tier", name, _instead(name, TIERS))
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    near = nearest_name(name, known)
+    return f"write `{near}`" if near else f"use one of {', '.join(known)}"
 
 
 def _targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_point
 from contextos.contracts.envelopes.plan import Binding, PlanStep, Subject, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.control.artifacts import MergedArtifacts
-from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, request_has
+from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, request_has, steps_before
 from contextos.errors import Problem
 
 SOURCES: Final = ("request", "pack", "evidence", "step")
@@ -21,7 +21,9 @@ EVIDENCE_PARTS: Final = ("value", "subject", "evidence_ref")
 
 
 def lint_templates(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """Yield the problems of each template, with pointers into the pack or into the catalog that contains it."""
+    """Yield the problems of each task template (a plan with parameters), with pointers into the pack or catalog that
+    has it.
+    """
     own = list(merged.pack.decision_layer.task_templates)
     for template in merged.templates.values():
         place: PointerPath = ("task_templates", template.template_id)
@@ -35,7 +37,7 @@ class _TemplateLint:
 
     def __init__(self, merged: MergedArtifacts, edges: BindingTargets, template: TaskTemplate, at: PointerPath) -> None:
         self.merged, self.edges, self.template, self.at = merged, edges, template, at
-        self.before = _steps_before(template)
+        self.before = steps_before(template)
 
     def problems(self) -> Iterator[Problem]:
         if self.edges.lacks_intent(self.template.intent):
@@ -199,15 +201,6 @@ class _TemplateLint:
             yield _unknown((*at, "type"), "CEID namespace", subject.type, "add it to `identity_layer.ceid_namespaces`")
         binding: Binding = subject.binding
         yield from self._binding(binding.source, binding.pointer, (*at, "binding", "pointer"), steps)
-
-
-def _steps_before(template: TaskTemplate) -> dict[str, set[str]]:
-    """Return, for each step, all steps that are done before it. A dependency on a later step is ignored."""
-    before: dict[str, set[str]] = {}
-    for step in template.steps:
-        direct = [name for name in step.depends_on if name in before]
-        before[step.id] = {*direct, *(indirect for name in direct for indirect in before[name])}
-    return before
 
 
 def _well_formed(place: str) -> bool:

@@ -1,10 +1,11 @@
-"""Planners of others: asked once per revision, never trusted. What one answers is recorded, then parsed strictly."""
+"""Planners from outside this package: asked once per plan and never trusted. An answer is recorded, then checked
+strictly.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9._-]{1,32}")
 
 
 def planner_name(planner: Planner | None) -> str:
-    """The name that a run records for its planner; None is the template planner.
+    """Return the name that a run records for its planner (`name@version`). None is the template planner.
 
     Raises:
         InvalidSettings: the name is not `name@version`, or is the template planner's.
@@ -38,11 +39,17 @@ def planner_name(planner: Planner | None) -> str:
 
 
 async def ask_planner(
-    planner: Planner | None, recorded: str, request: PlanRequest, concurrency: Concurrency, timeout_ms: int
+    planner: Planner | None,
+    recorded: str,
+    request: PlanRequest,
+    concurrency: Concurrency,
+    timeout_ms: int,
+    cut_by: str | None = None,
 ) -> dict[str, Any]:
-    """Ask the planner and return the answer to record.
+    """Ask the planner for a plan and return the answer to record.
 
-    It has `proposal`, the plan as the planner sent it, or `refused`, the reason why the plan is not kept.
+    The answer has `proposal`, the plan as the planner sent it, `refused`, the reason why the plan is not kept, or
+    `late`: no answer came in time, and `timeout_ms` (milliseconds) is what the limit `cut_by` of the run left.
 
     Raises:
         Unavailable: the planner named `recorded` is not configured here, failed or did not answer in time.
@@ -50,27 +57,46 @@ async def ask_planner(
     if planner is None or planner.name != recorded:
         here = planner.name if planner else PLANNER
         raise Unavailable(recorded, f"the run began with this planner and this process has `{here}`; configure it")
-    with _Caught(recorded, timeout_ms):
-        answer = await concurrency.within(timeout_ms, partial(planner.propose, request))
-        try:
-            if not isinstance(answer, Mapping):
-                return {"refused": "the answer is no JSON object"}
-            text = canonical(dict(answer))
-            if len(text) > MAX_PLAN_BYTES:
-                return {"refused": f"the answer is larger than {MAX_PLAN_BYTES} bytes"}
-            return {"proposal": loads(text, max_bytes=MAX_PLAN_BYTES)}
-        except (MalformedJson, RecursionError):
-            return {"refused": "the answer is not JSON, or is nested too deep"}
+
+    async def propose() -> Any:
+        with _Caught(recorded):
+            return await planner.propose(request)
+
+    try:
+        answer = await concurrency.within(timeout_ms, propose)
+    except TimeoutError as error:
+        if cut_by:
+            return {"late": cut_by}
+        raise Unavailable(recorded, f"it did not answer in {timeout_ms} ms") from error
+    with _Caught(recorded):
+        return _recordable(answer)
+
+
+def _recordable(answer: Any) -> dict[str, Any]:
+    try:
+        if not isinstance(answer, Mapping):
+            return {"refused": "the answer is no JSON object"}
+        text = canonical(dict(answer))
+        if len(text) > MAX_PLAN_BYTES:
+            return {"refused": f"the answer is larger than {MAX_PLAN_BYTES} bytes"}
+        return {"proposal": loads(text, max_bytes=MAX_PLAN_BYTES)}
+    except (MalformedJson, RecursionError):
+        return {"refused": "the answer is not JSON, or is nested too deep"}
 
 
 def plan_of_answer(
     answer: Mapping[str, Any], planner: str, run_id: str, templates: Sequence[TaskTemplate], revision: int
 ) -> Plan | Failure:
-    """The plan that a recorded answer proposes. Its id, revision, planner and intent are ours to set.
+    """Check a planner's recorded answer and return the plan in it, or a failure. Its id, revision and intent are set
+    here.
 
-    The template that it names is a floor, because a pack's author signed it: the gates of its steps stay, and a plan is
-    bound to no other decision spec. A tool that this template does not use has the gates of all the run's templates.
+    The template that the answer names sets minimum requirements, because the pack's author signed it: the approvals
+    that its steps require stay, and the plan can use no other decision spec. A tool that the template does not use
+    needs the approvals of all the run's templates.
     """
+    if "late" in answer:
+        detail = f"{answer['late']}, and the planner `{planner}` had not answered"
+        return Failure(code="budget_exhausted", detail=detail)
     if "refused" in answer:
         return _misfit(planner, str(answer["refused"]))
     try:
@@ -122,18 +148,17 @@ class _Caught:
     The one place for planners where any exception is caught (ADR 0008).
     """
 
-    def __init__(self, planner: str, timeout_ms: int) -> None:
-        self._planner, self._timeout_ms = planner, timeout_ms
+    def __init__(self, planner: str) -> None:
+        self._planner = planner
 
     def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, TimeoutError):
-            raise Unavailable(self._planner, f"it did not answer in {self._timeout_ms} ms") from error
-        if isinstance(error, Exception) and not isinstance(error, Unavailable):
-            raise Unavailable(self._planner, f"it raised `{type(error).__name__}`") from error
+        # Checks `kind` and not the object: a foreign object can claim another class.
+        if kind is not None and issubclass(kind, Exception) and not issubclass(kind, Unavailable):
+            raise Unavailable(self._planner, f"it raised `{kind.__name__}`") from error
 
 
 __all__ = ["MAX_PLAN_BYTES", "ask_planner", "plan_of_answer", "planner_name"]

@@ -1,5 +1,4 @@
-"""The template planner: deterministic, no model. It proposes a typed plan and cannot execute anything.
-
+"""The template planner: fills a task template (a plan with parameters) without a language model.
 Source: How It Works, step 3; docs/design/contracts.md, "Compile".
 """
 
@@ -15,7 +14,9 @@ PLANNER: Final = "template@1"
 
 
 def propose_plan(run_id: str, template: TaskTemplate, compiled: Mapping[str, Any], revision: int) -> Plan:
-    """The template as a plan. A step whose tool is not in the manifest stays: the Critic refuses, we do not hide it."""
+    """Return the task template as a plan. A step whose tool this run cannot use stays in the plan and is refused
+    later.
+    """
     assert compiled["context_ledger"]["compiled_context_hash"], "a plan is made from a compiled context"
     return Plan(
         plan_id=derive("plan_", run_id, "plan", revision),

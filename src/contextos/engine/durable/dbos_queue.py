@@ -63,7 +63,8 @@ MAX_ENQUEUE_TRIES: Final = 8
 
 
 class DbosQueue:
-    """The queue of a deployment on the PostgreSQL database at `url`, in a schema of its own.
+    """The queue of runs to drive, shared by all workers through the PostgreSQL database at `url`, in a schema of its
+    own.
 
     One per process at a time, as DBOS is. Call all coroutines on the event loop that ran `open`.
 
@@ -103,7 +104,9 @@ class DbosQueue:
             raise queue_refusal(fault, self._url) from fault
 
     async def open(self, drive: DriveRun, recover: RecoverWorker) -> None:
-        """Connect, set up this worker's watch, and start to dispatch.
+        """Connect to the queue, register this worker, and start to take runs from it.
+
+        `drive` is called with each run, `recover` with each worker that died.
 
         Raises:
             InvalidSettings: the URL, the database or the role is not usable, or the queue belongs to another store;
@@ -199,7 +202,7 @@ class DbosQueue:
         DBOS.workflow(name=RECOVER, max_recovery_attempts=None)(contextos_recover)
 
     async def close(self, *, grace_s: int = 0, hand_back: Iterable[RunKey] = ()) -> None:
-        """Stop dispatching, give workflows in progress `grace_s` seconds to record their end, and release everything.
+        """Stop taking runs, give those in progress `grace_s` seconds to record their end, and release everything.
 
         `hand_back` are runs that other workers drive on; it can grow during the grace period.
         """
@@ -227,7 +230,11 @@ class DbosQueue:
     async def place(
         self, run: RunKey, *, delay_us: int = 0, retry: bool = False, alone: bool = False
     ) -> PendingWorkflow | None:
-        """Queue a drive of `run`. Returns None, or the workflow that `run` has already, and then queues nothing."""
+        """Queue a run to be driven after `delay_us` microseconds. `alone`: while this worker drives no other run.
+
+        If the run is in the queue already, queue nothing and return its workflow (its place in the queue); otherwise
+        None.
+        """
         return await self._ask(self._place, run, delay_us, retry, alone)
 
     def _place(self, run: RunKey, delay_us: int, retry: bool, alone: bool) -> PendingWorkflow | None:
@@ -257,7 +264,9 @@ class DbosQueue:
         raise Unavailable("queue", "others keep queueing this run", retry_after_ms=RETRY_MS)
 
     async def bring_forward(self, pending: PendingWorkflow, *, delay_us: int) -> None:
-        """Let a delayed workflow start in `delay_us`. Cancels it if that is less than the tick in which DBOS polls."""
+        """Let a delayed workflow start in `delay_us` microseconds, or now if that is less than DBOS's polling
+        interval.
+        """
         if delay_us > TICK_US:
             await self._ask(self._client.set_workflow_delay, pending.workflow_id, delay_seconds=delay_us / 1e6)
         else:
@@ -267,22 +276,26 @@ class DbosQueue:
         return self._client.list_workflows(load_output=False, load_input=False, limit=self._limits.max_listed, **which)
 
     async def live(self) -> dict[RunKey, PendingWorkflow]:
-        """Return at most `max_listed` runs that have a workflow, each with it."""
+        """Return the runs that are in the queue or being driven, each with its workflow; at most `max_listed`."""
         listed = await self._ask(self._list, name=DRIVES, status=LIVE)
         return {run: pending_workflow(workflow) for workflow in listed if (run := run_of(workflow)) is not None}
 
     async def lost(self) -> dict[str, tuple[RunKey | None, bool]]:
-        """Return workflows that will never finish, by id: the run that each names, and whether it was driven alone."""
+        """Return workflows that will never finish, by id: the run that each one is for, and whether it was driven
+        alone.
+        """
         # Not by the queue: DBOS removes such a row from it.
         listed = await self._ask(self._list, name=DRIVES, status=LOST)
         return {workflow.workflow_id: (run_of(workflow), workflow.name == DRIVE_ALONE) for workflow in listed}
 
     async def forget(self, workflow_ids: Sequence[str]) -> None:
-        """Delete finished workflows."""
+        """Delete finished workflows (drives of runs) from the queue's tables."""
         await self._ask(self._client.delete_workflows, list(workflow_ids))
 
     async def tidy(self, now_us: int) -> int:
-        """Delete at most `max_listed` workflows that finished more than `keep_finished_ms` ago. Returns how many."""
+        """Delete at most `max_listed` workflows that finished more than `keep_finished_ms` ago. Returns how many were
+        deleted.
+        """
         before = datetime.fromtimestamp(now_us / 1e6 - self._limits.keep_finished_ms / 1000, UTC).isoformat()
         ended = await self._ask(
             self._list, name=[*DRIVES, RECOVER], status=["SUCCESS", "CANCELLED"], completed_before=before
@@ -292,7 +305,7 @@ class DbosQueue:
         return len(ended)
 
     async def watch(self) -> None:
-        """Delay this worker's watch again, and queue again the workflows that this worker took and never began.
+        """Record that this worker is alive, and queue again what it took from the queue and never began.
 
         Call it more often than every `dead_after_ms`.
         """
@@ -349,7 +362,8 @@ class DbosQueue:
             self._client.cancel_workflow(self._watch)
 
     async def recover(self, worker_id: str) -> int:
-        """Queue again what a dead worker held, unless it has a new watch. Returns how many workflows that were.
+        """Queue again the runs that a dead worker was driving, unless the worker came back. Returns how many there
+        were.
 
         Only rows that still name the dead worker are queued, so a second recovery has no effect.
         """

@@ -19,12 +19,12 @@ from contextos.contracts.journal import Advance
 from contextos.engine.durable.dbos_queue import DbosQueue
 from contextos.engine.durable.enqueuer import Enqueuer
 from contextos.engine.durable.hints import Hint
-from contextos.engine.durable.workflows import WORKER_LOST, QueueLimits
+from contextos.engine.durable.workflows import QueueLimits
 from contextos.engine.failure_tracker import SWEEP, FailureTracker, OnFailure, log_dead_letter
 from contextos.engine.fair_queue import RunKey
 from contextos.engine.sweeper import Interval, ListOrphans, PublishHeads, SendHeartbeats, Sweeper, SweepLimits
 from contextos.errors import Conflict, Integrity, Unavailable
-from contextos.operations.dead_letters import add, failure_cause, has_lost_driver, journal_length
+from contextos.operations.dead_letters import WORKER_LOST, add, failure_cause, has_lost_driver, journal_length
 
 if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
@@ -37,9 +37,10 @@ _LOG: Final = logging.getLogger("contextos.engine")
 
 @dataclass(frozen=True, slots=True)
 class DurableLimits(SweepLimits):
-    """Limits of a durable engine. A run whose wake is past the timer horizon has no workflow.
+    """Limits of a durable engine. A run that is due later than the timer horizon is found by a sweep and not queued
+    before.
 
-    `confirm_dead_ms` is how long a silent worker can still set up a new watch before others recover what it held.
+    `confirm_dead_ms` is how long a silent worker can still come back before others recover what it held.
     """
 
     queue: QueueLimits = field(default_factory=QueueLimits)
@@ -129,7 +130,9 @@ class DurableEngine:
         _LOG.info("worker stopped")
 
     async def idle(self) -> None:
-        """Return when no run of the deployment is driven, queued or waits for a retry. Timers can still be set."""
+        """Return when no run of the deployment is being driven, queued or about to be retried. Timers can still be
+        set.
+        """
         while not await self._is_idle():  # noqa: ASYNC110 - other processes end drives too
             await asyncio.sleep(IDLE_POLL_S)
 
@@ -152,7 +155,9 @@ class DurableEngine:
             self._enqueuer.put(run, Hint())
 
     def at(self, tenant_id: str, run_id: str, when_us: int) -> None:
-        """Drive this run at `when_us`, up to 1 s later, DBOS's tick. Past the timer horizon, a sweep does it."""
+        """Ask to drive this run at `when_us` (Unix µs), up to 1 s later. A time past the timer horizon is left to a
+        sweep.
+        """
         now_us = self._clock.now_us()
         if when_us - now_us <= self._limits.timer_horizon_ms * 1000:
             self._enqueuer.put((tenant_id, run_id), Hint(wake_us=max(when_us, now_us)))

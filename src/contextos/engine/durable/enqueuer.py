@@ -1,4 +1,4 @@
-"""`Enqueuer`: turns hints into workflows, and yields to the workflow that a run has already."""
+"""`Enqueuer`: puts runs that must be driven into the shared queue, unless a run is there already."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LAST_TRY_US: Final = 1_000_000
 
 
 class Enqueuer:
-    """The hints of this process that are not in the queue yet.
+    """Puts runs into the shared queue that were submitted in this process and are not in the queue yet.
 
-    A wake sooner than DBOS's tick waits here until its time. A later wake becomes a delayed workflow at once.
+    A run that is due sooner than DBOS's polling interval waits here. A later one is queued at once with a delay.
     """
 
     def __init__(self, queue: DbosQueue, clock: Clock, *, max_waiting: int, at_once: int) -> None:
@@ -39,22 +39,24 @@ class Enqueuer:
         return len(self._hints) + len(self._in_progress)
 
     def begin_sweep(self) -> None:
-        """Remember from now on which runs are enqueued: the sweep can miss them when it reads the queue."""
+        """Remember from now on which runs are queued: the sweep that begins now can miss them when it reads the
+        queue.
+        """
         self._enqueued.clear()
 
     def holds_back(self, run: RunKey) -> bool:
-        """Whether a sweep must skip this run: it was enqueued since the sweep began, or waits for a retry."""
+        """Return whether a sweep must skip this run: it was queued since the sweep began, or waits for a retry."""
         hint = self._hints.get(run)
         return run in self._in_progress or run in self._enqueued or (hint is not None and hint.retry)
 
     def put(self, run: RunKey, hint: Hint) -> None:
-        """Enqueue the run of this hint when its time has come."""
+        """Queue the run of this hint when its time has come."""
         near = hint.wake_us - self._clock.now_us() <= TICK_US
         self._hints.put(run, replace(hint, post_us=max(hint.post_us, hint.wake_us if near else 0)))
         self._hinted.set()
 
     async def for_ever(self) -> None:
-        """Enqueue hints as their time comes, `at_once` concurrently."""
+        """Queue runs as their time comes, `at_once` of them concurrently, until cancelled."""
         while True:
             self._hinted.clear()
             taken = self._hints.take(self._clock.now_us(), limit=self._at_once)

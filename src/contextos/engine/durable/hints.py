@@ -1,4 +1,4 @@
-"""Hints that a run must be driven, until they are enqueued: bounded, one per run, in memory only.
+"""Hints: notes in memory that a run must be driven, until the run is in the shared queue. Bounded, one per run.
 
 A lost hint costs time and never a run: the sweep of due runs finds the run.
 """
@@ -18,10 +18,11 @@ MOST_STALE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Drive a run at `wake_us` (0: now). Unix time in microseconds.
+    """A note in memory that a run must be driven at `wake_us` (Unix microseconds; 0: now). It can be lost without
+    harm.
 
-    A `weak` hint comes from a sweep and yields to any workflow of the run; a sweep yields to a `retry`. `post_us` is
-    when to enqueue it (Unix µs), `tries` how often that failed.
+    A `weak` hint comes from a sweep and is dropped if the run is in the queue already. `post_us` is when to queue the
+    run (Unix µs), `tries` how often that failed.
     """
 
     wake_us: int = 0
@@ -32,7 +33,9 @@ class Hint:
 
 
 class Hints:
-    """The hints that wait to be enqueued. Past `bound`, a new hint is dropped."""
+    """The hints (notes that a run must be driven) that are not in the queue yet. If there are `bound` of them, a new
+    one is dropped.
+    """
 
     def __init__(self, *, bound: int) -> None:
         self._bound = bound
@@ -47,16 +50,16 @@ class Hints:
         return self._hints.get(run)
 
     def put(self, run: RunKey, hint: Hint) -> None:
-        """Keep the hint. Two hints of one run are merged: the earlier wake, and weak only if both are."""
+        """Keep the hint. Two hints of one run become one: the earlier time, and weak only if both are."""
         known = self._hints.get(run)
         if known is None and len(self._hints) >= self._bound:
             return
         if known is not None:
-            if known.wake_us < hint.wake_us:
-                hint = replace(known, weak=known.weak and hint.weak)
-            else:
-                hint = replace(hint, weak=known.weak and hint.weak)
-            hint = replace(hint, post_us=min(known.post_us, hint.post_us))
+            weak = known.weak and hint.weak
+            # A later wake does not change when the run is queued: the known hint can be waiting for another try.
+            is_later = known.wake_us < hint.wake_us
+            post_us = min(known.post_us, hint.post_us)
+            hint = replace(known, weak=weak) if is_later else replace(hint, weak=weak, post_us=post_us)
         self._hints[run] = hint
         heapq.heappush(self._order, (hint.post_us, next(self._count), run))
         if len(self._order) > 2 * len(self._hints) + MOST_STALE:
@@ -74,5 +77,5 @@ class Hints:
         return taken
 
     def next_us(self) -> int | None:
-        """When the next hint is to be enqueued (Unix µs), or None."""
+        """Return when the next hint has to be queued (Unix µs), or None."""
         return self._order[0][0] if self._order else None

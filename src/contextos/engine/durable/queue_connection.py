@@ -42,7 +42,9 @@ def without_query_secrets(url: str) -> str:
 
 
 def queue_refusal(fault: Exception, url: str, *, no_rights: str = FOR_A_WORKER) -> InvalidSettings | Unavailable:
-    """Return the error for a database that DBOS cannot use. `no_rights` is the remedy if the role lacks rights."""
+    """Return the error for a database that the queue (DBOS) cannot use. `no_rights` says what to do if rights are
+    missing.
+    """
     from dbos import error
 
     place = without_query_secrets(url)

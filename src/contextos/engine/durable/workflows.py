@@ -1,4 +1,6 @@
-"""The names of the durable engine's queues and workflows, their limits, and how their rows are read."""
+"""The names of the durable engine's queues and workflows (drives of runs), their limits, and how their
+rows are read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,6 @@ TICK_US: Final = 1_000_000
 """How often DBOS polls delayed workflows."""
 LOST: Final = ["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 """States of workflows that never finished. A workflow of ours succeeds whatever the result of its drive is."""
-WORKER_LOST: Final = ("worker_lost", "every worker that drove it died; find out why before it is retried")
 LIVE: Final = ["ENQUEUED", "PENDING", "DELAYED"]
 
 
@@ -55,7 +56,9 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class PendingWorkflow:
-    """A workflow of a run. `status` is `ENQUEUED`, `DELAYED` (until `until_us`, Unix µs) or `PENDING`."""
+    """The place of a run in the queue (a DBOS workflow). `status` is `ENQUEUED`, `DELAYED` (until `until_us`, Unix µs)
+    or `PENDING`.
+    """
 
     workflow_id: str
     status: str
@@ -75,13 +78,13 @@ def pending_workflow(workflow: WorkflowStatus) -> PendingWorkflow:
 
 
 def run_of(workflow: WorkflowStatus) -> RunKey | None:
-    """The run that a workflow's id names, or None if the id is not one of ours."""
+    """Return the run that a workflow's id names, or None if the id has another form."""
     parts = workflow.workflow_id.split("/")
     return run_named(*parts[:2]) if len(parts) >= 3 else None
 
 
 def run_named(tenant_id: object, run_id: object) -> RunKey | None:
-    """A run, or None if these are no valid names. Rows are not trusted: anybody with write access can insert them."""
+    """Return (tenant, run) if both are valid ids, otherwise None. Rows of the queue can be written by others."""
     names = (tenant_id, run_id)
     if all(isinstance(name, str) and 0 < len(name) <= MAX_NAME and "/" not in name for name in names):
         return str(tenant_id), str(run_id)

@@ -23,7 +23,7 @@ INNER_KEYS: Final = ("subflow", "tool", "agent", "flow")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The components that a component defines by name, and the enclosing scope."""
+    """The components that a component of an Open Agent Spec document defines by name, and the enclosing scope."""
 
     names: Mapping[str, JsonValue]
     at: DocumentPath
@@ -41,7 +41,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCache:
-    """What was already read from a document, by path, and the checks already `done`, so shared components cost once."""
+    """What was already read from an Open Agent Spec document, by path, and the checks already `done` on it.
+    Components that several others reference are therefore read once.
+    """
 
     components: dict[DocumentPath, Component] = field(default_factory=dict)
     properties: dict[tuple[DocumentPath, str], dict[str, tuple[Mapping[str, JsonValue], DocumentPath]]] = field(
@@ -54,7 +56,9 @@ class DocumentCache:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A JSON object of the document, its path, and the scope in which it references other components."""
+    """A JSON object of the document, its path, and the scope in which its references to other components are looked
+    up.
+    """
 
     value: Mapping[str, JsonValue]
     at: DocumentPath
@@ -75,11 +79,11 @@ class Component:
 
     @property
     def package(self) -> str:
-        """The agent package that the component states, or an empty string."""
+        """Return the agent package that the component names, or an empty string."""
         return text_of(cinatra(self.value).get("packageName"))
 
     def child(self, value: JsonValue, *path: str | int) -> Component | None:
-        """Return the component written at `path` or referenced there; None if there is none."""
+        """Return the component that is written at `path` or referenced there; None if there is none."""
         named = value.get(COMPONENT_REF) if isinstance(value, dict) else None
         if not isinstance(named, str):
             return _component(value, (*self.at, *path), self.scope, self.cache)
@@ -87,17 +91,17 @@ class Component:
         return _component(found[1].names[named], *found, self.cache) if found is not None else None
 
     def inner(self) -> Component | None:
-        """Return the flow, tool or agent that a node runs, or None."""
+        """Return the flow, tool or agent that this node runs, or None."""
         return next((found for key in INNER_KEYS if (found := self.child(self.value.get(key), key))), None)
 
     def once(self, check: str) -> bool:
-        """Whether `check` was not done on this component before. It is marked as done."""
+        """Return True the first time that it is called for this component and `check`, and False afterwards."""
         before = len(self.cache.done)
         self.cache.done.add((self.at, check))
         return len(self.cache.done) > before
 
     def inner_components(self) -> Iterator[Component]:
-        """Yield everything that a node runs: one flow, tool or agent, or several parallel flows."""
+        """Yield every flow, tool or agent that this node runs; a node can run several flows in parallel."""
         if (one := self.inner()) is not None:
             yield one
         for index, value in enumerate(items(self.value.get("subflows"))):
@@ -105,7 +109,10 @@ class Component:
                 yield one
 
     def properties(self, side: str) -> dict[str, tuple[Mapping[str, JsonValue], DocumentPath]]:
-        """Return `inputs` or `outputs` by title, with their paths: the node's own list, or its inner component's."""
+        """Return the `inputs` or `outputs` (`side`) by title, each with its path in the document.
+
+        They are the node's own list, or that of the component that the node runs.
+        """
         inner = None if isinstance(self.value.get(side), list) else self.inner()
         holder = inner or self
         if (holder.at, side) not in self.cache.properties:
@@ -124,7 +131,9 @@ def _listed(holder: Component, side: str) -> dict[str, tuple[Mapping[str, JsonVa
 
 @dataclass(frozen=True, slots=True)
 class ControlEdge:
-    """A control edge between two nodes, by id. `branch` is empty if the source node has only one branch."""
+    """An edge of a flow along which control passes from node to node, by id.
+    `branch` is empty if the source node has only one branch.
+    """
 
     source: str
     branch: str
@@ -134,7 +143,7 @@ class ControlEdge:
 
 @dataclass(frozen=True, slots=True)
 class ValueEdge:
-    """A data edge from an output to an input: node ids and titles."""
+    """An edge of a flow that passes a value from an output to an input: node ids and property titles."""
 
     source: str
     output: str
@@ -145,7 +154,9 @@ class ValueEdge:
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph:
-    """One flow: nodes by id, edges in document order. `start` is empty if the flow has no start node."""
+    """One flow of an Open Agent Spec document: nodes by id, edges in document order. `start` is empty without a start
+    node.
+    """
 
     flow: Component
     start: str
@@ -187,13 +198,38 @@ class FlowGraph:
         """Return the control edges that leave a node."""
         return self._control_out_of.get(node, ())
 
+    def exits(self) -> frozenset[str]:
+        """Return the ids of the nodes at which the flow can end: end nodes, and nodes with a branch that leads nowhere.
+
+        WayFlow ends a flow, without an error, at every node that has no way on.
+        """
+        return frozenset(
+            name
+            for name, node in self.nodes.items()
+            if node.kind == "EndNode"
+            or not self.control_out_of(name)
+            or _branches(node) - {edge.branch for edge in self.control_out_of(name)}
+        )
+
     def reached(self, source: str, *, without: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Return the nodes that control can reach from `source` (included), without passing `without`."""
+        """Return the ids of nodes that run after `source` (included) on some path that avoids the nodes
+        in `without`.
+        """
         return _closure({source} - without, lambda node: {one.target for one in self.control_out_of(node)} - without)
 
     def reaching(self, to: frozenset[str], *, without: frozenset[str]) -> frozenset[str]:
-        """Return the nodes from which control can reach a node of `to` (included), without passing `without`."""
+        """Return the ids of nodes that run before a node of `to` (included) on some path that avoids the nodes in
+        `without`.
+        """
         return _closure(to - without, lambda node: {one.source for one in self.control_into(node)} - without)
+
+
+def _branches(node: Component) -> set[str]:
+    """The branches that control can take out of a branching node, as control edges name them; nothing for others."""
+    if node.kind != "BranchingNode":
+        return set()
+    mapping = node.value.get("mapping")
+    return {"default", *(text_of(one) for one in mapping.values())} if isinstance(mapping, dict) else {"default"}
 
 
 def _closure(first: Iterable[str], neighbours: Callable[[str], set[str]]) -> frozenset[str]:
@@ -222,7 +258,7 @@ def _component(value: JsonValue, at: DocumentPath, scope: Scope | None, cache: D
 
 
 def all_components(root: Component) -> Iterator[Component]:
-    """Yield every component of the document, outer ones first: written in place or defined for reference."""
+    """Yield every component of the document, outer ones before inner ones."""
     waiting: list[tuple[JsonValue, DocumentPath, Scope | None]] = [(root.value, root.at, root.scope)]
     while waiting:
         value, at, scope = waiting.pop()
@@ -236,7 +272,7 @@ def all_components(root: Component) -> Iterator[Component]:
 
 
 def graph_of(flow: Component) -> FlowGraph:
-    """Return the graph of a flow; empty if the component is not a flow."""
+    """Return the graph of a flow; an empty graph if the component is not a flow."""
     if flow.at not in flow.cache.graphs:
         flow.cache.graphs[flow.at] = _graph(flow)
     return flow.cache.graphs[flow.at]
@@ -253,7 +289,7 @@ def _graph(flow: Component) -> FlowGraph:
 
 
 def dangling(graph: FlowGraph) -> Iterator[tuple[str, DocumentPath]]:
-    """Yield references to nodes and to inner components that do not exist, each with its path."""
+    """Yield each reference to a node or component that does not exist, with its path."""
     flow = graph.flow
     edges: list[ControlEdge | ValueEdge] = [*graph.control, *graph.data]
     for edge in edges:
@@ -293,7 +329,7 @@ def _named(value: JsonValue) -> str:
 
 
 def cinatra(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return `metadata.cinatra` of a component or a package; empty if there is none."""
+    """Return the object `metadata.cinatra` of a component or a package; empty if there is none."""
     metadata = value.get("metadata")
     inner = metadata.get("cinatra") if isinstance(metadata, dict) else None
     return inner if isinstance(inner, dict) else {}

@@ -1,8 +1,9 @@
-"""Wiring lint of consumers: the nodes with an input `contextSlotBindings`, and the edges that feed it.
+"""Lint of the nodes that use selected context (those with an input `contextSlotBindings`) and of the edges that feed
+them.
 
-A consumer must run after the selection node on every control path; the order of the node list does not matter. It must
-belong to the agent itself: a child agent has its own slots and its own selection, and one selection never serves
-several children.
+On every control path such a node must run after the selection node, which fills the context slot; the order of the node
+list does not matter. It must belong to the agent itself: a child agent has its own slots and its own selection, and one
+selection never serves several children.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterator, Sequence
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
-from contextos.slots.lint.components import Component, FlowGraph, ValueEdge, graph_of
+from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, ValueEdge, graph_of
 from contextos.slots.lint.oas import names_slots
 from contextos.slots.lint.selection_node import BINDINGS, OUTPUTS, SelectionNode
 
 
 def consumer_faults(graph: FlowGraph, slot_id: str, selection: SelectionNode) -> Iterator[Problem]:
-    """Yield the problems between a slot's selection node and the consumers of its refs."""
+    """Yield the problems between a selection node (which fills a context slot) and the nodes that use its result."""
     node, output = selection.node, selection.output
     edges = [edge for edge in graph.out_of(node.id) if edge.input == BINDINGS]
     if not edges:
@@ -39,11 +40,11 @@ def consumer_faults(graph: FlowGraph, slot_id: str, selection: SelectionNode) ->
             detail = f"slot `{slot_id}`: `{BINDINGS}` of `{consumer.id[:64]}` is fed from `{edge.output[:64]}`"
             yield Problem(pointer(edge.at), "wrong_output_edge", detail, f"feed it from `{output}`")
         yield from _use_of_bindings(slot_id, edge, consumer)
-    yield from _children(graph, slot_id, edges)
+    yield from _children(graph, slot_id, [edge for edge in graph.out_of(node.id) if edge.output == output])
 
 
 def bypasses(graph: FlowGraph, selections: Sequence[SelectionNode]) -> Iterator[Problem]:
-    """Yield the consumers whose input is fed by no selection node, or by several."""
+    """Yield a problem for each node that uses selected context but gets it from no selection node, or from several."""
     selection_ids = {one.node.id for one in selections}
     for node in graph.nodes.values():
         if node.id in selection_ids or not _takes_bindings(node):
@@ -61,7 +62,7 @@ def bypasses(graph: FlowGraph, selections: Sequence[SelectionNode]) -> Iterator[
 
 
 def inner_bypasses(inside: FlowGraph) -> Iterator[Problem]:
-    """Yield the same problems in an inner flow, where the refs come from its start node."""
+    """Yield a problem for each such node in an inner flow that does not get its context from the flow's start node."""
     for node in inside.nodes.values():
         if not _takes_bindings(node):
             continue
@@ -125,7 +126,8 @@ def _use_of_bindings(slot_id: str, edge: ValueEdge, consumer: Component) -> Iter
             continue
         inside = graph_of(inner)
         used = [one for one in inside.out_of(inside.start) if one.output == title]
-        if not used:
+        ends = {name for name, one in inside.nodes.items() if one.kind == "EndNode"}
+        if {one.target for one in used} <= ends:
             detail = f"slot `{slot_id}`: the flow behind `{node.id[:64]}` receives `{title[:64]}` and does not use it"
             yield Problem(pointer(inner.at), "unused_bindings", detail, "connect it to the node that needs it")
         waiting += [(inside.nodes[one.target], one.input) for one in used if one.target in inside.nodes]
@@ -133,22 +135,47 @@ def _use_of_bindings(slot_id: str, edge: ValueEdge, consumer: Component) -> Iter
 
 def _children(graph: FlowGraph, slot_id: str, edges: Sequence[ValueEdge]) -> Iterator[Problem]:
     """Check that no child agent with its own slots is fed, and at most one child agent."""
-    fed = [(edge, graph.nodes[edge.target]) for edge in edges if edge.target in graph.nodes]
-    children = [(edge, node) for edge, node in fed if _is_child(graph, node)]
-    for index, (edge, node) in enumerate(children):
-        inner = node.inner()
-        own = inner is not None and names_slots(inner.value)
+    fed: dict[DocumentPath, tuple[ValueEdge, Component, bool]] = {}
+    for edge, agent, own in _agents_fed(graph, edges):
+        fed.setdefault(agent.at, (edge, agent, own))
+    for index, (edge, agent, own) in enumerate(fed.values()):
         if own or index:
-            detail = f"slot `{slot_id}`: the selection is passed to the child agent `{node.id[:64]}`" + (
+            detail = f"slot `{slot_id}`: the selection is passed to the child agent `{agent.id[:64]}`" + (
                 ", which has its own slots" if own else " as well"
             )
             yield Problem(pointer(edge.at), "fan_out", detail, "let each child agent make its own selection")
 
 
-def _is_child(graph: FlowGraph, node: Component) -> bool:
-    """Whether a node runs another agent: by its own kind or package, or by those of its inner component."""
-    inner = node.inner()
-    if node.kind in ("AgentNode", "RemoteAgentNode") or (inner is not None and names_slots(inner.value)):
-        return True
-    packages = {node.package, inner.package if inner is not None else ""} - {"", graph.flow.package}
-    return bool(packages)
+def _agents_fed(root: FlowGraph, edges: Sequence[ValueEdge]) -> Iterator[tuple[ValueEdge, Component, bool]]:
+    """Yield each child agent that a value reaches: the edge into it, its node or flow, and whether it has own slots.
+
+    The value is followed under every name: into the agent's own flows, through parallel ones, and out at their ends.
+    """
+    waiting: list[tuple[ValueEdge, tuple[FlowGraph, ...], tuple[str, ...]]] = [(edge, (root,), ()) for edge in edges]
+    seen: set[tuple[DocumentPath, str]] = set()
+    while waiting:
+        edge, graphs, nodes = waiting.pop(0)
+        node = graphs[-1].nodes.get(edge.target)
+        if node is None or (node.at, edge.input) in seen:
+            continue
+        seen.add((node.at, edge.input))
+        if node.kind == "EndNode" and nodes:
+            waiting += [
+                (one, graphs[:-1], nodes[:-1]) for one in graphs[-2].out_of(nodes[-1]) if one.output == edge.input
+            ]
+            continue
+        if node.kind in ("AgentNode", "RemoteAgentNode") or _is_foreign(root, node):
+            inner = node.inner()
+            yield edge, node, inner is not None and names_slots(inner.value)
+            continue
+        for inner in node.inner_components():
+            if names_slots(inner.value) or _is_foreign(root, inner):
+                yield edge, inner if node.kind == "ParallelFlowNode" else node, names_slots(inner.value)
+                continue
+            inside = graph_of(inner)
+            into = [one for one in inside.out_of(inside.start) if one.output == edge.input]
+            waiting += [(one, (*graphs, inside), (*nodes, node.id)) for one in into]
+
+
+def _is_foreign(root: FlowGraph, component: Component) -> bool:
+    return component.package not in ("", root.flow.package)

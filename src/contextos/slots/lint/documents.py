@@ -1,7 +1,8 @@
 """Reads the bytes of an Open Agent Spec document as a JSON value: JSON, or YAML as pyagentspec writes it.
 
 YAML is restricted to JSON's data model: no aliases (a few lines of them can expand to gigabytes), no tags, no keys that
-are not strings, no duplicate keys, no dates. The result passes the same size limits and checks as JSON.
+are not strings, no duplicate keys, no dates, no longer numbers than in JSON. The result passes the same size limits and
+checks as JSON. The C parser of PyYAML reads in time proportional to the size, which its Python parser does not.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, JsonValue, loads
+from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_NUMBER_CHARS, JsonValue, loads
 from contextos.errors import MalformedJson, Problem
 
 
 def read_document(raw: bytes) -> JsonValue:
-    """Read an external document. If it begins with a brace or a bracket it is JSON, otherwise YAML.
+    """Read the bytes of an agent document. If they begin with a brace or a bracket they are JSON, otherwise YAML.
 
     Raises:
-        MalformedJson: it is neither JSON nor YAML, or it exceeds a size limit.
+        MalformedJson: the bytes are neither JSON nor YAML, or exceed a size limit.
     """
     if raw.lstrip()[:1] in (b"{", b"["):
         return loads(raw)
@@ -25,7 +26,9 @@ def read_document(raw: bytes) -> JsonValue:
 
 
 def exceeded_size_limit(value: Any) -> Problem | None:
-    """Return the first size limit that `value` exceeds, or None. A value that contains itself exceeds a limit."""
+    """Return a problem for the first size limit that `value` exceeds, or None. A value that contains itself exceeds
+    one.
+    """
     waiting, count = [(value, 1)], 0
     while waiting:
         one, depth = waiting.pop()
@@ -47,7 +50,7 @@ def _as_json(raw: bytes) -> str:
     try:
         text = raw.decode()
         _check_events(text)
-        root = yaml.compose(text, Loader=_loader())
+        root = yaml.compose(text, Loader=yaml.CSafeLoader)
         return json.dumps(_value(root, yaml.SafeLoader("")))
     except UnicodeDecodeError as error:
         raise _malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
@@ -57,19 +60,12 @@ def _as_json(raw: bytes) -> str:
         raise _malformed("syntax", f"the document is neither JSON nor YAML{where}", "send one document") from None
 
 
-def _loader() -> Any:
-    """Return the C parser if the package has it: the Python one takes seconds for a megabyte."""
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 def _check_events(text: str) -> None:
     """Refuse excessive depth or size, aliases and tags, before any value is built."""
     import yaml
 
     depth = nodes = 0
-    for event in yaml.parse(text, Loader=_loader()):
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _at(event, "alias", "aliases are not allowed", "write the value out")
         if getattr(event, "tag", None) is not None:
@@ -83,6 +79,7 @@ def _check_events(text: str) -> None:
 
 
 _JSON_TAGS: Final = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null")}
+_NUMBER_TAGS: Final = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 def _value(node: Any, loader: Any) -> Any:
@@ -104,6 +101,9 @@ def _value(node: Any, loader: Any) -> Any:
         return None
     if node.tag not in _JSON_TAGS:
         raise _at(node, "not_json", "the value has no JSON type (for example, it is a date)", "put it in quotes")
+    if len(node.value) > MAX_NUMBER_CHARS and node.tag in _NUMBER_TAGS:
+        detail = f"the number has more than {MAX_NUMBER_CHARS} characters"
+        raise _at(node, "number_too_long", detail, "put it in quotes")
     try:
         return loader.construct_object(node)
     except ValueError:

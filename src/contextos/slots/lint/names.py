@@ -1,4 +1,4 @@
-"""Wiring lint of the whole document: whether each id identifies one component.
+"""Lint of the ids in an agent document: each id must name one component.
 
 A runtime builds one component per id, and the first one it reads replaces all others with that id, silently and
 wherever they are in the document. Two identical copies count as the same component.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.pointer import MISSING, pointer
 from contextos.errors import Problem
 from contextos.slots.lint.components import DEFINED, Component, FlowGraph, all_components, dangling, graph_of, items
 
 
 def name_faults(root: Component) -> Iterator[Problem]:
-    """Yield duplicate and misnamed ids, and in every flow the edges that dangle or are duplicated."""
+    """Yield a problem for each id that names two components, and for each edge that is duplicated or leads nowhere."""
     first: dict[str, Component] = {}
     for one in all_components(root):
         if one.id and first.setdefault(one.id, one).value != one.value:
@@ -40,8 +40,19 @@ def _edges(graph: FlowGraph) -> Iterator[Problem]:
         seen.add(ends)
 
 
+def start_faults(graph: FlowGraph) -> Iterator[Problem]:
+    """Yield a problem for each input whose default is one in the flow and another in its start node."""
+    if not graph.start:
+        return
+    start, stated = graph.nodes[graph.start], graph.flow.properties("inputs")
+    for title, (schema, at) in start.properties("inputs").items():
+        if title in stated and schema.get("default", MISSING) != stated[title][0].get("default", MISSING):
+            detail = f"`{title[:64]}` has another default in the start node than in the flow"
+            yield Problem(pointer(at), "start_default_differs", detail, "state one default in both")
+
+
 def overwritten(graph: FlowGraph, node: str) -> Iterator[Problem]:
-    """Yield the inputs of a node that several edges feed: only the value written last arrives."""
+    """Yield a problem for each input of a node that several edges feed: only the value written last arrives."""
     inputs: dict[str, int] = {}
     for edge in graph.all_into(node):
         inputs[edge.input] = inputs.get(edge.input, 0) + 1

@@ -25,7 +25,7 @@ MAX_SLOTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSlots:
-    """The valid slots, each with its path, and the problems of the others.
+    """The valid context slots that a document declares, each with its path, and the problems of the others.
 
     `names` holds the ids of all slots that have one, also of invalid slots.
     """
@@ -36,7 +36,7 @@ class DeclaredSlots:
 
 
 def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
-    """Return what a document, or its component at the path `at`, declares. Never raises."""
+    """Return the context slots that a document, or its component at the path `at`, declares. Never raises."""
     listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
     if listed is None:
         return DeclaredSlots()
@@ -67,13 +67,13 @@ def declared_slots(document: JsonValue, at: DocumentPath = ()) -> DeclaredSlots:
 
 
 def names_slots(document: JsonValue) -> bool:
-    """Whether a component declares a slot that has an id, valid or not."""
+    """Return whether a component declares a context slot that has an id, valid or not."""
     listed = cinatra(document).get("contextSlots") if isinstance(document, dict) else None
     return any(isinstance(one, dict) and text_of(one.get("slotId")) for one in items(listed)[: MAX_SLOTS + 1])
 
 
 def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
-    """Return the slot with that id.
+    """Return the context slot with that id.
 
     Raises:
         InvalidInput: there is no such slot, there are two, or it is invalid.
@@ -90,6 +90,15 @@ def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
     listed = ", ".join(f"`{name}`" for name in sorted(declared.names)) or "none"
     detail = f"there is no slot `{slot_id[:64]}`; the agent declares {listed}"
     raise InvalidInput(Problem(pointer(SLOTS), "unknown_slot", detail, "name one of them"))
+
+
+def require_package(document: JsonValue, package: str) -> None:
+    """Refuse a package that is not the document's own: the audit pins it. Raises `InvalidInput`."""
+    own = text_of(cinatra(document).get("packageName")) if isinstance(document, dict) else ""
+    if own != package:
+        detail = f"the package is `{package[:64]}`, and the document states {f'`{own[:64]}`' if own else 'none'}"
+        place = pointer(("metadata", "cinatra", "packageName"))
+        raise InvalidInput(Problem(place, "package_name_differs", detail, "name the package of the document"))
 
 
 def _faults(value: JsonValue, at: DocumentPath) -> Iterator[Problem]:

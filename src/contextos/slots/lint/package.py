@@ -19,7 +19,7 @@ DEPENDENCIES: Final[DocumentPath] = ("cinatra", "agentDependencies")
 
 
 def lint_package(document: JsonValue, package: JsonValue) -> tuple[Problem, ...]:
-    """Return the problems of the package of an agent's document; empty if there are none. Never raises."""
+    """Return the problems of an agent's `package.json`; empty if there are none. Never raises."""
     return tuple(_faults(document, package))
 
 

@@ -1,4 +1,4 @@
-"""Wiring lint of the flow behind a selection node.
+"""Lint of the flow that a selection node (which fills a context slot) runs.
 
 The flow must resolve the slot that the node was given, wait for a person if the slot is interactive and not need one if
 it is autonomous, and return only what was pinned. A copy of the selection agent does so. An edited copy can have lost
@@ -15,8 +15,9 @@ from typing import Final
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
+from contextos.slots.lint.addresses import ADDRESS_REMEDY, address_fault
 from contextos.slots.lint.components import Component, DocumentPath, FlowGraph
-from contextos.slots.lint.names import overwritten
+from contextos.slots.lint.names import overwritten, start_faults
 from contextos.slots.lint.selection_node import ANSWER, INPUTS, SelectionNode, asks_person, steps_doing
 
 KEY: Final = "actKey"
@@ -31,7 +32,10 @@ _MARKS: Final = re.compile(r"\{[{%#]|[}%#]\}")
 
 
 def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Problem]:
-    """Yield the problems of the flow behind a selection node. A flow that several nodes run is checked once."""
+    """Yield the problems of the flow that a selection node runs. A flow that several nodes run is checked once.
+
+    `interactive`: a person fills the slot, so the flow must pause for the person.
+    """
     inside = selection.flow
     if not inside.flow.once(f"selects {interactive} {selection.output}"):
         return
@@ -44,6 +48,7 @@ def flow_faults(selection: SelectionNode, *, interactive: bool) -> Iterator[Prob
     if not interactive and finalizing and all(asks_person(inside.nodes[step]) for step in finalizing):
         detail = f"the slot is autonomous, and the flow behind `{selection.node.id[:64]}` pins only what a person picks"
         yield Problem(pointer(inside.flow.at), "only_asks", detail, COPY)
+    yield from start_faults(inside)
     yield from answer_faults(inside)
     yield from _refused_picks(inside, finalizing)
     yield from _steps(inside)
@@ -58,6 +63,9 @@ def _returned_refs(selection: SelectionNode, finalizing: frozenset[str]) -> Iter
             detail = f"`{title}` is fed from `{feed.source[:64]}`, which pins and records nothing"
             yield Problem(pointer(feed.at), "not_pinned", detail, "feed it from the finalize step")
     bypassing = inside.reached(inside.start, without=finalizing)
+    for name in sorted((inside.exits() - ends - finalizing) & bypassing):
+        detail = f"the flow ends at `{name[:64]}`, from which a branch leads nowhere, before anything is pinned"
+        yield Problem(pointer(inside.nodes[name].at), "not_pinned", detail, "lead each branch on to a finalize step")
     for edge in (
         edge for end in sorted(ends & bypassing) for edge in inside.control_into(end) if edge.source in bypassing
     ):
@@ -99,7 +107,7 @@ def _sends(node: Component, title: str) -> bool:
 
 
 def answer_faults(inside: FlowGraph) -> Iterator[Problem]:
-    """Check that every finalize step takes its answer from the pause directly before it. Applies to every flow."""
+    """Yield a problem for each finalize step that does not take its answer from the pause directly before it."""
     for step in sorted(steps_doing(inside, "finalize")):
         if not asks_person(inside.nodes[step]):
             continue
@@ -124,11 +132,15 @@ def _refused_picks(inside: FlowGraph, finalizing: frozenset[str]) -> Iterator[Pr
 
     An API call that refuses ends the flow by itself.
     """
-    kinds = {kind: frozenset(name for name, node in inside.nodes.items() if node.kind == kind) for kind in (PAUSE, END)}
-    ending = inside.reaching(kinds[END], without=kinds[PAUSE] | finalizing)
+    pauses = frozenset(name for name, node in inside.nodes.items() if node.kind == PAUSE)
+    exits = inside.exits()
+    ending = inside.reaching(exits - pauses, without=pauses | finalizing)
     for step in sorted(finalizing):
         if not asks_person(inside.nodes[step]) or inside.nodes[step].kind != "ToolNode":
             continue
+        if step in exits:
+            detail = f"the flow ends at `{step[:64]}`, and nothing checks its verdict"
+            yield Problem(pointer(inside.nodes[step].at), "not_asked_again", detail, COPY)
         for edge in inside.control_out_of(step):
             branching = inside.nodes[edge.target].value if edge.target in inside.nodes else {}
             mapping = branching.get("mapping")
@@ -137,6 +149,9 @@ def _refused_picks(inside: FlowGraph, finalizing: frozenset[str]) -> Iterator[Pr
                 detail = f"`{step[:64]}` leads to `{edge.target[:64]}`, which does not check its verdict"
                 yield Problem(pointer(edge.at), "not_asked_again", detail, COPY)
                 continue
+            if "default" not in {branch.branch for branch in inside.control_out_of(edge.target)}:
+                detail = f"a refused pick leads nowhere from `{edge.target[:64]}`, which ends the flow"
+                yield Problem(pointer(inside.nodes[edge.target].at), "not_asked_again", detail, "lead it to the pause")
             for branch in inside.control_out_of(edge.target):
                 if branch.branch != mapping["accepted"] and branch.target in ending:
                     detail = f"a refused pick leads from `{branch.source[:64]}` to the end, and no one is asked again"
@@ -154,6 +169,8 @@ def _steps(inside: FlowGraph) -> Iterator[Problem]:
         if node.kind not in STEPS:
             detail = f"`{name[:64]}` is a `{node.kind[:64]}`, which is not a step of a selection"
             yield Problem(pointer(node.at), "foreign_step", detail, COPY)
+        if node.kind == "ApiNode" and (fault := address_fault(inside, name)):
+            yield Problem(pointer((*node.at, "url")), "foreign_address", f"`{name[:64]}` {fault}", ADDRESS_REMEDY)
         tool = node.inner()
         if tool is not None and tool.value.get("requires_confirmation"):
             detail = f"the tool of `{name[:64]}` waits for a confirmation, which is not an answer"

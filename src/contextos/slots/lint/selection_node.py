@@ -1,6 +1,6 @@
-"""Recognises selection nodes: by what the flow behind a node does, never by its name.
+"""Find the selection nodes of an agent document (which fill context slots), by what their flow does, never by name.
 
-The flow itself resolves a slot and finalises a pick: by tools named `context_resolve` and `context_finalize` (or
+The flow itself resolves a slot and finalises a selection: by tools named `context_resolve` and `context_finalize` (or
 `context_take` for an autonomous slot), or by API calls to `/api/context-resolve` and `/api/context-finalize`. A child
 agent that contains a selection node is not one itself.
 Source: docs/design/contracts.md, "Context slots".
@@ -32,7 +32,7 @@ _TOOLS: Final = {"context_resolve": "resolve", "context_finalize": "finalize", "
 
 @dataclass(frozen=True, slots=True)
 class SelectionNode:
-    """A selection node of a flow, the constant value of its input `slotId`, and the path of that constant.
+    """A selection node: a node whose flow fills a context slot. `slot_id` is the constant of its input `slotId`.
 
     `slot_id` is None if the input is not fed by a constant.
     """
@@ -44,13 +44,13 @@ class SelectionNode:
 
     @property
     def output(self) -> str:
-        """The output with the refs; the guide's name if there is none."""
+        """Return the title of the output that holds the selected references; the standard title if there is none."""
         titles = self.node.properties("outputs")
         return next((title for title in OUTPUTS if title in titles), OUTPUTS[0])
 
 
 def selection_nodes(graph: FlowGraph) -> Iterator[SelectionNode]:
-    """Yield every selection node of a flow, in the order of its nodes."""
+    """Yield every selection node of a flow (a node whose own flow fills a context slot), in the order of the nodes."""
     for node in graph.nodes.values():
         inner = node.inner() if node.kind == "FlowNode" else None
         if inner is None:
@@ -62,7 +62,7 @@ def selection_nodes(graph: FlowGraph) -> Iterator[SelectionNode]:
 
 
 def constant(graph: FlowGraph, node: str, title: str) -> tuple[str | None, DocumentPath]:
-    """Return the constant string that feeds an input, and its path: the default of a start input, or None."""
+    """Return the constant string that feeds an input (or None), and the constant's path in the document."""
     edges = graph.into(node, title)
     if len(edges) != 1:
         return None, ()
@@ -75,7 +75,7 @@ def constant(graph: FlowGraph, node: str, title: str) -> tuple[str | None, Docum
 
 
 def steps_doing(graph: FlowGraph, operation: str) -> frozenset[str]:
-    """Return the ids of the steps of a flow that do `operation` (`resolve` or `finalize`) themselves."""
+    """Return the ids of the steps of a flow that themselves do `operation` (`resolve` or `finalize`)."""
     cached, key = graph.flow.cache.steps, (graph.flow.at, operation)
     if key not in cached:
         cached[key] = frozenset(name for name, node in graph.nodes.items() if _operation(node) == operation)
@@ -83,7 +83,7 @@ def steps_doing(graph: FlowGraph, operation: str) -> frozenset[str]:
 
 
 def asks_person(node: Component) -> bool:
-    """Whether a finalize step takes a person's answer. A step of an autonomous slot takes none."""
+    """Return whether a finalize step takes a person's answer. A step of an autonomous slot takes none."""
     tool = node.inner() if node.kind == "ToolNode" else None
     named = tool is not None and text_of(tool.value.get("name")) == "context_finalize"
     return named or ANSWER in node.properties("inputs") or ANSWER in _body(node)

@@ -1,8 +1,8 @@
-"""The wiring lint: whether every slot that an agent declares is connected to its consumers.
+"""Lint of the wiring: whether every context slot that an agent declares is connected to the nodes that use it.
 
 Slots are not wired automatically. For each slot the flow needs one selection node that receives the slot's constants,
-that control cannot bypass, and whose refs reach the consumers. A runtime silently accepts many of these faults, because
-the inputs have defaults; the agent then runs without its context and nobody notices.
+that control cannot bypass, and whose result reaches the nodes that use it. A runtime silently accepts many of these
+faults, because the inputs have defaults; the agent then runs without its context and nobody notices.
 Source: docs/design/contracts.md, "Context slots".
 """
 
@@ -19,7 +19,7 @@ from contextos.errors import Problem
 from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, cinatra, graph_of, items, root_of
 from contextos.slots.lint.consumers import bypasses, consumer_faults, inner_bypasses
 from contextos.slots.lint.documents import exceeded_size_limit
-from contextos.slots.lint.names import name_faults, overwritten
+from contextos.slots.lint.names import name_faults, overwritten, start_faults
 from contextos.slots.lint.oas import DeclaredSlots, declared_slots, names_slots
 from contextos.slots.lint.selection_flow import answer_faults, flow_faults
 from contextos.slots.lint.selection_node import INPUTS, SELECTION_AGENT, SelectionNode, constant, selection_nodes
@@ -28,7 +28,8 @@ MAX_WIRING_PROBLEMS: Final = 100
 
 
 def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
-    """Return the problems of an agent's slots and their wiring; empty if there are none. Never raises.
+    """Return the problems of an agent's context slots and of how they are wired; empty if there are none. Never
+    raises.
 
     An agent without slots and without a selection node has no problems.
     """
@@ -84,6 +85,7 @@ def _flow(graph: FlowGraph, declared: DeclaredSlots) -> Iterator[Problem]:
     if declared.names:
         # An agent without slots can take bindings: it is the child that a consumer runs.
         yield from bypasses(graph, selections)
+        yield from start_faults(graph)
     yield from answer_faults(graph)
     for inner in _own_flows(graph, selections, "with slots" if declared.names else "without slots"):
         if inner.flow.once("answers"):

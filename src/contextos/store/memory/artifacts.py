@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 from contextos.contracts.envelopes.artifacts import (
     Artifact,
@@ -17,18 +18,21 @@ from contextos.contracts.envelopes.artifacts import (
     SourceScope,
 )
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
+from contextos.contracts.journal import CONTROL, Draft, Entry, genesis, link
 from contextos.store.shared.artifact_rules import (
     assertion_of,
     audience,
     gives_way,
     id_taken,
     incoherent_selection,
+    is_governed,
     no_artifact,
     no_assertion,
     no_pin,
     not_installed,
     queried_organisation,
     refuse_repeated,
+    refuse_unmade,
     refuse_unseen,
     revision_of,
     selection_fingerprint,
@@ -39,10 +43,11 @@ _Key = tuple[str, str]
 
 
 class MemoryArtifacts:
-    """One tenant's artifacts and selections in memory."""
+    """One tenant's artifacts (texts that context slots select) and the recorded selections, in memory."""
 
-    def __init__(self, tenant_id: str) -> None:
-        self._tenant = tenant_id
+    def __init__(self, tenant_id: str, streams: dict[str, list[Entry]]) -> None:
+        self._tenant, self._streams = tenant_id, streams
+        self._record: Draft | None = None
         self._manifests: dict[str, ExtensionManifest] = {}
         self._artifacts: dict[_Key, Artifact] = {}
         self._deleted: dict[_Key, int] = {}
@@ -50,8 +55,20 @@ class MemoryArtifacts:
         self._assertions: dict[_Key, list[Assertion]] = {}
         self._acts: dict[_Key, SelectionAct] = {}
 
+    def under(self, record: Draft) -> MemoryArtifacts:
+        recorded = copy(self)
+        recorded._record = record
+        return recorded
+
+    def _note(self) -> None:
+        if self._record is not None:
+            control = self._streams.setdefault(CONTROL, [])
+            head = control[-1].hash if control else genesis(self._tenant, CONTROL)
+            control.append(link(self._tenant, CONTROL, len(control) + 1, head, self._record))
+
     async def register(self, manifest: ExtensionManifest) -> None:
         self._manifests[manifest.extension] = manifest
+        self._note()
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         return [self._manifests[name] for name in sorted(self._manifests)]
@@ -62,11 +79,13 @@ class MemoryArtifacts:
         if key in self._artifacts:
             raise id_taken(artifact)
         self._artifacts[key] = artifact
+        self._note()
 
     async def revise(self, new: NewRevision) -> Revision:
         key = self._live(new.org_id, new.artifact_id)
         revisions = self._revisions.setdefault(key, [])
         revisions.append(revision_of(self._tenant, new, len(revisions) + 1))
+        self._note()
         return revisions[-1]
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
@@ -81,13 +100,15 @@ class MemoryArtifacts:
         assertions.append(
             assertion_of(self._tenant, new, 1 + sum(one.extension == new.extension for one in assertions))
         )
+        self._note()
         return assertions[-1]
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
         assertions = self._assertions.get(self._live(org_id, artifact_id), [])
         for one in assertions:
             if one.extension == extension and one.eligibility != "archived":
-                return self._archive(assertions, one, at_us)
+                self._archive(assertions, one, at_us)
+                return self._note()
         raise no_assertion(extension)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
@@ -96,6 +117,7 @@ class MemoryArtifacts:
         assertions = self._assertions.get(key, [])
         for active in [one for one in assertions if one.eligibility != "archived"]:
             self._archive(assertions, active, at_us)
+        self._note()
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         found = [
@@ -113,6 +135,10 @@ class MemoryArtifacts:
         if key in self._acts:
             refuse_repeated(act, selection_fingerprint(self._acts[key]))
             return False
+        if is_governed(act.origin.parent_run_id):
+            made = ("slot.selected", act.origin.act_key)
+            entries = self._streams.get(act.origin.parent_run_id, ())
+            refuse_unmade(act, [one.body for one in entries if (one.kind, one.key) == made])
         faults = [(at, self._fault(act.origin.org_id, ref)) for at, ref in enumerate(act.refs)]
         if wrong := [(at, fault) for at, fault in faults if fault is not None]:
             raise incoherent_selection(wrong)
@@ -121,6 +147,18 @@ class MemoryArtifacts:
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         return [act for act in self._acts.values() if (act.origin.org_id, act.origin.parent_run_id) == (org_id, run_id)]
+
+    def selected_runs(self) -> list[str]:
+        """Return the governed runs that have a selection, each once."""
+        runs = dict.fromkeys(act.origin.parent_run_id for act in self._acts.values())
+        return [run for run in runs if is_governed(run)]
+
+    def selections_of(self, run_id: str) -> list[SelectionAct]:
+        """Return the selections of a run, of every organisation."""
+        return [act for act in self._acts.values() if act.origin.parent_run_id == run_id]
+
+    async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
+        return [pinned.size_bytes for pinned in await self.pinned(org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         found = []

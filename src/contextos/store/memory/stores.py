@@ -8,16 +8,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from contextos.contracts.journal import INDEX, Batch, Document, Entry, SignedHead, Write, genesis, link
-from contextos.errors import Conflict, InvalidInput, NotFound, Problem
+from contextos.contracts.journal import (
+    CONTROL,
+    INDEX,
+    SHARED_STREAMS,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    SignedHead,
+    Write,
+    genesis,
+    link,
+)
+from contextos.errors import Conflict, InvalidInput, Problem, Untimely
 from contextos.store.memory.artifacts import MemoryArtifacts
 from contextos.store.memory.graph import MemoryGraph
-from contextos.store.shared.batch import nothing_signed, refuse_misfit
+from contextos.store.shared.batch import nothing_signed, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
 
 if TYPE_CHECKING:
+    from contextos.contracts.envelopes.slots import SelectionAct
     from contextos.contracts.ports.outside import Clock
     from contextos.contracts.ports.storage import Graph, Store
 
@@ -37,7 +51,9 @@ class _Tenant:
 
 
 class MemoryStores:
-    """A deployment's storage in memory. The deadlines of writes are compared with `clock`."""
+    """All tenants' journals, documents, graphs and artifacts in memory. The deadlines of writes are compared with
+    `clock`.
+    """
 
     name = ""
 
@@ -48,15 +64,22 @@ class MemoryStores:
         self._artifacts: dict[str, MemoryArtifacts] = {}
 
     def tenant(self, tenant_id: str) -> Store:
-        return MemoryStore(tenant_id, self._tenants[tenant_id], self._clock)
+        return MemoryStore(tenant_id, self._tenants[tenant_id], self._clock, self.artifacts(tenant_id))
 
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant; the same object each time."""
-        return self._graphs.setdefault(tenant_id, MemoryGraph())
+        return self._graphs.setdefault(tenant_id, MemoryGraph(partial(self._append_acts, tenant_id)))
+
+    def _append_acts(self, tenant_id: str, acts: Sequence[Draft]) -> None:
+        control = self._tenants[tenant_id].streams[CONTROL]
+        for act in acts:
+            head = control[-1].hash if control else genesis(tenant_id, CONTROL)
+            control.append(link(tenant_id, CONTROL, len(control) + 1, head, act))
 
     def artifacts(self, tenant_id: str) -> MemoryArtifacts:
         """The artifacts of a tenant; the same object each time."""
-        return self._artifacts.setdefault(tenant_id, MemoryArtifacts(tenant_id))
+        streams = self._tenants[tenant_id].streams
+        return self._artifacts.setdefault(tenant_id, MemoryArtifacts(tenant_id, streams))
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         waiting = [
@@ -68,11 +91,15 @@ class MemoryStores:
         for _, tenant, run in sorted(waiting)[max(skip, 0) :][: max(limit, 0)]:
             yield tenant, run
 
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        entries = self._tenants[tenant_id].streams.get(stream, [])
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+        refuse_erasure(run, seq, record)
+        streams = self._tenants[tenant_id].streams
+        entries = streams.get(run, [])
         if not 1 <= seq <= len(entries):
-            raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
-        entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
+            raise nothing_to_erase(run, seq)
+        if entries[seq - 1].body is not None:
+            self._append_acts(tenant_id, (record,))
+            entries[seq - 1] = entries[seq - 1]._replace(body=None, salt=None)
 
     def close(self) -> None:
         """Do nothing: memory holds no files or connections."""
@@ -81,13 +108,13 @@ class MemoryStores:
 class MemoryStore:
     """One tenant's journal and documents (the `Store` port)."""
 
-    def __init__(self, tenant_id: str, stored: _Tenant, clock: Clock) -> None:
+    def __init__(self, tenant_id: str, stored: _Tenant, clock: Clock, artifacts: MemoryArtifacts) -> None:
         if not tenant_id:
             raise InvalidInput(Problem("/tenant_id", "empty", "a store belongs to a tenant; name one"))
-        self._tenant, self._stored, self._clock = tenant_id, stored, clock
+        self._tenant, self._stored, self._clock, self._artifacts = tenant_id, stored, clock, artifacts
 
     async def commit(self, batch: Batch) -> None:
-        """Prepare every change without touching the stored data, then apply all of them in one step at the end."""
+        """Store all of the batch or nothing: check every change first, then apply all of them in one step."""
         refuse_misfit(self._tenant, batch)
         grown: dict[str, list[Entry]] = defaultdict(list)
         for entry in batch.entries:
@@ -138,9 +165,23 @@ class MemoryStore:
         return {place: self._stored.documents[place] for place in places if place in self._stored.documents}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
+        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
         signed = self._stored.signed.get(stream, {})
         return [signed[seq_and_kid] for seq_and_kid in sorted(signed)]
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        shared = self._stored.streams.get(stream, []) if stream in SHARED_STREAMS else []
+        return [entry for entry in shared if entry.key in keys]
+
+    async def latest_us(self) -> int:
+        shared = (self._stored.streams.get(stream, []) for stream in SHARED_STREAMS)
+        return max((entry.at_us for entries in shared for entry in entries), default=0)
+
+    async def selected_runs(self) -> Sequence[str]:
+        return self._artifacts.selected_runs()
+
+    async def selections(self, run: str) -> Sequence[SelectionAct]:
+        return self._artifacts.selections_of(run)
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         numbered = [(self._stored.numbers.get(run, 0), run) for run in self._stored.waiting]
@@ -160,7 +201,9 @@ class MemoryStore:
             current = written.get(place) or self._stored.documents.get(place)
             late = write.not_after_us is not None and now_us > write.not_after_us
             early = write.not_before_us is not None and now_us < write.not_before_us
-            if late or early or write.expect != (current.version if current is not None else 0):
+            if late or early:
+                raise Untimely("/".join(place), now_us)
+            if write.expect != (current.version if current is not None else 0):
                 raise Conflict("/".join(place))
             if write.body is not None:
                 written[place] = Document(*place, write.expect + 1, write.body)

@@ -23,7 +23,9 @@ from contextos.contracts.envelopes.artifacts import (
     Revision,
 )
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
+from contextos.contracts.journal import Draft
 from contextos.errors import Conflict
+from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import Connection, Connections, named_tenant
 from contextos.store.shared import artifact_rows as rows
 from contextos.store.shared.artifact_rules import (
@@ -33,6 +35,7 @@ from contextos.store.shared.artifact_rules import (
     gives_way,
     id_taken,
     incoherent_selection,
+    is_governed,
     no_artifact,
     no_assertion,
     no_pin,
@@ -40,6 +43,7 @@ from contextos.store.shared.artifact_rules import (
     own_scopes,
     queried_organisation,
     refuse_repeated,
+    refuse_unmade,
     refuse_unseen,
     revision_of,
     selection_fingerprint,
@@ -99,6 +103,8 @@ WITH accepted AS (SELECT * FROM unnest($4::text[]) AS each (extension)), visible
 SELECT * FROM visible_objects
 ORDER BY {rows.WEIGHT.format("source_scope")}, artifact_id, assertion_id, revision_id LIMIT $9
 """  # noqa: S608
+_LOCK_CONTROL: Final = "SELECT pg_advisory_xact_lock($1)"
+_APPEND_LINE: Final = "SELECT contextos.append_line($1, $2)"
 _RECORDED: Final = (
     "SELECT fingerprint FROM contextos.context_selection_acts WHERE tenant = $1 AND org_id = $2 AND selection_id = $3"
 )
@@ -143,14 +149,19 @@ ORDER BY p.position
 """  # noqa: S608
 _ACTS: Final = (
     f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM contextos.context_selection_acts"  # noqa: S608
-    " WHERE tenant = $1 AND org_id = $2 AND parent_run_id = $3 ORDER BY ordinal"
+    " WHERE tenant = $1 AND parent_run_id = $2 AND org_id = coalesce($3, org_id) ORDER BY ordinal"
+)
+_SELECTED_RUNS: Final = "SELECT DISTINCT parent_run_id FROM contextos.context_selection_acts WHERE tenant = $1"
+_SELECTED: Final = (
+    "SELECT body FROM contextos.journal WHERE tenant = $1 AND run = $2 AND kind = 'slot.selected' AND key = $3"
 )
 _REFS: Final = (
-    f"SELECT selection_id, {', '.join(rows.REF_COLUMNS)} FROM contextos.run_context_selections"  # noqa: S608
-    " WHERE tenant = $1 AND org_id = $2 AND selection_id = ANY($3::text[]) ORDER BY selection_id, position"
+    f"SELECT org_id, selection_id, {', '.join((*rows.REF_COLUMNS, *rows.ACT_COPIES))}"  # noqa: S608
+    " FROM contextos.run_context_selections"
+    " WHERE tenant = $1 AND (org_id, selection_id) IN (SELECT * FROM unnest($2::text[], $3::text[]))"
+    " ORDER BY org_id, selection_id, position"
 )
-_PINNED: Final = f"""
-SELECT a.title, {", ".join(f"r.{name}" for name in rows.REVISION_COLUMNS[1:])}
+_PINS: Final = """
 FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) WITH ORDINALITY
   AS p (artifact_id, revision_id, assertion_id, extension, position)
 LEFT JOIN contextos.semantic_assertions AS s ON s.tenant = $1 AND s.org_id = $2 AND s.artifact_id = p.artifact_id
@@ -159,19 +170,32 @@ LEFT JOIN contextos.artifacts AS a ON a.tenant = $1 AND a.org_id = $2 AND a.arti
 LEFT JOIN contextos.representations AS r ON r.tenant = $1 AND r.org_id = $2 AND r.artifact_id = a.artifact_id
   AND r.revision_id = p.revision_id
 ORDER BY p.position
-"""  # noqa: S608
+"""
+_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} {_PINS}"
+_SIZES: Final = f"SELECT octet_length(r.content) AS size {_PINS}"
 
 
 class PostgresArtifacts:
-    """One tenant's artifacts and selections. Made by `PostgresStores.artifacts`."""
+    """One tenant's artifacts (texts that context slots select) and selections. Made by `PostgresStores.artifacts`."""
 
-    def __init__(self, tenant_id: str, connections: Callable[[], Connections]) -> None:
-        self._tenant, self._connections = named_tenant(tenant_id), connections
+    def __init__(self, tenant_id: str, connections: Callable[[], Connections], record: Draft | None = None) -> None:
+        self._tenant, self._connections, self._record = named_tenant(tenant_id), connections, record
+
+    def under(self, record: Draft) -> PostgresArtifacts:
+        return PostgresArtifacts(self._tenant, self._connections, record)
+
+    async def _note(self, connection: Connection) -> None:
+        """Append the control entry of the act that this change carries out, if there is one."""
+        if self._record is not None:
+            lock, line = control_line(self._tenant, self._record)
+            await connection.execute(_LOCK_CONTROL, lock)
+            await connection.execute(_APPEND_LINE, self._tenant, line)
 
     async def register(self, manifest: ExtensionManifest) -> None:
         satisfies = orjson.dumps(manifest.satisfies).decode()
         async with self._connections().transaction(self._tenant) as connection:
             await connection.execute(_REGISTER, self._tenant, manifest.extension, satisfies)
+            await self._note(connection)
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         async with self._connections().transaction(self._tenant) as connection:
@@ -185,6 +209,7 @@ class PostgresArtifacts:
         async with self._connections().transaction(self._tenant) as connection:
             if await connection.execute(_ADD, self._tenant, *rows.of_artifact(artifact)) != "INSERT 0 1":
                 raise id_taken(artifact)
+            await self._note(connection)
 
     async def revise(self, new: NewRevision) -> Revision:
         key = (self._tenant, new.org_id, new.artifact_id)
@@ -192,6 +217,7 @@ class PostgresArtifacts:
             await _lock_numbering(connection, *key)
             made = revision_of(self._tenant, new, await connection.fetchval(_NEWEST, *key) + 1)
             await connection.execute(_REVISE, self._tenant, *rows.fields(made, rows.REVISION_COLUMNS[1:]))
+            await self._note(connection)
         return made
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
@@ -208,6 +234,7 @@ class PostgresArtifacts:
                 await connection.execute(_ARCHIVE, *key, new.asserted_at_us, new.extension)
             made = assertion_of(self._tenant, new, await connection.fetchval(_COUNT, *key, new.extension) + 1)
             await connection.execute(_ASSERT, self._tenant, *rows.fields(made, rows.ASSERTION_COLUMNS[1:]))
+            await self._note(connection)
         return made
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
@@ -216,6 +243,7 @@ class PostgresArtifacts:
             done = await connection.execute(_ARCHIVE, self._tenant, org_id, artifact_id, at_us, extension)
             if done != "UPDATE 1":
                 raise no_assertion(extension)
+            await self._note(connection)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
         key = (self._tenant, org_id, artifact_id)
@@ -223,6 +251,7 @@ class PostgresArtifacts:
             await _lock_numbering(connection, *key)
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
                 await connection.execute(statement, *key, at_us)
+            await self._note(connection)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         org_id, seen = queried_organisation(query), audience(query)
@@ -248,6 +277,9 @@ class PostgresArtifacts:
         picks = [list(column) for column in columns] or [[] for _ in rows.REF_COLUMNS]
         parameters = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
         async with self._connections().transaction(self._tenant) as connection:
+            if is_governed(act.origin.parent_run_id):
+                place = (self._tenant, act.origin.parent_run_id, act.origin.act_key)
+                refuse_unmade(act, [body for (body,) in await connection.fetch(_SELECTED, *place)])
             # Waits for a concurrent insert of the same selection, and then finds its row.
             head, landed = await connection.fetchrow(
                 _INSERT, *parameters, self._tenant, *rows.of_act(act, selection_fingerprint(act))
@@ -263,25 +295,48 @@ class PostgresArtifacts:
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         async with self._connections().transaction(self._tenant) as connection:
-            heads = await connection.fetch(_ACTS, self._tenant, org_id, run_id)
-            ids = [head["selection_id"] for head in heads]
-            refs: dict[str, list[Any]] = {selection_id: [] for selection_id in ids}
-            for selection_id, *ref in await connection.fetch(_REFS, self._tenant, org_id, ids):
-                refs[selection_id].append(ref)
-        return [rows.selection_act(tuple(head), refs[head["selection_id"]]) for head in heads]
+            return await postgres_selections(connection, self._tenant, run_id, org_id)
+
+    async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
+        return [row["size"] for row in await self._pinned(_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
-        keys = [[ref.triple[at] for ref in refs] for at in range(3)]
-        parameters = (self._tenant, org_id, *keys, [ref.extension for ref in refs])
-        async with self._connections().transaction(self._tenant) as connection:
-            found = await connection.fetch(_PINNED, *parameters)
-        for ref, row in zip(refs, found, strict=True):
-            if row["revision_id"] is None:
-                raise no_pin(ref)
+        found = await self._pinned(_PINNED, org_id, refs)
         return [
             PinnedContent(ref=ref, title=row["title"], revision=rows.revision(tuple(row)[1:]))
             for ref, row in zip(refs, found, strict=True)
         ]
+
+    async def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
+        """One row for each ref. The last column of a ref without its revision is NULL."""
+        keys = [[ref.triple[at] for ref in refs] for at in range(3)]
+        async with self._connections().transaction(self._tenant) as connection:
+            found: list[Any] = await connection.fetch(
+                statement, self._tenant, org_id, *keys, [ref.extension for ref in refs]
+            )
+        for ref, row in zip(refs, found, strict=True):
+            if row[-1] is None:
+                raise no_pin(ref)
+        return found
+
+
+async def postgres_selections(
+    connection: Connection, tenant: str, run_id: str, org_id: str | None = None
+) -> list[SelectionAct]:
+    """Return the selections of a run in the audit, of one organisation or of all. Raises `Integrity` for altered
+    rows.
+    """
+    heads = await connection.fetch(_ACTS, tenant, run_id, org_id)
+    keys = [(head["org_id"], head["selection_id"]) for head in heads]
+    refs: dict[tuple[str, str], list[Any]] = {key: [] for key in keys}
+    for org, selection_id, *ref in await connection.fetch(_REFS, tenant, *zip(*keys, strict=True)) if keys else ():
+        refs[org, selection_id].append(ref)
+    return [rows.selection_act(tuple(head), refs[key]) for head, key in zip(heads, keys, strict=True)]
+
+
+async def postgres_selected_runs(connection: Connection, tenant: str) -> list[str]:
+    """Return the governed runs that have a selection in the audit."""
+    return [run for (run,) in await connection.fetch(_SELECTED_RUNS, tenant) if is_governed(run)]
 
 
 async def _lock_numbering(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:

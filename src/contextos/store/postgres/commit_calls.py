@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from contextos.contracts.journal import ENTRY_FORMAT, INDEX, Batch, Draft, body_digest, genesis, open_header
+from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, INDEX, Batch, Draft, body_digest, genesis, open_header
 
 COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
@@ -23,7 +23,7 @@ LOCK_KEY_CACHE: Final = 4096
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A queued batch, its size in bytes, and the future that its caller awaits."""
+    """A queued batch (one atomic commit), its size in bytes, and the future that its caller awaits."""
 
     tenant: str
     batch: Batch
@@ -32,7 +32,7 @@ class Job:
 
 
 def batch_bytes(batch: Batch) -> int:
-    """Return the bytes of all bodies of a batch."""
+    """Return the total size of all entry and document bodies of a batch, in bytes."""
     size = 0
     for entry in batch.entries:
         size += len(entry.body or b"")
@@ -44,7 +44,7 @@ def batch_bytes(batch: Batch) -> int:
 
 
 def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
-    """Split a group into calls, in order. The jobs of a call share the tenant, and no two share the run."""
+    """Split queued batches into calls of the SQL function, in order. A call has one tenant, and no run twice."""
     calls: list[list[Job]] = []
     open_calls: dict[str, tuple[list[Job], set[str]]] = {}
     for job in group:
@@ -58,7 +58,7 @@ def split_into_calls(group: Iterable[Job]) -> list[list[Job]]:
 
 
 def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks: Sequence[int]) -> tuple[Any, ...]:
-    """Return the arguments of `contextos.commit_batches`, in its order."""
+    """Return the arguments of the SQL function `contextos.commit_batches`, in its order."""
     tenant, batches = jobs[0].tenant, [job.batch for job in jobs]
     return (
         tenant,
@@ -73,8 +73,17 @@ def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks:
         ],
         [(batch.run, batch.wake_at_us, batch.waiting) for batch in batches if _changes_run(batch)],
         [(batch.run, *batch.signature) for batch in batches if batch.signature is not None],
-        [_draft_row(tenant, batch, stream, draft) for batch in batches for stream, draft in batch.shared],
+        [
+            _draft_row(tenant, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
+            for batch in batches
+            for stream, draft in batch.shared
+        ],
     )
+
+
+def control_line(tenant: str, record: Draft) -> tuple[int, tuple[Any, ...]]:
+    """Return the lock key of the tenant's control stream, and the row that adds `record` to that stream."""
+    return _lock_key(tenant, "run", CONTROL) >> 1, _draft_row(tenant, CONTROL, record, numbers_run=False)
 
 
 def _changes_run(batch: Batch) -> bool:
@@ -88,17 +97,19 @@ def _numbers_run(batch: Batch, stream: str, draft: Draft) -> bool:
     return stream == INDEX and draft.key == batch.run
 
 
-def _draft_row(tenant: str, batch: Batch, stream: str, draft: Draft) -> tuple[Any, ...]:
+def _draft_row(tenant: str, stream: str, draft: Draft, *, numbers_run: bool) -> tuple[Any, ...]:
     """Return the row of a draft for a shared stream. The database finds its sequence and previous hash."""
     kind, key, at_us, by, body, salt = draft
     digest = body_digest(salt, body)
     header = open_header(tenant, stream, digest, draft)
     stored = (kind, key, at_us, by, digest, *header, body, salt, ENTRY_FORMAT)
-    return (stream, genesis(tenant, stream), *stored, _numbers_run(batch, stream, draft))
+    return (stream, genesis(tenant, stream), *stored, numbers_run)
 
 
 def lock_keys(group: Iterable[Job]) -> list[int]:
-    """Return the sorted lock keys of a group's transaction: odd keys are exclusive (writes), even ones shared."""
+    """Return the sorted advisory lock keys for a group of batches: odd keys are exclusive (writes), even
+    ones shared.
+    """
     exclusive, shared = set[int](), set[int]()
     for job in group:
         tenant, batch = job.tenant, job.batch

@@ -48,10 +48,14 @@ _LOCKED: Final = "55P03"
 SOON_MS: Final = 100
 
 
-async def connect_postgres(url: str) -> Connection:
-    """Open a connection whose commits are durable when they return. Raises the errors of asyncpg."""
+async def connect_postgres(url: str, *, read_only: bool = False) -> Connection:
+    """Open a connection whose commits are durable when they return. Raises the errors of asyncpg.
+
+    With `read_only` the server refuses every write of the connection.
+    """
+    settings = SESSION_SETTINGS | ({"default_transaction_read_only": "on"} if read_only else {})
     return await asyncpg.connect(
-        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
+        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=settings
     )
 
 
@@ -71,7 +75,9 @@ def postgres_error(fault: BaseException) -> ContextOSError:
 
 
 def is_callers_fault(fault: BaseException) -> bool:
-    """Whether one caller's input or a conflict of transactions caused the error, not the server or connection."""
+    """Return whether the error is due to one caller's input or a conflict of transactions, not to the server or
+    connection.
+    """
     state = getattr(fault, "sqlstate", None) or ""
     return state[:2] in _DATA | _AGAIN or state == _LOCKED or isinstance(fault, ValueError)
 
@@ -82,18 +88,24 @@ def is_locked(fault: BaseException) -> bool:
 
 
 def is_repeatable(fault: BaseException) -> bool:
-    """Whether the server rolled back in favour of another transaction (deadlock, serialization)."""
+    """Return whether the server rolled the transaction back in favour of another (deadlock, serialization), so a
+    retry helps.
+    """
     return (getattr(fault, "sqlstate", None) or "")[:2] in _AGAIN
 
 
 class Connections:
     """A pool of at most `limit` connections for one event loop.
 
-    Raises `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once closed.
+    Methods raise `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once
+    the pool is closed.
     """
 
-    def __init__(self, url: str, *, limit: int = MAX_READERS, wait_timeout_s: float = WAIT_TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, *, limit: int = MAX_READERS, wait_timeout_s: float = WAIT_TIMEOUT_S, read_only: bool = False
+    ) -> None:
         self._url, self._limit, self._wait_timeout_s = url, limit, wait_timeout_s
+        self._read_only = read_only
         self._idle: deque[Connection] = deque()
         self._lent: set[Connection] = set()
         self._free = asyncio.Semaphore(limit)
@@ -162,7 +174,7 @@ class Connections:
             if connection.is_closed():
                 connection = None
         if connection is None:
-            connection = await connect_postgres(self._url)
+            connection = await connect_postgres(self._url, read_only=self._read_only)
         self._lent.add(connection)
         return connection
 
@@ -177,16 +189,16 @@ class Connections:
 
 
 def terminate(connection: Connection) -> None:
-    """Close a connection without a farewell; the server rolls back its open transaction."""
+    """Close a connection at once, without a message to the server, which then rolls back its open transaction."""
     # If its loop is closed, so is the transport, and this raises.
     with suppress(RuntimeError, *FAULTS):
         connection.terminate()
 
 
 def is_text(*texts: str) -> bool:
-    """Whether PostgreSQL can store these texts. A lookup of any other text finds nothing.
+    r"""Return whether PostgreSQL can store these texts. A lookup of any other text finds nothing.
 
-    >>> is_text("run_a", "ä"), is_text("run\\0")
+    >>> is_text("run_a", "ä"), is_text("run\0")
     (True, False)
     """
     joined = "".join(texts)

@@ -45,10 +45,10 @@ def store_name(identity: str) -> str:
 
 
 async def is_same_database(connection: Connection, tenant: str, identity: str) -> bool:
-    """Whether a tenant's store belongs to the database `identity`; call inside the tenant's transaction.
+    """Return whether a tenant's store belongs to the database `identity`; call inside the tenant's transaction.
 
-    Records the identity when the store is new or has begun a new epoch. False if the store records another identity
-    and has begun no epoch since.
+    Records the identity when the store is new or has begun a new epoch (as after a recorded restore). False if the
+    store records another identity and has begun no epoch since.
     """
     rows = await connection.fetch(_READ, tenant, EPOCHS.name)
     found = {key: (version, body) for key, version, body in rows}
@@ -68,12 +68,14 @@ async def is_same_database(connection: Connection, tenant: str, identity: str) -
 
 
 def begins_epoch(batch: Batch) -> bool:
-    """Whether a batch begins a new epoch."""
+    """Return whether a batch begins a new epoch of the store, as an operator does after a restore."""
     return any(is_epoch_write(write) for write in batch.writes)
 
 
 def restore_not_recorded() -> StoreRestored:
-    """Return the error for any commit to a restored store that does not begin a new epoch."""
+    """Return the error for a commit to a store that was restored from a backup, while no operator has recorded the
+    restore.
+    """
     return StoreRestored(
         "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
         " it, compare what came after the backup, then run `contextos restored --by WHO`"

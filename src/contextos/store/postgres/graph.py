@@ -13,6 +13,9 @@ from typing import Any, Final
 
 import orjson
 
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
+from contextos.contracts.journal import Draft
+from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import Connection, Connections, is_text, named_tenant
 from contextos.store.shared.bfs import BreadthFirstWalk
 from contextos.store.shared.graph_validation import (
@@ -22,6 +25,8 @@ from contextos.store.shared.graph_validation import (
     StoredEdge,
     derived_edge_id,
     plan_change,
+    planned_commit,
+    refuse_other_head,
     validate_edges,
     validate_nodes,
 )
@@ -54,14 +59,25 @@ _ADD_NODES: Final = (
     " SELECT $1, $2, made.* FROM unnest($3::text[], $4::text[], $5::bytea[]) AS made"
 )
 _HEAD: Final = "SELECT contextos.graph_head($1)"
-_HOP: Final = "SELECT node, edge_id, src, dst, body FROM contextos.graph_hop($1, $2, $3, $4)"
+_HOP: Final = "SELECT node, edge_id, src, dst, body, valid_from FROM contextos.graph_hop($1, $2, $3, $4)"
+_STEP: Final = (
+    "SELECT edge_id, body, valid_from FROM contextos.edges"
+    " WHERE tenant = $1 AND src = ANY($2::text[]) AND predicate = $3"
+    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4) ORDER BY edge_id LIMIT $5"
+)
+_ROWS: Final = (
+    "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM contextos.edges"
+    " WHERE tenant = $1 AND edge_id > $2 ORDER BY edge_id LIMIT $3"
+)
+_APPEND_ACT: Final = "SELECT contextos.append_line($1, $2)"
+_LOCK_CONTROL: Final = "SELECT pg_advisory_xact_lock($1)"
 _MAX_COMMIT: Final = 2**63 - 1
 
 
 class PostgresGraph:
     """One tenant's append-only graph. Made by `PostgresStores.graph`.
 
-    `checked_transaction` raises `StoreRestored` if the store was restored and no new epoch has begun.
+    `checked_transaction` raises `StoreRestored` if the store was restored and no operator has recorded that.
     """
 
     def __init__(
@@ -78,11 +94,33 @@ class PostgresGraph:
             head: int = await connection.fetchval(_HEAD, self._tenant)
         return head
 
-    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
-        """Append as one commit and return its number, or the current head if nothing is new."""
+    async def plan(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> GraphCommit:
+        valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
+        async with self._connections().transaction(self._tenant) as connection:
+            head: int = await connection.fetchval(_HEAD, self._tenant)
+            return planned_commit(head, *await _change(connection, self._tenant, valid_nodes, valid_edges))
+
+    async def put(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        edges: Sequence[Mapping[str, Any]],
+        *,
+        acts: Sequence[Draft] = (),
+        expect: int | None = None,
+    ) -> int:
+        """Append nodes and edges as one commit; return its number, or the current commit number if nothing is new."""
         valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
         async with self._checked_transaction(self._tenant) as connection:
-            return await _put(connection, self._tenant, valid_nodes, valid_edges)
+            head: int = await connection.fetchval(_LOCK_HEAD, self._tenant)
+            refuse_other_head(expect, head)
+            new_nodes, change = await _change(connection, self._tenant, valid_nodes, valid_edges)
+            if not new_nodes and not change.appended and not change.withdrawn:
+                return head
+            await _put(connection, self._tenant, head + 1, new_nodes, change)
+            for lock, line in (control_line(self._tenant, act) for act in acts):
+                await connection.execute(_LOCK_CONTROL, lock)
+                await connection.execute(_APPEND_ACT, self._tenant, line)
+            return head + 1
 
     async def neighbourhood(
         self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
@@ -96,23 +134,47 @@ class PostgresGraph:
                 walk.take(await connection.fetch(_HOP, self._tenant, at, walk.wanted, frontier))
         return walk.edges()
 
+    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
+        if not is_text(predicate):
+            return []
+        async with self._connections().transaction(self._tenant) as connection:
+            rows = await connection.fetch(
+                _STEP, self._tenant, list(filter(is_text, sources)), predicate, at, max(limit, 0)
+            )
+        return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
+
+    async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
+        async with self._connections().transaction(self._tenant) as connection:
+            rows = await connection.fetch(_ROWS, self._tenant, after, max(limit, 0))
+        return [
+            EdgeRow(edge_id, src, predicate, dst, {**orjson.loads(body), "edge_id": edge_id}, *ends)
+            for edge_id, src, predicate, dst, body, *ends in rows
+        ]
+
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
-        """Return the nodes as of commit `at`, ordered by ceid; nodes without a version at `at` are left out."""
+        """Return the nodes as they were at commit `at`, ordered by id; nodes that did not exist at `at`
+        are left out.
+        """
         async with self._connections().transaction(self._tenant) as connection:
             rows = await connection.fetch(_NODES, self._tenant, [ceid for ceid in ceids if is_text(ceid)], at)
         return [{"ceid": ceid, "type": kind, "properties": orjson.loads(body)} for ceid, kind, body in rows]
 
 
-async def _put(connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]) -> int:
-    """Append one graph commit. Locks the tenant's head, so commit numbers follow the order of the commits."""
-    head: int = await connection.fetchval(_LOCK_HEAD, tenant)
+async def _change(
+    connection: Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]
+) -> tuple[list[Node], GraphChange]:
+    """Return the nodes and edges among these that the graph does not contain yet, and the edges to withdraw."""
     rows = await connection.fetch(_NODES, tenant, [node.ceid for node in nodes], _MAX_COMMIT)
     newest = {row[0]: Node(*row) for row in rows}
     new_nodes = [node for node in nodes if newest.get(node.ceid) != node]
-    change = await _planned_change(connection, tenant, edges)
-    if not new_nodes and not change.appended and not change.withdrawn:
-        return head
-    commit = head + 1
+    return new_nodes, await _planned_change(connection, tenant, edges)
+
+
+async def _put(
+    connection: Connection, tenant: str, commit: int, new_nodes: Sequence[Node], change: GraphChange
+) -> None:
+    """Append one graph commit. The caller has locked the tenant's head, so numbers follow the order of the commits."""
     await connection.execute(_SET_HEAD, tenant, commit)
     if new_nodes:
         columns = [[getattr(node, name) for node in new_nodes] for name in ("ceid", "type", "body")]
@@ -123,7 +185,6 @@ async def _put(connection: Connection, tenant: str, nodes: Sequence[Node], edges
         names = ("src", "predicate", "dst", "evidence_ref", "body")
         columns = [[getattr(edge, name) for edge in change.appended.values()] for name in names]
         await connection.execute(_ADD_EDGES, tenant, list(change.appended), *columns, commit)
-    return commit
 
 
 class _NotLookedUp(LookupError):

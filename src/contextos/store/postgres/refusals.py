@@ -44,7 +44,7 @@ def refuse_url(url: str) -> None:
 
 
 def start_refusal(url: str, fault: BaseException) -> ContextOSError:
-    """Translate an error at the start; most are settings, and some are temporary."""
+    """Translate an error that occurs when a store starts. Most are wrong settings, and some are temporary."""
     if isinstance(fault, _WRONG_ROLE):
         return unusable(url, "the server does not know the role or its password", "correct the URL")
     if isinstance(fault, asyncpg.InvalidCatalogNameError):
@@ -73,7 +73,7 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
 
 
 def unwrapped(fault: BaseException) -> BaseException:
-    """Return the error of asyncpg that SQLAlchemy has wrapped, or `fault` itself if it wraps none."""
+    """Return the asyncpg error inside an error of SQLAlchemy, or `fault` itself if there is none."""
     wrapped: BaseException | None = fault
     while wrapped is not None and not isinstance(wrapped, FAULTS):
         wrapped = getattr(wrapped, "orig", None) or wrapped.__cause__

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.store.postgres.connections import FAULTS, Connection, connect_postgres
 from contextos.store.postgres.database_identity import DATABASE_IDENTITY
-from contextos.store.postgres.isolation import BYPASSES_POLICIES, CHANGED_PROTECTIONS, TENANT_CONDITION
+from contextos.store.postgres.isolation import BYPASSES_POLICIES, CHANGED_PROTECTIONS, TENANT_CONDITION, function_bodies
 from contextos.store.postgres.refusals import refuse_url, start_refusal, unusable, unwrapped
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ _LACKING: Final = (
     "  UNION ALL SELECT format('EXECUTE on `%s`', name) FROM (VALUES"
     "   ('commit_batches', 'text, bigint, text, bigint[], contextos.entry[], contextos.write[],"
     " contextos.run_change[], contextos.signature[], contextos.draft[]'),"
-    "   ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'), ('graph_hop', 'text, bigint, bigint, text[]'),"
-    "   ('read_document', 'text, text, text'), ('read_stream', 'text, text, bigint, bigint'),"
+    "   ('append_line', 'text, contextos.draft'), ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'),"
+    "   ('graph_hop', 'text, bigint, bigint, text[]'), ('read_document', 'text, text, text'),"
+    "   ('read_lines', 'text, text, text[]'), ('read_stream', 'text, text, bigint, bigint'),"
     "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'),"
     "   ('waiting_runs', 'text, bigint, bigint'))"
     "   AS called (name, given)"
@@ -65,12 +66,13 @@ _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_
 _CAN_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
 
-async def check_schema(url: str) -> str:
+async def check_schema(url: str, *, read_only: bool = False) -> str:
     """Check that a store can run on the database at `url` as the role that `url` names; return the database's identity.
 
     Refuses a database without schema, an older or newer schema, an encoding other than UTF-8, a server older than 15,
     a role that cannot use the schema, has surplus rights or bypasses row-level security, and a schema in which that
-    security, a policy, a trigger or an owner has changed since the migration.
+    security, a policy, a trigger, a function or an owner has changed since the migration, or a view opens it. A
+    standby is refused unless the store is opened `read_only`.
 
     Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
     """
@@ -86,7 +88,7 @@ async def check_schema(url: str) -> str:
             raise unusable(
                 url, f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`", "run `contextos migrate`"
             )
-        if await connection.fetchval(_READ_ONLY):
+        if not read_only and await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
         # Read here, so that a server that does not report its identity is refused at the start.
         identity: str = await connection.fetchval(DATABASE_IDENTITY)
@@ -100,7 +102,7 @@ async def check_schema(url: str) -> str:
                 "its role bypasses row-level security, so tenants could see each other",
                 "use a role that is a member of `contextos_app` and neither owner nor superuser",
             )
-        changed = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION)
+        changed = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION, *function_bodies())
         if changed:
             why = "protections of its tenants and its journal are not as `contextos migrate` made them"
             remedy = "have the owner of the schema restore them, or restore the database"

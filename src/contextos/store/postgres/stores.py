@@ -1,10 +1,10 @@
 """`PostgresStores`: the `Stores` port on a PostgreSQL database whose schema `contextos migrate` has made.
 
-Each event loop has its own connections and its own writer with group commit; reads see every commit that has
-returned. Tenants are isolated twice: every statement names its tenant, and row-level security in the database hides
-the rows of all others (docs/design/standards.md). `due` is the one exception, because a sweep as each tenant in turn
-would cost one transaction per tenant: it calls a function that runs as the owner of the schema and returns only the
-tenants and ids of due runs.
+Each event loop has its own connections and its own writer, which commits many batches as one transaction; reads see
+every commit that has returned. Tenants are isolated twice: every statement names its tenant, and row-level security in
+the database hides the rows of all others (docs/design/standards.md). Only `due` reads across tenants, because one
+transaction for each tenant would cost too much: it calls a function that runs as the owner of the schema and returns
+only the tenants and ids of due runs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import Batch, Document, Entry, SignedHead, genesis
-from contextos.errors import Conflict, InvalidInput, NotFound, Problem, Unavailable
-from contextos.store.postgres.artifacts import PostgresArtifacts
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, genesis
+from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
+from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import (
     MAX_READERS,
     Connection,
@@ -39,10 +40,11 @@ from contextos.store.postgres.database_identity import (
 from contextos.store.postgres.graph import PostgresGraph
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
-from contextos.store.shared.batch import MAX_SQL_INTEGER, refuse_misfit
+from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.key_range import after_prefix
 
 if TYPE_CHECKING:
+    from contextos.contracts.envelopes.slots import SelectionAct
     from contextos.contracts.ports.outside import Clock
     from contextos.contracts.ports.storage import Graph, Store
 
@@ -66,12 +68,25 @@ _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_docume
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
 _DUE: Final = "SELECT tenant, run FROM contextos.due($1, $2, $3)"
-_ERASE: Final = "UPDATE contextos.journal SET body = NULL, salt = NULL WHERE tenant = $1 AND run = $2 AND seq = $3"
+_LINES: Final = (
+    "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
+    " FROM contextos.read_lines($1, $2, $3)"
+)
+_LATEST: Final = (
+    "SELECT at_us FROM contextos.journal WHERE tenant = $1 AND run IN ('index', 'control') ORDER BY at_us DESC LIMIT 1"
+)
+_CAN_ERASE: Final = (
+    "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc"
+    " WHERE pronamespace = 'contextos'::regnamespace AND proname = 'erase_entry'"
+)
+_ERASE: Final = "SELECT contextos.erase_entry($1, $2, $3, $4, $5)"
 
 
 @dataclass(frozen=True, slots=True)
 class LoopResources:
-    """The resources of one event loop: connections for reads, a writer, and checks of restored stores in progress."""
+    """What one event loop uses: connections for reads, a writer, and the running checks whether a store
+    was restored.
+    """
 
     connections: Connections
     writer: GroupWriter
@@ -79,7 +94,7 @@ class LoopResources:
 
 
 class PostgresStores:
-    """A deployment's storage in the database at `url`. Use `open`: the constructor checks nothing.
+    """All tenants' storage in the PostgreSQL database at `url`. Use `open`: the constructor checks nothing.
 
     The deadlines of writes are compared with `clock`, or with the server's, which all machines share, if it is None.
     Each event loop opens at most `readers` connections for reads and one for writes. `open` sets `name`, which differs
@@ -95,8 +110,10 @@ class PostgresStores:
         clock: Clock | None = None,
         readers: int = MAX_READERS,
         queue_limit: int = POSTGRES_QUEUE_LIMIT,
+        read_only: bool = False,
     ) -> None:
         self._url, self._clock, self._readers, self._queue_limit = url, clock, readers, queue_limit
+        self._read_only = read_only
         self._loops: dict[asyncio.AbstractEventLoop, LoopResources] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -104,13 +121,15 @@ class PostgresStores:
         self.confirmed_tenants: set[str] = set()
 
     @classmethod
-    async def open(cls, url: str, **bounds: Any) -> PostgresStores:
+    async def open(cls, url: str, *, read_only: bool = False, **bounds: Any) -> PostgresStores:
         """Check the schema at `url` and the rights of its role, and return the storage.
+
+        With `read_only` the server refuses every write.
 
         Raises: `InvalidSettings` with one sentence on what to do; `Unavailable` if the server does not answer.
         """
-        identity = await check_schema(url)
-        stores = cls(url, **bounds)
+        identity = await check_schema(url, read_only=read_only)
+        stores = cls(url, read_only=read_only, **bounds)
         stores.name = store_name(identity)
         return stores
 
@@ -131,17 +150,23 @@ class PostgresStores:
         for tenant, run in rows:
             yield tenant, run
 
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Delete the body and salt of one entry. Raises `NotFound`.
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+        """Record the erasure and delete the body and salt of one entry.
 
-        The next `VACUUM` removes the bytes from the table's pages. The server's log and backups keep them until they
-        are deleted themselves.
+        The role of the store is a member of `contextos_eraser`. The next `VACUUM` removes the bytes from the table's
+        pages. The server's log and backups keep them until they are deleted themselves.
         """
-        if tenant_id and is_text(tenant_id, stream) and 0 < seq <= MAX_SQL_INTEGER:
+        refuse_erasure(run, seq, record)
+        if tenant_id and is_text(tenant_id, run, record.key, record.by) and 0 < seq <= MAX_SQL_INTEGER:
+            lock, line = control_line(tenant_id, record)
             async with self.checked_transaction(tenant_id) as connection:
-                if await connection.execute(_ERASE, tenant_id, stream, seq) == "UPDATE 1":
+                if not await connection.fetchval(_CAN_ERASE):
+                    raise InvalidSettings(
+                        Problem("/store", "cannot_erase", "its role cannot erase", "run `GRANT contextos_eraser TO` it")
+                    )
+                if await connection.fetchval(_ERASE, tenant_id, lock, run, seq, line) is not None:
                     return
-        raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
+        raise nothing_to_erase(run, seq)
 
     def for_loop(self) -> LoopResources:
         """Return the resources of the running event loop. Raises `Unavailable` once closed."""
@@ -153,12 +178,13 @@ class PostgresStores:
                     raise Unavailable("store", "it is closed")
                 self._abandon_closed_loops()
                 writer = GroupWriter(self._connect, self._clock, queue_limit=self._queue_limit)
-                resources = LoopResources(Connections(self._url, limit=self._readers), writer)
+                connections = Connections(self._url, limit=self._readers, read_only=self._read_only)
+                resources = LoopResources(connections, writer)
                 self._loops[loop] = resources
         return resources
 
     async def refuse_if_restored(self, tenant: str, batch: Batch) -> None:
-        """Refuse to commit to a store that was restored, unless `batch` begins a new epoch.
+        """Refuse to commit to a store that was restored from a backup, unless `batch` begins a new epoch.
 
         Call it for tenants that are not in `confirmed_tenants`. Raises: `StoreRestored`.
         """
@@ -174,7 +200,7 @@ class PostgresStores:
     async def checked_transaction(self, tenant: str) -> AsyncIterator[Connection]:
         """Open a transaction for rare changes that bypass the writer. Checks the identity of the database each time.
 
-        Raises: `StoreRestored` if the store was restored and no new epoch has begun.
+        Raises: `StoreRestored` if the store was restored and no operator has recorded that.
         """
         async with self.for_loop().connections.transaction(tenant) as connection:
             if not await is_same_database(connection, tenant, await connection.fetchval(DATABASE_IDENTITY)):
@@ -182,7 +208,9 @@ class PostgresStores:
             yield connection
 
     async def record_epoch(self, tenant: str) -> None:
-        """Record the database of a new epoch at once. Otherwise its next restore elsewhere would not be detected."""
+        """Record in which database a tenant's new epoch began. Without it, the next restore elsewhere would not be
+        detected.
+        """
         self.confirmed_tenants.discard(tenant)
         await self._check_identity(tenant)
 
@@ -202,7 +230,7 @@ class PostgresStores:
 
     async def _connect(self) -> Connection:
         """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""
-        connection, identity = await connect_postgres(self._url), None
+        connection, identity = await connect_postgres(self._url, read_only=self._read_only), None
         try:
             identity = await connection.fetchval(DATABASE_IDENTITY)
         finally:
@@ -286,10 +314,27 @@ class PostgresStore:
         return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
+        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
         if not is_text(stream):
             return []
         return [tuple(row) for row in await self._fetch(_SIGNATURES, stream)]
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        if not is_text(stream):
+            return []
+        return [Entry(*row) for row in await self._fetch(_LINES, stream, list(filter(is_text, keys)))]
+
+    async def latest_us(self) -> int:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return int(await connection.fetchval(_LATEST, self._tenant) or 0)
+
+    async def selected_runs(self) -> Sequence[str]:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return await postgres_selected_runs(connection, self._tenant)
+
+    async def selections(self, run: str) -> Sequence[SelectionAct]:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return await postgres_selections(connection, self._tenant, run)
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         newest = after - 1 if after else MAX_SQL_INTEGER

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.journal import Batch
-from contextos.errors import Conflict, ContextOSError, InvalidInput, Problem, Unavailable
+from contextos.errors import Conflict, ContextOSError, InvalidInput, Problem, Unavailable, Untimely
 from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, batch_bytes, lock_keys, split_into_calls
 from contextos.store.postgres.connections import (
     CONNECT_TIMEOUT_S,
@@ -251,7 +251,15 @@ def _resolve_job(job: Job, outcome: CommitOutcome) -> None:
     if outcome is None:
         job.future.set_result(None)
     else:
-        job.future.set_exception(Conflict(outcome) if outcome else nothing_signed(job.batch.run))
+        job.future.set_exception(_conflict(outcome) if outcome else nothing_signed(job.batch.run))
+
+
+def _conflict(outcome: str) -> Conflict:
+    """The conflict that `contextos.commit_batches` returned. No collection or run begins with `@`."""
+    if not outcome.startswith("@"):
+        return Conflict(outcome)
+    store_us, _, what = outcome[1:].partition(" ")
+    return Untimely(what, int(store_us))
 
 
 def _fail(job: Job, error: BaseException) -> None:

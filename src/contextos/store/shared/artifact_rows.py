@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from contextos.contracts.envelopes.artifacts import Artifact, ArtifactRef, Assertion, Revision
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, SelectionAct, SelectionOrigin
 from contextos.contracts.model import Model
 from contextos.errors import Integrity
-from contextos.store.shared.artifact_rules import ARTIFACT_TYPE
+from contextos.store.shared.artifact_rules import ARTIFACT_TYPE, selection_fingerprint
 
 ArtifactRow = Sequence[Any]
 
@@ -76,6 +78,15 @@ REF_COLUMNS: Final = (
     "owner_id",
 )
 """The columns of a ref. They are also the names of the fields of `ArtifactRef`."""
+ACT_COPIES: Final = (
+    "parent_run_id",
+    "parent_package_name",
+    "slot_id",
+    "selected_by",
+    "selection_mode",
+    "selected_at_us",
+)
+"""The columns of a ref's row that repeat its act."""
 
 SCOPE: Final = (
     "CASE WHEN {0}.visibility LIKE 'project:%' THEN 'project' WHEN {0}.visibility LIKE 'team:%' THEN 'team'"
@@ -101,13 +112,17 @@ FAULT: Final = (
 
 
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
-    """Return an INSERT of one row. `mark` is a placeholder of the database; `{}` in it is the number, from `first`."""
+    """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number, from
+    `first`.
+    """
     placeholders = ", ".join(mark.format(number) for number, _ in enumerate(columns, first))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"  # noqa: S608
 
 
 def insert_assertion(schema: str, mark: str) -> str:
-    """Return an INSERT of one assertion, which copies visibility, scope and owner from the artifact."""
+    """Return an INSERT statement for one assertion (an artifact's type), which copies visibility and owner from the
+    artifact.
+    """
     columns = [*ASSERTION_COLUMNS, "visibility", "source_scope", "own_user"]
     placeholders = [mark.format(number) for number, _ in enumerate(ASSERTION_COLUMNS, 1)]
     tenant, org_id, artifact_id, *_ = placeholders
@@ -120,12 +135,12 @@ def insert_assertion(schema: str, mark: str) -> str:
 
 
 def fields(value: Model, names: Sequence[str]) -> list[Any]:
-    """Return these fields of a model, in this order."""
+    """Return the values of these fields of a model, in this order."""
     return [getattr(value, name) for name in names]
 
 
 def of_artifact(artifact: Artifact) -> list[Any]:
-    """Return the row of an artifact, without its tenant."""
+    """Return the database row of an artifact, without its tenant."""
     return [
         artifact.org_id,
         artifact.artifact_id,
@@ -140,7 +155,7 @@ def of_artifact(artifact: Artifact) -> list[Any]:
 
 
 def of_act(act: SelectionAct, fingerprint: str) -> list[Any]:
-    """Return the header row of a selection, without its tenant."""
+    """Return the database row of a selection itself, without its tenant and without the selected artifacts."""
     origin = act.origin
     return [
         origin.org_id,
@@ -160,12 +175,12 @@ def of_act(act: SelectionAct, fingerprint: str) -> list[Any]:
 
 
 def candidate(row: ArtifactRow) -> Candidate:
-    """Convert a row of the candidate query."""
+    """Convert a row of the candidate query to a `Candidate`."""
     return Candidate(ref=ref(row[:-1]), title=row[-1])
 
 
 def ref(row: ArtifactRow) -> ArtifactRef:
-    """Convert a row with `REF_COLUMNS`."""
+    """Convert a row with the columns `REF_COLUMNS` to an `ArtifactRef`."""
     artifact_id, revision_id, assertion_id, extension, source_scope, owner_id = row
     return ArtifactRef(
         artifactId=artifact_id,
@@ -178,22 +193,33 @@ def ref(row: ArtifactRow) -> ArtifactRef:
 
 
 def revision(row: ArtifactRow) -> Revision:
-    """Convert a row of `representations`, without its tenant."""
+    """Convert a row of the table `representations`, without its tenant, to a `Revision`."""
     return Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
 
 
 def assertion(row: ArtifactRow) -> Assertion:
-    """Convert a row of `semantic_assertions`, without its tenant."""
+    """Convert a row of the table `semantic_assertions`, without its tenant, to an `Assertion`."""
     return Assertion(**dict(zip(ASSERTION_COLUMNS[1:], row, strict=True)))
 
 
 def selection_act(head: ArtifactRow, refs: Sequence[ArtifactRow]) -> SelectionAct:
-    """Convert a header row and its refs. Raises `Integrity` if refs were added or removed since."""
+    """Convert the row of a selection and the rows of its artifacts, which have the columns `REF_COLUMNS` and
+    `ACT_COPIES`. Raises `Integrity` if a row was added, removed or altered since.
+    """
     values = dict(zip(SELECTION_COLUMNS[1:], head, strict=True))
+    name = values["selection_id"]
     if values["picked"] != len(refs):
-        raise Integrity(
-            f"`{values['selection_id']}` has {len(refs)} refs instead of {values['picked']}; inform an operator"
-        )
-    origin = SelectionOrigin(**{name: values[name] for name in SelectionOrigin.model_fields})
-    fields_of_act = {name: values[name] for name in SelectionAct.model_fields if name in values}
-    return SelectionAct(**fields_of_act, origin=origin, refs=tuple(ref(row) for row in refs))
+        raise Integrity(f"`{name}` has {len(refs)} refs instead of {values['picked']}; inform an operator")
+    copies = tuple(values[column] for column in ACT_COPIES)
+    if any(tuple(row[len(REF_COLUMNS) :]) != copies for row in refs):
+        raise Integrity(f"`{name}` has a ref that contradicts it; inform an operator")
+    try:
+        origin = SelectionOrigin(**{column: values[column] for column in SelectionOrigin.model_fields})
+        fields_of_act = {column: values[column] for column in SelectionAct.model_fields if column in values}
+        pinned = tuple(ref(row[: len(REF_COLUMNS)]) for row in refs)
+        act = SelectionAct(**fields_of_act, origin=origin, refs=pinned)
+    except ValidationError:
+        raise Integrity(f"`{name}` was altered; inform an operator") from None
+    if selection_fingerprint(act) != values["fingerprint"]:
+        raise Integrity(f"`{name}` is not what its digest covers; inform an operator")
+    return act

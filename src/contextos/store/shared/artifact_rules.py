@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+import orjson
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.artifacts import (
@@ -17,6 +19,7 @@ from contextos.contracts.envelopes.artifacts import (
     SourceScope,
 )
 from contextos.contracts.envelopes.slots import SCOPES, CandidateQuery, SelectionAct
+from contextos.contracts.ids import RUN
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound, Problem, RepeatedAct
 
 ARTIFACT_TYPE: Final = "artifact"
@@ -28,7 +31,7 @@ _DIGEST_CHARS: Final = 16
 
 
 def revision_of(tenant: str, new: NewRevision, number: int) -> Revision:
-    """Return the revision for `new`. Its id is derived from its content, so it is the same in every store."""
+    """Return the stored form of a new revision of an artifact. Its id is derived from its content."""
     return Revision(
         revision_id=_derived("rev_", tenant, new.org_id, new.artifact_id, number),
         revision=number,
@@ -43,7 +46,10 @@ def revision_of(tenant: str, new: NewRevision, number: int) -> Revision:
 
 
 def assertion_of(tenant: str, new: NewAssertion, number: int) -> Assertion:
-    """Return the assertion for `new`, the `number`-th of this extension on this artifact."""
+    """Return the stored form of a new assertion, which states that an artifact has a type.
+
+    `number` tells this assertion from earlier ones that state the same.
+    """
     return Assertion(
         assertion_id=_derived("asr_", tenant, new.org_id, new.artifact_id, new.extension, number),
         artifact_id=new.artifact_id,
@@ -59,12 +65,14 @@ def assertion_of(tenant: str, new: NewAssertion, number: int) -> Assertion:
 
 
 def gives_way(active: Assertion, new: NewAssertion) -> bool:
-    """Whether the new assertion replaces the active one. An assertion of a matcher never replaces another."""
+    """Return whether a new statement of an artifact's type replaces the active one. One by an automatic matcher never
+    does.
+    """
     return new.asserted_by != "matcher" and PRECEDENCE[active.asserted_by] <= PRECEDENCE[new.asserted_by]
 
 
 def audience(query: CandidateQuery) -> list[tuple[str, SourceScope]]:
-    """Return (visibility, scope) of every visibility that this actor can see and that the query includes.
+    """Return each (visibility, scope) that the query's actor can see and that the query includes.
 
     An artifact that only administrators can see has the scope of its owner, so `admin` comes with several scopes.
     """
@@ -80,7 +88,7 @@ def audience(query: CandidateQuery) -> list[tuple[str, SourceScope]]:
 
 
 def own_scopes(query: CandidateQuery) -> tuple[SourceScope, ...]:
-    """Return the scopes in which a user sees its own artifacts regardless of their visibility; never `project`."""
+    """Return the scopes in which users see their own artifacts regardless of visibility; never `project`."""
     return SCOPES_WITHOUT_PROJECT if query.project_id is None or query.include_broader else ()
 
 
@@ -93,7 +101,7 @@ def queried_organisation(query: CandidateQuery) -> str:
 
 
 def selection_fingerprint(act: SelectionAct) -> str:
-    """Return the hash of a selection without its time: two selections with the same fingerprint are the same."""
+    """Return the digest of a selection without its time. Two selections with the same digest are the same."""
     fields = {name: value for name, value in act.to_json().items() if name != "selected_at_us"}
     return content_address(fields)
 
@@ -105,8 +113,25 @@ def refuse_unseen(artifact: Artifact) -> None:
         raise InvalidInput(Problem("/visibility", "unseen", detail, "share it with a team, project or organisation"))
 
 
+def is_governed(run_id: str) -> bool:
+    """Return whether `run_id` has the form of a governed run. Every other id is that of a standalone flow."""
+    return RUN.fits(run_id, sealed=True)
+
+
+def refuse_unmade(act: SelectionAct, selected: Iterable[bytes | None]) -> None:
+    """Raise `InvalidInput` for an act of a governed run that its journal does not hold.
+
+    `selected` are the bodies of the entries `slot.selected` with the act's key. The stores refuse such an act with a
+    trigger; this gives the reason.
+    """
+    if not any(body is not None and orjson.loads(body)["answer"].get("act") == act.to_json() for body in selected):
+        detail = f"`{act.origin.parent_run_id}` is a governed run, and its journal does not hold this selection"
+        remedy = "answer the run with `contextos slots answer`; it records its selections itself"
+        raise InvalidInput(Problem("/origin/parent_run_id", "governed_run", detail, remedy))
+
+
 def refuse_repeated(act: SelectionAct, stored: str) -> None:
-    """Raise `RepeatedAct` if the selection's id is recorded with another fingerprint."""
+    """Raise `RepeatedAct` if the selection's id is recorded with another digest than `stored`."""
     if stored != selection_fingerprint(act):
         detail = f"`{act.selection_id}` is recorded with another pick"
         raise RepeatedAct(Problem("/origin/act_key", "repeated_act", detail, "give every act a key of its own"))
@@ -119,7 +144,7 @@ def id_taken(artifact: Artifact) -> InvalidInput:
 
 
 def not_installed(extension: str) -> InvalidInput:
-    """Return the error for an extension that is not registered."""
+    """Return the error for an artifact type (extension) that is not installed."""
     detail = f"the extension `{extension}` is not installed"
     return InvalidInput(Problem("/extension", "not_installed", detail, "register it first"))
 
@@ -130,12 +155,12 @@ def no_artifact(org_id: str, artifact_id: str) -> NotFound:
 
 
 def no_assertion(extension: str) -> NotFound:
-    """Return the error for an artifact that has no active assertion of this extension."""
+    """Return the error for an artifact that has no active statement of this type (extension)."""
     return NotFound(f"no assertion of `{extension}` is active on this artifact; look at what there is")
 
 
 def no_pin(ref: ArtifactRef) -> NotFound:
-    """Return the error for a pin that never existed."""
+    """Return the error for a pinned revision that never existed."""
     return NotFound(f"the pin `{'` `'.join(ref.triple)}` is not known; check its parts")
 
 
@@ -150,7 +175,9 @@ FAULT_EXPLANATIONS: Final[dict[str, str]] = {
 
 
 def incoherent_selection(found: Sequence[tuple[int, str]]) -> IncoherentSelection:
-    """Return the error for a selection. `found` are pairs: position of a ref, key of `FAULT_EXPLANATIONS`."""
+    """Return the error for a selection with faulty artifacts.
+    `found` are pairs: index of the artifact in the selection, key of `FAULT_EXPLANATIONS`.
+    """
     assert found, "a refused selection has at least one faulty ref"
     return IncoherentSelection(
         *(Problem(f"/refs/{at}", code, FAULT_EXPLANATIONS[code], "resolve the slot again") for at, code in found)

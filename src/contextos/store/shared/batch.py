@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from contextos.contracts.journal import CONTROL, INDEX, Batch
-from contextos.errors import InvalidInput, Problem
+from contextos.contracts.journal import (
+    CONTROL,
+    ENTRY_ERASED,
+    INDEX,
+    SALT_BYTES,
+    SHARED_STREAMS,
+    Batch,
+    Draft,
+    erasure_key,
+)
+from contextos.errors import InvalidInput, NotFound, Problem
 
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 64 << 20
@@ -16,7 +25,8 @@ TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
 
 
 def refuse_misfit(tenant: str, batch: Batch) -> None:
-    """Refuse a batch for another tenant or run, with unknown shared streams, or out of bounds.
+    """Refuse a batch (one atomic commit) for another tenant or run, with unknown shared streams, or beyond a size
+    limit.
 
     Sequence, hashes and versions depend on the state of the store; a store checks them and raises `Conflict`.
 
@@ -46,8 +56,24 @@ def is_too_long(*names: str) -> bool:
 
 
 def nothing_signed(stream: str) -> InvalidInput:
-    """Return the error for a signed head of a stream that has no entry."""
+    """Return the error for a signature over the head (length and last hash) of a stream that has no entry."""
     return InvalidInput(Problem("/signature", "nothing_signed", f"`{stream}` has no entry to sign the head of"))
+
+
+def refuse_erasure(run: str, seq: int, record: Draft) -> None:
+    """Refuse to erase an entry of a shared stream, and to erase one without its record.
+
+    Raises: `NotFound`, `InvalidInput`.
+    """
+    if run in SHARED_STREAMS:
+        raise nothing_to_erase(run, seq)
+    if (record.kind, record.key, len(record.salt)) != (ENTRY_ERASED, erasure_key(run, seq), SALT_BYTES):
+        raise InvalidInput(_problem("/record", "foreign", f"it does not record the erasure of entry {seq} of `{run}`"))
+
+
+def nothing_to_erase(run: str, seq: int) -> NotFound:
+    """Return the error for an entry that cannot be erased because it does not exist."""
+    return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos show`")
 
 
 def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
@@ -59,6 +85,8 @@ def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
             problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
         if entry.body is None or entry.salt is None:
             problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
+        elif len(entry.salt) != SALT_BYTES:
+            problems.append(_problem(f"/entries/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
         elif len(entry.body) > MAX_ENTRY_BYTES:
             problems.append(_problem(f"/entries/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
     return problems
@@ -79,10 +107,20 @@ def _write_problems(batch: Batch) -> list[Problem]:
 
 
 def _shared_problems(batch: Batch) -> list[Problem]:
-    return [
+    problems = [
         _problem(f"/shared/{at}", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`")
         for at, (stream, _) in enumerate(batch.shared)
-        if stream not in (INDEX, CONTROL)
+        if stream not in SHARED_STREAMS
+    ]
+    problems += [
+        _problem(f"/shared/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes")
+        for at, (_, draft) in enumerate(batch.shared)
+        if len(draft.salt) != SALT_BYTES
+    ]
+    return problems + [
+        _problem(f"/shared/{at}", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too")
+        for at, (_, draft) in enumerate(batch.shared)
+        if draft.kind == ENTRY_ERASED
     ]
 
 

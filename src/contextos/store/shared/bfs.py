@@ -8,43 +8,48 @@ from typing import Any
 
 import orjson
 
-EdgeRow = tuple[str, str, str, str, bytes]
-"""(node of the frontier, edge id, src, dst, body)."""
+FoundRow = tuple[str, str, str, str, bytes, int]
+"""(node of the frontier, edge id, src, dst, body, commit)."""
 
 
 class BreadthFirstWalk:
-    """Follows, from each node, the first `fan_out` edges by id that no earlier hop has found; `limit` edges in all."""
+    """A breadth-first walk over a graph, hop by hop.
+
+    It follows, from each node, the first `fan_out` edges by id that no earlier hop has found; `limit` edges in all.
+    """
 
     def __init__(self, seeds: Iterable[str], *, fan_out: int, limit: int) -> None:
         self._fan_out, self._limit = max(fan_out, 0), max(limit, 0)
         self._reached = set(seeds)
         self._frontier = set(self._reached)
         self._edge_counts: Counter[str] = Counter()
-        self._found: dict[str, tuple[int, bytes]] = {}
+        self._found: dict[str, tuple[int, bytes, int]] = {}
         self._hop = 0
 
     @property
     def frontier(self) -> Sequence[str]:
-        """The nodes to query next, sorted; empty when the walk is over."""
+        """Return the nodes to query next, sorted; empty when the walk is over."""
         return sorted(self._frontier) if len(self._found) < self._limit else ()
 
     @property
     def wanted(self) -> int:
-        """How many edges to query per node: `fan_out` new ones, plus those that earlier hops have already found."""
+        """Return how many edges to query per node: `fan_out` new ones, plus those that earlier hops have already
+        found.
+        """
         return self._fan_out + max((self._edge_counts[node] for node in self._frontier), default=0)
 
-    def take(self, rows: Iterable[EdgeRow]) -> None:
-        """Take the rows of one hop, ordered by node and edge id."""
+    def take(self, rows: Iterable[FoundRow]) -> None:
+        """Add the edges of one hop to the walk, ordered by node and edge id."""
         self._hop += 1
         ends: dict[str, tuple[str, str]] = {}
-        bodies: dict[str, bytes] = {}
+        bodies: dict[str, tuple[bytes, int]] = {}
         new_edges: defaultdict[str, int] = defaultdict(int)
-        for node, edge_id, src, dst, body in rows:
+        for node, edge_id, src, dst, body, commit in rows:
             if edge_id not in self._found and new_edges[node] < self._fan_out:
                 new_edges[node] += 1
-                ends[edge_id], bodies[edge_id] = (src, dst), body
+                ends[edge_id], bodies[edge_id] = (src, dst), (body, commit)
         for edge_id in sorted(ends):
-            self._found[edge_id] = (self._hop, bodies[edge_id])
+            self._found[edge_id] = (self._hop, *bodies[edge_id])
             self._edge_counts.update(set(ends[edge_id]))
         self._frontier = {end for pair in ends.values() for end in pair} - self._reached
         self._reached |= self._frontier
@@ -52,4 +57,7 @@ class BreadthFirstWalk:
     def edges(self) -> Sequence[Mapping[str, Any]]:
         """Return the found edges, nearest first, then by id."""
         first = list(self._found.items())[: self._limit]
-        return [{**orjson.loads(body), "edge_id": edge_id, "hop": hop} for edge_id, (hop, body) in first]
+        return [
+            {**orjson.loads(body), "edge_id": edge_id, "commit": commit, "hop": hop}
+            for edge_id, (hop, body, commit) in first
+        ]

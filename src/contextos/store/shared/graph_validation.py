@@ -1,4 +1,4 @@
-"""Validation of what is put into a graph, the same for every implementation: nodes, edges and withdrawals.
+"""Validation of nodes, edges and withdrawals before they are appended to a graph, the same for every store.
 
 A statement that the graph already contains is not appended again, so an import can be repeated. An edge is withdrawn
 by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone.
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, get_args
 
+import orjson
+
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
-from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.contracts.envelopes.evidence import Classification, GraphCommit, IntegrityLevel, edge_digest
+from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
 from contextos.store.shared.batch import TOO_LONG, is_too_long
 
 MAX_PUT: Final = 10_000
@@ -39,7 +41,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A statement with its evidence, or a withdrawal if `src` is empty. `body` is canonical JSON without the id."""
+    """A statement of a graph with its evidence, or the withdrawal of one if `src` is empty.
+    `body` is canonical JSON without the id.
+    """
 
     edge_id: str | None
     src: str
@@ -52,7 +56,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class StoredEdge:
-    """The stored statement of an edge id, and whether it is withdrawn."""
+    """The statement that is stored under an edge id, and whether it was withdrawn."""
 
     body: bytes
     withdrawn: bool
@@ -60,7 +64,9 @@ class StoredEdge:
 
 @dataclass(slots=True)
 class GraphChange:
-    """The effect of one put: statements to append, by id, and the evidence refs of edges to withdraw, by id."""
+    """What one `put` changes in a graph: statements to append, and the evidence for each withdrawal;
+    both by edge id.
+    """
 
     appended: dict[str, Edge] = field(default_factory=dict)
     withdrawn: dict[str, str] = field(default_factory=dict)
@@ -96,10 +102,10 @@ def validate_edges(edges: Sequence[Mapping[str, Any]]) -> list[Edge]:
 
 
 def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None]) -> GraphChange:
-    """Plan the effect of `edges` on a graph. `lookup` returns the stored edge of an id.
+    """Return what appending `edges` would change in a graph. `lookup` returns the stored edge of an id.
 
-    Raises: `InvalidInput` for an id that is taken, and for the withdrawal of an edge that does not exist, is withdrawn
-    already, or comes in the same put.
+    Raises: `InvalidInput` for an id that is taken, and for the withdrawal of an edge that does not exist, is
+    withdrawn already, or comes in the same put.
     """
     change = GraphChange()
     for at, edge in enumerate(edges):
@@ -115,6 +121,22 @@ def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None
                 raise InvalidInput(Problem(f"/edges/{at}/retracts", "not_valid", detail, "name an edge that is"))
             change.withdrawn[edge.retracts] = edge.evidence_ref
     return change
+
+
+def planned_commit(head: int, nodes: Sequence[Node], change: GraphChange) -> GraphCommit:
+    """Return what a commit on `head` with these new nodes would change, as its writer signs it."""
+    appended = {
+        edge_id: edge_digest({**orjson.loads(edge.body), "edge_id": edge_id})
+        for edge_id, edge in change.appended.items()
+    }
+    changes = bool(nodes or change.appended or change.withdrawn)
+    return GraphCommit(head + 1, appended, dict(change.withdrawn), changes)
+
+
+def refuse_other_head(expect: int | None, head: int) -> None:
+    """Refuse a commit that was planned on another head. Raises `Conflict`."""
+    if expect is not None and expect != head:
+        raise Conflict("graph")
 
 
 def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[str], StoredEdge | None]) -> str | None:
@@ -134,7 +156,9 @@ def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:
-    """Return the content-derived id of a statement. `ordinal` counts withdrawn statements with the same content."""
+    """Return the id of a graph statement, derived from its content.
+    `ordinal` counts the earlier, withdrawn statements with the same content.
+    """
     return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
 
 

@@ -7,7 +7,7 @@ that inserts it, under the write lock.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from contextos.contracts.envelopes.artifacts import (
     Revision,
 )
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
+from contextos.contracts.journal import CONTROL, Draft
 from contextos.errors import InvalidInput, Problem
 from contextos.store.shared import artifact_rows as rows
 from contextos.store.shared.artifact_rules import (
@@ -34,6 +35,7 @@ from contextos.store.shared.artifact_rules import (
     gives_way,
     id_taken,
     incoherent_selection,
+    is_governed,
     no_artifact,
     no_assertion,
     no_pin,
@@ -41,12 +43,16 @@ from contextos.store.shared.artifact_rules import (
     own_scopes,
     queried_organisation,
     refuse_repeated,
+    refuse_unmade,
     refuse_unseen,
     revision_of,
     selection_fingerprint,
 )
 from contextos.store.sqlite.database import Readers
-from contextos.store.sqlite.writer import Writer
+from contextos.store.sqlite.writer import Writer, WriterTask
+
+AppendShared = Callable[[sqlite3.Connection, str, str, Draft], int]
+"""(connection, tenant, stream, draft) -> sequence: appends a line to a shared stream."""
 
 _REGISTER: Final = (
     "INSERT INTO extensions (tenant, extension, satisfies) VALUES (?, ?, ?)"
@@ -122,32 +128,54 @@ ORDER BY p.position
 """  # noqa: S608
 _ACTS: Final = (
     f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM context_selection_acts"  # noqa: S608
-    " WHERE tenant = ? AND org_id = ? AND parent_run_id = ? ORDER BY ordinal"
+    " WHERE tenant = ? AND parent_run_id = ? AND org_id = coalesce(?, org_id) ORDER BY ordinal"
+)
+_SELECTED_RUNS: Final = "SELECT DISTINCT parent_run_id FROM context_selection_acts WHERE tenant = ?"
+_SELECTED: Final = (
+    "SELECT body FROM journal WHERE tenant = ? AND run = ? AND kind = 'slot.selected' AND key = ? ORDER BY seq"
 )
 _REFS: Final = (
-    f"SELECT {', '.join(rows.REF_COLUMNS)} FROM run_context_selections"  # noqa: S608
+    f"SELECT {', '.join((*rows.REF_COLUMNS, *rows.ACT_COPIES))} FROM run_context_selections"  # noqa: S608
     " WHERE tenant = ? AND org_id = ? AND selection_id = ? ORDER BY position"
 )
-_PINNED: Final = (
-    f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])} FROM representations AS r"  # noqa: S608
-    " JOIN artifacts AS a USING (tenant, org_id, artifact_id)"
+_PINS: Final = (
+    " FROM representations AS r JOIN artifacts AS a USING (tenant, org_id, artifact_id)"
     " JOIN semantic_assertions AS s USING (tenant, org_id, artifact_id)"
     " WHERE r.tenant = ? AND r.org_id = ? AND r.artifact_id = ? AND r.revision_id = ?"
     " AND s.assertion_id = ? AND s.extension = ?"
 )
+_PINNED: Final = f"SELECT a.title, {', '.join(f'r.{name}' for name in rows.REVISION_COLUMNS[1:])}{_PINS}"
+_SIZES: Final = f"SELECT length(CAST(r.content AS BLOB)){_PINS}"
 
 
 class SqliteArtifacts:
-    """One tenant's artifacts and selections. Made by `SqliteStores.artifacts`."""
+    """One tenant's artifacts (texts that context slots select) and selections. Made by `SqliteStores.artifacts`."""
 
-    def __init__(self, tenant_id: str, writer: Writer, readers: Readers) -> None:
+    def __init__(
+        self, tenant_id: str, writer: Writer, readers: Readers, append: AppendShared, record: Draft | None = None
+    ) -> None:
         if not tenant_id:
             raise InvalidInput(Problem("/tenant_id", "empty", "artifacts belong to a tenant; name one"))
         self._tenant, self._writer, self._readers = tenant_id, writer, readers
+        self._append, self._record = append, record
+
+    def under(self, record: Draft) -> SqliteArtifacts:
+        return SqliteArtifacts(self._tenant, self._writer, self._readers, self._append, record)
+
+    async def _change(self, task: WriterTask) -> Any:
+        """Run a change in one transaction with the control entry of its act, if there is one."""
+
+        def change(connection: sqlite3.Connection) -> Any:
+            made = task(connection)
+            if self._record is not None and not isinstance(made, Outranked):
+                self._append(connection, self._tenant, CONTROL, self._record)
+            return made
+
+        return await self._writer.run(change)
 
     async def register(self, manifest: ExtensionManifest) -> None:
         row = (self._tenant, manifest.extension, orjson.dumps(manifest.satisfies).decode())
-        await self._writer.run(lambda connection: connection.execute(_REGISTER, row) and None)
+        await self._change(lambda connection: connection.execute(_REGISTER, row) and None)
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         found = self._fetch(_EXTENSIONS, self._tenant)
@@ -157,14 +185,14 @@ class SqliteArtifacts:
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
-        await self._writer.run(partial(_add, self._tenant, artifact))
+        await self._change(partial(_add, self._tenant, artifact))
 
     async def revise(self, new: NewRevision) -> Revision:
-        revision: Revision = await self._writer.run(partial(_revise, self._tenant, new))
+        revision: Revision = await self._change(partial(_revise, self._tenant, new))
         return revision
 
     async def classify(self, new: NewAssertion) -> Assertion | Outranked:
-        verdict: Assertion | Outranked = await self._writer.run(partial(_classify, self._tenant, new))
+        verdict: Assertion | Outranked = await self._change(partial(_classify, self._tenant, new))
         return verdict
 
     async def archive(self, org_id: str, artifact_id: str, extension: str, at_us: int) -> None:
@@ -175,7 +203,7 @@ class SqliteArtifacts:
             if connection.execute(_ARCHIVE, (at_us, *key, extension)).rowcount == 0:
                 raise no_assertion(extension)
 
-        await self._writer.run(task)
+        await self._change(task)
 
     async def tombstone(self, org_id: str, artifact_id: str, at_us: int) -> None:
         key = (self._tenant, org_id, artifact_id)
@@ -185,7 +213,7 @@ class SqliteArtifacts:
             for statement in (_TOMBSTONE, _ARCHIVE_ALL):
                 connection.execute(statement, (at_us, *key))
 
-        await self._writer.run(task)
+        await self._change(task)
 
     async def candidates(self, query: CandidateQuery) -> Sequence[Candidate]:
         searched = (self._tenant, queried_organisation(query), ARTIFACT_TYPE)
@@ -210,27 +238,49 @@ class SqliteArtifacts:
 
     async def selections(self, org_id: str, run_id: str) -> Sequence[SelectionAct]:
         with self._readers.connection() as connection:
-            heads = connection.execute(_ACTS, (self._tenant, org_id, run_id)).fetchall()
-            return [
-                rows.selection_act(
-                    head, connection.execute(_REFS, (self._tenant, org_id, head[rows.SELECTION_ID])).fetchall()
-                )
-                for head in heads
-            ]
+            return sqlite_selections(connection, self._tenant, run_id, org_id)
+
+    async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
+        return [size for (size,) in self._pinned(_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
+        found = self._pinned(_PINNED, org_id, refs)
+        return [
+            PinnedContent(ref=ref, title=row[0], revision=rows.revision(row[1:]))
+            for ref, row in zip(refs, found, strict=True)
+        ]
+
+    def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> list[Any]:
         found = []
         with self._readers.connection() as connection:
             for ref in refs:
-                row = connection.execute(_PINNED, (self._tenant, org_id, *ref.triple, ref.extension)).fetchone()
+                row = connection.execute(statement, (self._tenant, org_id, *ref.triple, ref.extension)).fetchone()
                 if row is None:
                     raise no_pin(ref)
-                found.append(PinnedContent(ref=ref, title=row[0], revision=rows.revision(row[1:])))
+                found.append(row)
         return found
 
     def _fetch(self, statement: str, *parameters: Any) -> list[Any]:
         with self._readers.connection() as connection:
             return connection.execute(statement, parameters).fetchall()
+
+
+def sqlite_selections(
+    connection: sqlite3.Connection, tenant: str, run_id: str, org_id: str | None = None
+) -> list[SelectionAct]:
+    """Return the selections of a run in the audit, of one organisation or of all. Raises `Integrity` for altered
+    rows.
+    """
+    heads = connection.execute(_ACTS, (tenant, run_id, org_id)).fetchall()
+    return [
+        rows.selection_act(head, connection.execute(_REFS, (tenant, head[0], head[rows.SELECTION_ID])).fetchall())
+        for head in heads
+    ]
+
+
+def sqlite_selected_runs(connection: sqlite3.Connection, tenant: str) -> list[str]:
+    """Return the governed runs that have a selection in the audit."""
+    return [run for (run,) in connection.execute(_SELECTED_RUNS, (tenant,)) if is_governed(run)]
 
 
 def _add(tenant: str, artifact: Artifact, connection: sqlite3.Connection) -> None:
@@ -276,6 +326,9 @@ def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connec
     if stored is not None:
         refuse_repeated(act, stored[0])
         return False
+    if is_governed(act.origin.parent_run_id):
+        place = (tenant, act.origin.parent_run_id, act.origin.act_key)
+        refuse_unmade(act, [body for (body,) in connection.execute(_SELECTED, place)])
     connection.execute(_HEAD, (tenant, *rows.of_act(act, selection_fingerprint(act))))
     picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()
     inserted = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount

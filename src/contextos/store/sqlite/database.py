@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem, Unavailable
 
-SQLITE_SCHEMA_VERSION: Final = 3
+SQLITE_SCHEMA_VERSION: Final = 4
 APPLICATION_ID: Final = 0x63747838
 BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
@@ -26,6 +27,31 @@ Connect = Callable[[Path], sqlite3.Connection]
 def connect_sqlite(path: Path) -> sqlite3.Connection:
     """Open a connection that starts no transaction by itself. Any thread can use it, one at a time."""
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0)
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a connection that cannot write, as `connect_sqlite` otherwise.
+
+    On media that cannot be written SQLite cannot make the files beside a write-ahead log. There nobody else writes
+    either, so a file without a log is read as one that does not change.
+    """
+    uri = path.absolute().as_uri()
+    connection = _connect_uri(f"{uri}?mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as fault:
+        connection.close()
+        log = path.with_name(f"{path.name}-wal")
+        if _code(fault) != sqlite3.SQLITE_CANTOPEN or not path.exists() or (log.exists() and log.stat().st_size):
+            raise
+        return _connect_uri(f"{uri}?mode=ro&immutable=1")
+    return connection
+
+
+def _connect_uri(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0
+    )
 
 
 def sqlite_error(fault: sqlite3.Error) -> ContextOSError:
@@ -48,6 +74,28 @@ def begin_immediate(connection: sqlite3.Connection, *, timeout_ms: int) -> None:
         time.sleep(_POLL_S)
 
 
+def check_file(path: Path, connector: Connect) -> None:
+    """Check that the file is a store of this schema, and change nothing.
+
+    Raises: `InvalidSettings` if it is missing, is not a store, or has another schema; `Unavailable` while another
+    process has locked it.
+    """
+    if not path.is_file():
+        raise _unusable(path, "it does not exist yet; make it with `contextos init`")
+    try:
+        connection = connector(path)
+        try:
+            version = _checked_version(path, connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as fault:
+        if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise sqlite_error(fault) from fault
+        raise _unusable(path, f"{fault}; check that the file is a store and that it can be read") from fault
+    if not version:
+        raise _unusable(path, "it is empty; make it with `contextos init`")
+
+
 def open_file(path: Path, connector: Connect) -> None:
     """Create the file and its schema, or check the existing ones.
 
@@ -56,6 +104,9 @@ def open_file(path: Path, connector: Connect) -> None:
     """
     if not path.parent.is_dir():
         raise _unusable(path, f"the directory `{path.parent}` does not exist; create it")
+    # SQLite gives the files beside this one the same mode.
+    with suppress(FileExistsError, OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         connection = connector(path)
         try:
@@ -142,7 +193,8 @@ class Readers:
             self._idle.append(connection)
 
 
-def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
+    """The version of the file's schema; 0 for an empty file. Refuses other databases and other schemas."""
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("BEGIN")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -153,11 +205,16 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         raise _unusable(path, "it is a database of another application; choose another path")
     if version > SQLITE_SCHEMA_VERSION:
         raise _unusable(path, f"its schema {version} is newer than {SQLITE_SCHEMA_VERSION}; run a newer contextos")
+    if tables and version < SQLITE_SCHEMA_VERSION:
+        detail = f"its schema {version} is older than {SQLITE_SCHEMA_VERSION} and was never released; choose a new path"
+        raise _unusable(path, detail)
+    return int(version)
+
+
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    version = _checked_version(path, connection)
     _switch_to_wal(path, connection)
-    if version < SQLITE_SCHEMA_VERSION:
-        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(runs)")}
-        if columns and "waiting" not in columns:
-            connection.executescript(_statements("upgrade_runs.sql"))
+    if not version:
         connection.executescript(_statements("schema.sql"))
     # Take the lock once, so that a file that cannot be written is refused now and not at the first run.
     begin_immediate(connection, timeout_ms=BUSY_TIMEOUT_MS)

@@ -7,17 +7,31 @@ snapshot stays readable and pinning one costs nothing. A walk runs one query per
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import orjson
 
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
+from contextos.contracts.journal import Draft
 from contextos.errors import InvalidInput, Problem
 from contextos.store.shared.bfs import BreadthFirstWalk
-from contextos.store.shared.graph_validation import Edge, Node, StoredEdge, plan_change, validate_edges, validate_nodes
+from contextos.store.shared.graph_validation import (
+    Edge,
+    GraphChange,
+    Node,
+    StoredEdge,
+    plan_change,
+    planned_commit,
+    refuse_other_head,
+    validate_edges,
+    validate_nodes,
+)
 from contextos.store.sqlite.database import Readers
 from contextos.store.sqlite.writer import Writer
+
+AppendAct = Callable[[sqlite3.Connection, str, Draft], object]
 
 _HEAD: Final = "SELECT head FROM graph_commits WHERE tenant = ?"
 _SET_HEAD: Final = (
@@ -40,29 +54,55 @@ _END: Final = (
 )
 # Both indexes are in order of edge id, so reading a hub costs as much as the limit, not as much as the hub has edges.
 _HOP: Final = (
-    "SELECT frontier.value, edges.edge_id, edges.src, edges.dst, edges.body FROM json_each(?4) AS frontier"  # noqa: S608
+    "SELECT frontier.value, edges.edge_id, edges.src, edges.dst, edges.body, edges.valid_from"  # noqa: S608
+    " FROM json_each(?4) AS frontier"
     " JOIN edges ON edges.tenant = ?1 AND edges.edge_id IN ("
     f"{_END.format(end='src')} UNION {_END.format(end='dst')} ORDER BY edge_id LIMIT ?3)"
     " ORDER BY frontier.value, edges.edge_id"
+)
+_STEP: Final = (
+    "SELECT edge_id, body, valid_from FROM edges"
+    " WHERE tenant = ?1 AND src IN (SELECT value FROM json_each(?4)) AND predicate = ?2"
+    " AND valid_from <= ?3 AND (valid_to IS NULL OR valid_to > ?3) ORDER BY edge_id LIMIT ?5"
+)
+_ROWS: Final = (
+    "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM edges"
+    " WHERE tenant = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
 )
 _MAX_COMMIT: Final = 2**63 - 1
 
 
 class SqliteGraph:
-    """One tenant's append-only graph. Made by `SqliteStores.graph`."""
+    """One tenant's append-only graph. Made by `SqliteStores.graph`.
 
-    def __init__(self, tenant_id: str, writer: Writer, readers: Readers) -> None:
+    `append_act` adds an act to the stream `control`, in the transaction of the commit.
+    """
+
+    def __init__(self, tenant_id: str, writer: Writer, readers: Readers, append_act: AppendAct) -> None:
         if not tenant_id:
             raise InvalidInput(Problem("/tenant_id", "empty", "a graph belongs to a tenant; name one"))
-        self._tenant, self._writer, self._readers = tenant_id, writer, readers
+        self._tenant, self._writer, self._readers, self._append_act = tenant_id, writer, readers, append_act
 
     async def head(self) -> int:
         with self._readers.connection() as connection:
             return _head(connection, self._tenant)
 
-    async def put(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> int:
-        """Append as one commit and return its number, or the current head if nothing is new."""
-        task = partial(_put, self._tenant, validate_nodes(nodes), validate_edges(edges))
+    async def plan(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> GraphCommit:
+        valid_nodes, valid_edges = validate_nodes(nodes), validate_edges(edges)
+        with self._readers.connection() as connection:
+            head = _head(connection, self._tenant)
+            return planned_commit(head, *_change(connection, self._tenant, valid_nodes, valid_edges))
+
+    async def put(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        edges: Sequence[Mapping[str, Any]],
+        *,
+        acts: Sequence[Draft] = (),
+        expect: int | None = None,
+    ) -> int:
+        """Append nodes and edges as one commit; return its number, or the current commit number if nothing is new."""
+        task = partial(_put, self._tenant, validate_nodes(nodes), validate_edges(edges), acts, expect, self._append_act)
         commit: int = await self._writer.run(task)
         return commit
 
@@ -78,15 +118,34 @@ class SqliteGraph:
                 walk.take(connection.execute(_HOP, parameters))
         return walk.edges()
 
+    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
+        parameters = (self._tenant, predicate, at, orjson.dumps(list(sources)).decode(), max(limit, 0))
+        with self._readers.connection() as connection:
+            rows = connection.execute(_STEP, parameters).fetchall()
+        return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
+
+    async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
+        with self._readers.connection() as connection:
+            rows = connection.execute(_ROWS, (self._tenant, after, max(limit, 0))).fetchall()
+        return [
+            EdgeRow(edge_id, src, predicate, dst, {**orjson.loads(body), "edge_id": edge_id}, *ends)
+            for edge_id, src, predicate, dst, body, *ends in rows
+        ]
+
     async def nodes(self, ceids: Sequence[str], *, at: int) -> Sequence[Mapping[str, Any]]:
-        """Return the nodes as of commit `at`, ordered by ceid; nodes without a version at `at` are left out."""
+        """Return the nodes as they were at commit `at`, ordered by id; nodes that did not exist at `at`
+        are left out.
+        """
         with self._readers.connection() as connection:
             rows = [connection.execute(_NODE, (self._tenant, ceid, at)).fetchone() for ceid in sorted(set(ceids))]
         return [{"ceid": row[0], "type": row[1], "properties": orjson.loads(row[2])} for row in rows if row is not None]
 
 
-def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: sqlite3.Connection) -> int:
-    """Append one graph commit. Runs under the write lock, so commit numbers follow the order of the commits."""
+def _change(
+    connection: sqlite3.Connection, tenant: str, nodes: Sequence[Node], edges: Sequence[Edge]
+) -> tuple[list[Node], GraphChange]:
+    """Return the nodes and edges among these that the graph does not contain yet, and the edges to withdraw."""
 
     def lookup(edge_id: str) -> StoredEdge | None:
         row = connection.execute(_EDGE, (tenant, edge_id)).fetchone()
@@ -96,13 +155,30 @@ def _put(tenant: str, nodes: Sequence[Node], edges: Sequence[Edge], connection: 
         row = connection.execute(_NODE, (tenant, ceid, _MAX_COMMIT)).fetchone()
         return Node(*row) if row is not None else None
 
-    new_nodes = [node for node in nodes if newest(node.ceid) != node]
-    change = plan_change(edges, lookup)
+    return [node for node in nodes if newest(node.ceid) != node], plan_change(edges, lookup)
+
+
+def _put(
+    tenant: str,
+    nodes: Sequence[Node],
+    edges: Sequence[Edge],
+    acts: Sequence[Draft],
+    expect: int | None,
+    append_act: AppendAct,
+    connection: sqlite3.Connection,
+) -> int:
+    """Append one graph commit and its acts. Runs under the write lock, so commit numbers follow the order of the
+    commits.
+    """
+    new_nodes, change = _change(connection, tenant, nodes, edges)
     head = _head(connection, tenant)
+    refuse_other_head(expect, head)
     if not new_nodes and not change.appended and not change.withdrawn:
         return head
     commit = head + 1
     connection.execute(_SET_HEAD, (tenant, commit))
+    for act in acts:
+        append_act(connection, tenant, act)
     connection.executemany(_ADD_NODE, [(tenant, node.ceid, commit, node.type, node.body) for node in new_nodes])
     connection.executemany(_WITHDRAW, [(commit, ref, tenant, edge_id) for edge_id, ref in change.withdrawn.items()])
     connection.executemany(

@@ -1,9 +1,8 @@
--- The whole schema, version 3. Every statement is repeatable, so an older file is upgraded by running this script again
--- (after `upgrade_runs.sql`, if its table `runs` has no column `waiting`).
+-- The whole schema, version 4. Every statement is repeatable, because two processes can make one new file.
 -- Every primary key begins with the tenant, so keys of two tenants never collide.
 -- Tables are WITHOUT ROWID, so that INSERT OR REPLACE cannot replace a row by its hidden row number. `journal` is the
 -- exception: run ids are random and rows large, so in key order more than half of each page would be empty. There the
--- trigger `journal_rows_stand` protects the row numbers.
+-- trigger `journal_row_numbers` protects the row numbers.
 BEGIN IMMEDIATE;
 
 CREATE TABLE IF NOT EXISTS journal (
@@ -24,25 +23,32 @@ CREATE TABLE IF NOT EXISTS journal (
   CHECK ((salt IS NULL) = (body IS NULL))
 ) STRICT;
 
-CREATE TRIGGER IF NOT EXISTS journal_rows_stand BEFORE INSERT ON journal
+CREATE TRIGGER IF NOT EXISTS journal_row_numbers BEFORE INSERT ON journal
 WHEN NEW.rowid > 0 AND EXISTS (SELECT 1 FROM journal WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
 -- This also refuses INSERT OR REPLACE, whose implicit delete fires no delete trigger.
 CREATE TRIGGER IF NOT EXISTS journal_continues BEFORE INSERT ON journal
 WHEN NEW.seq IS NOT 1 + coalesce((SELECT max(seq) FROM journal WHERE tenant = NEW.tenant AND run = NEW.run), 0)
-BEGIN SELECT RAISE(ABORT, 'a journal entry continues its stream'); END;
+BEGIN SELECT RAISE(ABORT, 'a journal entry must continue its stream'); END;
 
 CREATE TRIGGER IF NOT EXISTS journal_keeps BEFORE DELETE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
--- The only allowed update erases body and salt together.
+-- The only allowed update erases body and salt of a run's entry together, once `control` says so.
 CREATE TRIGGER IF NOT EXISTS journal_erases_only BEFORE UPDATE ON journal
-WHEN NEW.body IS NOT NULL OR NEW.salt IS NOT NULL OR NEW.rowid IS NOT OLD.rowid
+WHEN OLD.run IN ('index', 'control') OR NEW.body IS NOT NULL OR NEW.salt IS NOT NULL OR NEW.rowid IS NOT OLD.rowid
   OR NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR NEW.seq IS NOT OLD.seq OR NEW.v IS NOT OLD.v
   OR NEW.kind IS NOT OLD.kind OR NEW.key IS NOT OLD.key OR NEW.at_us IS NOT OLD.at_us OR NEW."by" IS NOT OLD."by"
   OR NEW.body_digest IS NOT OLD.body_digest OR NEW.prev_hash IS NOT OLD.prev_hash OR NEW.hash IS NOT OLD.hash
+  OR NOT EXISTS (SELECT 1 FROM journal WHERE tenant = OLD.tenant AND run = 'control'
+                 AND kind = 'entry.erased' AND key = OLD.run || '/' || OLD.seq)
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+
+-- The lines about one run, and the control entry of one erasure.
+CREATE INDEX IF NOT EXISTS journal_lines ON journal (tenant, run, key, seq) WHERE run IN ('index', 'control');
+-- The latest recorded time.
+CREATE INDEX IF NOT EXISTS journal_times ON journal (tenant, at_us) WHERE run IN ('index', 'control');
 
 CREATE TABLE IF NOT EXISTS heads (
   tenant TEXT NOT NULL,
@@ -57,12 +63,12 @@ CREATE TABLE IF NOT EXISTS heads (
 CREATE TRIGGER IF NOT EXISTS heads_once BEFORE INSERT ON heads
 WHEN EXISTS (SELECT 1 FROM heads
              WHERE tenant = NEW.tenant AND stream = NEW.stream AND seq = NEW.seq AND kid = NEW.kid)
-BEGIN SELECT RAISE(ABORT, 'a head is signed once by a key'); END;
+BEGIN SELECT RAISE(ABORT, 'a key signs each head once'); END;
 
 CREATE TRIGGER IF NOT EXISTS heads_keep BEFORE DELETE ON heads
 BEGIN SELECT RAISE(ABORT, 'signed heads are append-only'); END;
 
-CREATE TRIGGER IF NOT EXISTS heads_stand BEFORE UPDATE ON heads
+CREATE TRIGGER IF NOT EXISTS heads_append_only BEFORE UPDATE ON heads
 BEGIN SELECT RAISE(ABORT, 'signed heads are append-only'); END;
 
 CREATE TABLE IF NOT EXISTS documents (
@@ -73,6 +79,21 @@ CREATE TABLE IF NOT EXISTS documents (
   body BLOB NOT NULL,
   PRIMARY KEY (tenant, collection, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER IF NOT EXISTS documents_keep BEFORE DELETE ON documents
+BEGIN SELECT RAISE(ABORT, 'documents are kept'); END;
+
+-- This also refuses INSERT OR REPLACE, whose implicit delete fires no delete trigger.
+CREATE TRIGGER IF NOT EXISTS documents_once BEFORE INSERT ON documents
+WHEN EXISTS (SELECT 1 FROM documents
+             WHERE tenant = NEW.tenant AND collection = NEW.collection AND key = NEW.key)
+BEGIN SELECT RAISE(IGNORE); END;
+
+-- A document is only replaced by its next version, and these collections are written once.
+CREATE TRIGGER IF NOT EXISTS documents_step BEFORE UPDATE ON documents
+WHEN NEW.version IS NOT OLD.version + 1 OR NEW.tenant IS NOT OLD.tenant OR NEW.collection IS NOT OLD.collection
+  OR NEW.key IS NOT OLD.key OR OLD.collection IN ('artifacts', 'cancels', 'denials', 'pins', 'requests')
+BEGIN SELECT RAISE(ABORT, 'a document is replaced by its next version'); END;
 
 CREATE TABLE IF NOT EXISTS runs (
   tenant TEXT NOT NULL,
@@ -91,12 +112,26 @@ CREATE INDEX IF NOT EXISTS runs_due ON runs (wake_at_us, tenant, run) WHERE wake
 -- person.
 CREATE INDEX IF NOT EXISTS runs_waiting ON runs (tenant, number) WHERE waiting = 1;
 
+CREATE TRIGGER IF NOT EXISTS runs_keep BEFORE DELETE ON runs
+BEGIN SELECT RAISE(ABORT, 'runs are kept'); END;
+
+CREATE TRIGGER IF NOT EXISTS runs_stand BEFORE UPDATE ON runs
+WHEN NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR (OLD.number <> 0 AND NEW.number IS NOT OLD.number)
+BEGIN SELECT RAISE(ABORT, 'a run keeps its number'); END;
+
 -- The graph. Each `put` is one commit, numbered per tenant. An edge is valid from commit `valid_from` until before `valid_to`.
 CREATE TABLE IF NOT EXISTS graph_commits (
   tenant TEXT NOT NULL,
   head INTEGER NOT NULL,
   PRIMARY KEY (tenant)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER IF NOT EXISTS commits_keep BEFORE DELETE ON graph_commits
+BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
+
+CREATE TRIGGER IF NOT EXISTS commits_step BEFORE UPDATE ON graph_commits
+WHEN NEW.tenant IS NOT OLD.tenant OR NEW.head IS NOT OLD.head + 1
+BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
 CREATE TABLE IF NOT EXISTS nodes (
   tenant TEXT NOT NULL,
@@ -126,8 +161,9 @@ CREATE TABLE IF NOT EXISTS edges (
 -- In order of edge id, so that a query can read the first edges of a hub and skip the rest.
 CREATE INDEX IF NOT EXISTS edges_out ON edges (tenant, src, edge_id, valid_from, valid_to);
 CREATE INDEX IF NOT EXISTS edges_in ON edges (tenant, dst, edge_id, valid_from, valid_to);
+CREATE INDEX IF NOT EXISTS edges_step ON edges (tenant, src, predicate, edge_id);
 
-CREATE TRIGGER IF NOT EXISTS nodes_stand BEFORE UPDATE ON nodes
+CREATE TRIGGER IF NOT EXISTS nodes_append_only BEFORE UPDATE ON nodes
 BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
 CREATE TRIGGER IF NOT EXISTS nodes_keep BEFORE DELETE ON nodes
@@ -135,18 +171,24 @@ BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
 CREATE TRIGGER IF NOT EXISTS nodes_once BEFORE INSERT ON nodes
 WHEN EXISTS (SELECT 1 FROM nodes WHERE tenant = NEW.tenant AND ceid = NEW.ceid AND commit_no = NEW.commit_no)
-BEGIN SELECT RAISE(ABORT, 'a node is appended once per commit'); END;
+BEGIN SELECT RAISE(ABORT, 'a commit can append a node once'); END;
 
 CREATE TRIGGER IF NOT EXISTS edges_keep BEFORE DELETE ON edges
 BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;
 
 CREATE TRIGGER IF NOT EXISTS edges_once BEFORE INSERT ON edges
 WHEN EXISTS (SELECT 1 FROM edges WHERE tenant = NEW.tenant AND edge_id = NEW.edge_id)
-BEGIN SELECT RAISE(ABORT, 'an edge is appended once'); END;
+BEGIN SELECT RAISE(ABORT, 'an edge can be appended once'); END;
 
--- The only allowed update withdraws a valid edge once, at a later commit, with evidence.
+-- A snapshot of the past takes no new edge.
+CREATE TRIGGER IF NOT EXISTS edges_begin_now BEFORE INSERT ON edges
+WHEN NEW.valid_to IS NOT NULL OR NEW.valid_from IS NOT (SELECT head FROM graph_commits WHERE tenant = NEW.tenant)
+BEGIN SELECT RAISE(ABORT, 'an edge begins with the newest commit'); END;
+
+-- The only allowed update withdraws a valid edge once, at the newest commit, with evidence.
 CREATE TRIGGER IF NOT EXISTS edges_end_only BEFORE UPDATE ON edges
 WHEN OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
+  OR NEW.valid_to IS NOT (SELECT head FROM graph_commits WHERE tenant = NEW.tenant)
   OR NEW.tenant IS NOT OLD.tenant OR NEW.edge_id IS NOT OLD.edge_id OR NEW.src IS NOT OLD.src
   OR NEW.predicate IS NOT OLD.predicate OR NEW.dst IS NOT OLD.dst OR NEW.evidence_ref IS NOT OLD.evidence_ref
   OR NEW.body IS NOT OLD.body OR NEW.valid_from IS NOT OLD.valid_from
@@ -243,7 +285,7 @@ CREATE TABLE IF NOT EXISTS context_selection_acts (
   UNIQUE (tenant, org_id, selection_id)
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS acts_of_run ON context_selection_acts (tenant, org_id, parent_run_id, ordinal);
+CREATE INDEX IF NOT EXISTS acts_of_run ON context_selection_acts (tenant, parent_run_id, ordinal);
 
 CREATE TABLE IF NOT EXISTS run_context_selections (
   tenant TEXT NOT NULL,
@@ -276,17 +318,17 @@ WHEN OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
   OR NEW.type IS NOT OLD.type OR NEW.title IS NOT OLD.title OR NEW.owner_level IS NOT OLD.owner_level
   OR NEW.owner_id IS NOT OLD.owner_id OR NEW.visibility IS NOT OLD.visibility
   OR NEW.created_by IS NOT OLD.created_by OR NEW.created_at_us IS NOT OLD.created_at_us
-BEGIN SELECT RAISE(ABORT, 'an artifact stands as it was added'); END;
+BEGIN SELECT RAISE(ABORT, 'an artifact cannot change'); END;
 
 CREATE TRIGGER IF NOT EXISTS artifacts_keep BEFORE DELETE ON artifacts
-BEGIN SELECT RAISE(ABORT, 'artifacts are kept; a tombstone hides one'); END;
+BEGIN SELECT RAISE(ABORT, 'artifacts cannot be deleted; add a tombstone'); END;
 
 CREATE TRIGGER IF NOT EXISTS artifacts_once BEFORE INSERT ON artifacts
 WHEN EXISTS (SELECT 1 FROM artifacts
              WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id)
 BEGIN SELECT RAISE(ABORT, 'an artifact is added once'); END;
 
-CREATE TRIGGER IF NOT EXISTS representations_stand BEFORE UPDATE ON representations
+CREATE TRIGGER IF NOT EXISTS representations_append_only BEFORE UPDATE ON representations
 BEGIN SELECT RAISE(ABORT, 'representations are append-only'); END;
 
 CREATE TRIGGER IF NOT EXISTS representations_keep BEFORE DELETE ON representations
@@ -299,7 +341,7 @@ WHEN NEW.revision IS NOT 1 + coalesce((SELECT max(revision) FROM representations
   OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM representations WHERE rowid = NEW.rowid))
   OR EXISTS (SELECT 1 FROM representations WHERE tenant = NEW.tenant AND org_id = NEW.org_id
              AND artifact_id = NEW.artifact_id AND revision_id = NEW.revision_id)
-BEGIN SELECT RAISE(ABORT, 'a revision continues its artifact'); END;
+BEGIN SELECT RAISE(ABORT, 'a revision must continue its artifact'); END;
 
 -- The only allowed update of an assertion archives it, once. A draft never becomes eligible.
 CREATE TRIGGER IF NOT EXISTS assertions_end_only BEFORE UPDATE ON semantic_assertions
@@ -309,24 +351,24 @@ WHEN OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
   OR NEW.asserted_by IS NOT OLD.asserted_by OR NEW.principal_id IS NOT OLD.principal_id
   OR NEW.confidence IS NOT OLD.confidence OR NEW.asserted_at_us IS NOT OLD.asserted_at_us
   OR NEW.visibility IS NOT OLD.visibility OR NEW.source_scope IS NOT OLD.source_scope OR NEW.own_user IS NOT OLD.own_user
-BEGIN SELECT RAISE(ABORT, 'an assertion is never rewritten; assert anew'); END;
+BEGIN SELECT RAISE(ABORT, 'an assertion cannot change; add a new one'); END;
 
 CREATE TRIGGER IF NOT EXISTS assertions_keep BEFORE DELETE ON semantic_assertions
-BEGIN SELECT RAISE(ABORT, 'assertions are kept; archive one'); END;
+BEGIN SELECT RAISE(ABORT, 'assertions cannot be deleted; archive one'); END;
 
 CREATE TRIGGER IF NOT EXISTS assertions_once BEFORE INSERT ON semantic_assertions
 WHEN EXISTS (SELECT 1 FROM semantic_assertions WHERE tenant = NEW.tenant AND org_id = NEW.org_id
              AND artifact_id = NEW.artifact_id AND extension = NEW.extension
              AND (assertion_id = NEW.assertion_id OR eligibility <> 'archived' AND NEW.eligibility <> 'archived'))
-BEGIN SELECT RAISE(ABORT, 'one assertion of an extension is active'); END;
+BEGIN SELECT RAISE(ABORT, 'only one assertion of an extension can be active'); END;
 
-CREATE TRIGGER IF NOT EXISTS acts_stand BEFORE UPDATE ON context_selection_acts
+CREATE TRIGGER IF NOT EXISTS acts_append_only BEFORE UPDATE ON context_selection_acts
 BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
 
 CREATE TRIGGER IF NOT EXISTS acts_keep BEFORE DELETE ON context_selection_acts
 BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
 
-CREATE TRIGGER IF NOT EXISTS selections_stand BEFORE UPDATE ON run_context_selections
+CREATE TRIGGER IF NOT EXISTS selections_append_only BEFORE UPDATE ON run_context_selections
 BEGIN SELECT RAISE(ABORT, 'selections are append-only; write a new one'); END;
 
 CREATE TRIGGER IF NOT EXISTS selections_keep BEFORE DELETE ON run_context_selections
@@ -336,12 +378,12 @@ CREATE TRIGGER IF NOT EXISTS acts_once BEFORE INSERT ON context_selection_acts
 WHEN (NEW.ordinal > 0 AND EXISTS (SELECT 1 FROM context_selection_acts WHERE ordinal = NEW.ordinal))
   OR EXISTS (SELECT 1 FROM context_selection_acts
              WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND selection_id = NEW.selection_id)
-BEGIN SELECT RAISE(ABORT, 'an act of selection is recorded once'); END;
+BEGIN SELECT RAISE(ABORT, 'a selection cannot be recorded twice'); END;
 
 CREATE TRIGGER IF NOT EXISTS selections_once BEFORE INSERT ON run_context_selections
 WHEN EXISTS (SELECT 1 FROM run_context_selections WHERE tenant = NEW.tenant AND org_id = NEW.org_id
              AND selection_id = NEW.selection_id AND position = NEW.position)
-BEGIN SELECT RAISE(ABORT, 'a ref is recorded once in an act'); END;
+BEGIN SELECT RAISE(ABORT, 'a selection has each ref once'); END;
 
 -- Refuses a ref that is not coherent at this moment, for every writer and even with foreign keys off.
 CREATE TRIGGER IF NOT EXISTS selections_coherent BEFORE INSERT ON run_context_selections
@@ -360,8 +402,47 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts
                  WHERE tenant = NEW.tenant AND org_id = NEW.org_id AND artifact_id = NEW.artifact_id
                    AND extension = NEW.extension AND assertion_id = NEW.semantic_assertion_id
                    AND eligibility = 'eligible')
-BEGIN SELECT RAISE(ABORT, 'a ref that is not coherent is not recorded'); END;
+BEGIN SELECT RAISE(ABORT, 'a ref that is not coherent cannot be recorded'); END;
+
+-- The audit of a governed run takes only an act that is in the journal of this run. The body is canonical JSON, and no
+-- value of an act can hold a quotation mark. JSON functions are not used: `trusted_schema` is off.
+CREATE TRIGGER IF NOT EXISTS acts_of_runs BEFORE INSERT ON context_selection_acts
+WHEN NEW.parent_run_id GLOB 'run_[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
+  AND NOT EXISTS (SELECT 1 FROM (SELECT CAST(body AS TEXT) AS said FROM journal
+                                 WHERE tenant = NEW.tenant AND run = NEW.parent_run_id
+                                   AND kind = 'slot.selected' AND key = NEW.act_key)
+                  WHERE instr(said, '{"answer":{"act":{"origin":{"act_key":"' || NEW.act_key
+                      || '","org_id":"' || NEW.org_id || '","parent_package_name":"' || NEW.parent_package_name
+                      || '","parent_run_id":"' || NEW.parent_run_id || '","principal_id":"' || NEW.principal_id
+                      || '"},"refs":[') = 1
+                    AND instr(said, '],"resolution_mode":"' || NEW.resolution_mode
+                      || '","selected_at_us":' || NEW.selected_at_us || ',"selected_by":"' || NEW.selected_by
+                      || '","selection_id":"' || NEW.selection_id || '","selection_mode":"' || NEW.selection_mode
+                      || '","slot_id":"' || NEW.slot_id || '"}},"request_digest":"') > 0
+                    AND length(said) - length(replace(said, '{"artifactId":', '')) = 14 * NEW.picked)
+BEGIN SELECT RAISE(ABORT, 'the journal of the run does not hold this act'); END;
+
+-- A ref is one of its act, at its place: of the header row, and in a governed run also of the journal.
+CREATE TRIGGER IF NOT EXISTS selections_of_act BEFORE INSERT ON run_context_selections
+WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts AS h
+                 WHERE h.tenant = NEW.tenant AND h.org_id = NEW.org_id AND h.selection_id = NEW.selection_id
+                   AND NEW.position < h.picked AND h.parent_run_id = NEW.parent_run_id
+                   AND h.parent_package_name = NEW.parent_package_name AND h.slot_id = NEW.slot_id
+                   AND h.selected_by = NEW.selected_by AND h.selection_mode = NEW.selection_mode
+                   AND h.selected_at_us = NEW.selected_at_us)
+  OR NEW.parent_run_id GLOB 'run_[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
+  AND NOT EXISTS (SELECT 1 FROM (SELECT substr(CAST(body AS TEXT), 1, instr(CAST(body AS TEXT), '{"artifactId":"'
+                                   || NEW.artifact_id || '","extension":"' || NEW.extension || '","ownerId":"'
+                                   || NEW.owner_id || '","representationRevisionId":"'
+                                   || NEW.representation_revision_id || '","semanticAssertionId":"'
+                                   || NEW.semantic_assertion_id || '","sourceScope":"' || NEW.source_scope || '"}')
+                                   + 13) AS upto
+                                 FROM journal
+                                 WHERE tenant = NEW.tenant AND run = NEW.parent_run_id AND kind = 'slot.selected'
+                                   AND instr(CAST(body AS TEXT), '","selection_id":"' || NEW.selection_id || '"') > 0)
+                  WHERE length(upto) - length(replace(upto, '{"artifactId":', '')) = 14 * (NEW.position + 1))
+BEGIN SELECT RAISE(ABORT, 'a ref that contradicts its act cannot be recorded'); END;
 
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 COMMIT;

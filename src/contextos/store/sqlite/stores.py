@@ -7,6 +7,7 @@ returned. One object can be shared by all threads and event loops.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -14,24 +15,34 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import INDEX, Batch, Document, Draft, Entry, SignedHead, Write, genesis, link
-from contextos.errors import Conflict, InvalidInput, NotFound, Problem
-from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_signed, refuse_misfit
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Document, Draft, Entry, SignedHead, Write, genesis, link
+from contextos.errors import Conflict, InvalidInput, Problem, Untimely
+from contextos.store.shared.batch import (
+    MAX_SQL_INTEGER,
+    nothing_signed,
+    nothing_to_erase,
+    refuse_erasure,
+    refuse_misfit,
+)
 from contextos.store.shared.clock import SystemClock
 from contextos.store.shared.key_range import after_prefix
-from contextos.store.sqlite.artifacts import SqliteArtifacts
+from contextos.store.sqlite.artifacts import SqliteArtifacts, sqlite_selected_runs, sqlite_selections
 from contextos.store.sqlite.database import (
     BUSY_TIMEOUT_MS,
     Connect,
     Readers,
+    check_file,
+    connect_read_only,
     connect_sqlite,
     open_file,
+    reader_connection,
     writer_connection,
 )
 from contextos.store.sqlite.graph import SqliteGraph
 from contextos.store.sqlite.writer import SQLITE_QUEUE_LIMIT, Writer
 
 if TYPE_CHECKING:
+    from contextos.contracts.envelopes.slots import SelectionAct
     from contextos.contracts.ports.outside import Clock
     from contextos.contracts.ports.storage import Graph, Store
 
@@ -91,13 +102,24 @@ _DUE: Final = (
 _SIGN: Final = "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) VALUES (?, ?, ?, ?, ?, ?)"
 _SIGNED: Final = "SELECT 1 FROM heads WHERE tenant = ? AND stream = ? AND seq = ? AND kid = ?"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM heads WHERE tenant = ? AND stream = ? ORDER BY seq, kid"
+# The first condition on `run` lets SQLite use the partial index.
+_LINES: Final = (
+    f"SELECT {_ENTRY_COLUMNS} FROM journal"  # noqa: S608
+    " WHERE run IN ('index', 'control') AND tenant = ? AND run = ?"
+    " AND key IN (SELECT value FROM json_each(?)) ORDER BY seq"
+)
+_LATEST: Final = (
+    "SELECT at_us FROM journal WHERE tenant = ? AND run IN ('index', 'control') ORDER BY at_us DESC LIMIT 1"
+)
+_KEPT: Final = "SELECT body IS NOT NULL FROM journal WHERE tenant = ? AND run = ? AND seq = ?"
 _ERASE: Final = "UPDATE journal SET body = NULL, salt = NULL WHERE tenant = ? AND run = ? AND seq = ?"
 
 
 class SqliteStores:
     """A deployment's storage in the file `path`, which is created if it does not exist.
 
-    The deadlines of writes are compared with `clock` while the write lock is held.
+    The deadlines of writes are compared with `clock` while the write lock is held. With `read_only` the file must
+    exist, and every write fails.
 
     Raises: `InvalidSettings` if the file cannot be used or its schema is newer.
     """
@@ -112,13 +134,19 @@ class SqliteStores:
         connector: Connect = connect_sqlite,
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         queue_limit: int = SQLITE_QUEUE_LIMIT,
+        read_only: bool = False,
     ) -> None:
         self.path = Path(path).absolute()
         self._clock = clock if clock is not None else SystemClock()
-        open_file(self.path, connector)
+        if read_only:
+            connector = connect_read_only
+            check_file(self.path, connector)
+        else:
+            open_file(self.path, connector)
         self._readers = Readers(self.path, connector)
+        connect = reader_connection if read_only else writer_connection
         self._writer = Writer(
-            partial(writer_connection, self.path, connector), busy_timeout_ms=busy_timeout_ms, queue_limit=queue_limit
+            partial(connect, self.path, connector), busy_timeout_ms=busy_timeout_ms, queue_limit=queue_limit
         )
 
     def tenant(self, tenant_id: str) -> Store:
@@ -126,11 +154,11 @@ class SqliteStores:
 
     def graph(self, tenant_id: str) -> Graph:
         """The graph of a tenant, in the same file."""
-        return SqliteGraph(tenant_id, self._writer, self._readers)
+        return SqliteGraph(tenant_id, self._writer, self._readers, _append_act)
 
     def artifacts(self, tenant_id: str) -> SqliteArtifacts:
         """The artifacts of a tenant, in the same file."""
-        return SqliteArtifacts(tenant_id, self._writer, self._readers)
+        return SqliteArtifacts(tenant_id, self._writer, self._readers, _append_shared)
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         with self._readers.connection() as connection:
@@ -138,12 +166,18 @@ class SqliteStores:
         for tenant, run in rows:
             yield tenant, run
 
-    async def erase(self, tenant_id: str, stream: str, seq: int) -> None:
-        """Delete the body and salt of one entry, also from the write-ahead log. Raises `NotFound`."""
+    async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
+        """Record the erasure and delete the body and salt of one entry, also from the write-ahead log."""
+        refuse_erasure(run, seq, record)
 
         def task(connection: sqlite3.Connection) -> None:
-            if connection.execute(_ERASE, (tenant_id, stream, seq)).rowcount == 0:
-                raise NotFound(f"`{stream}` has no entry {seq}; look at the stream")
+            place = (tenant_id, run, seq)
+            row = connection.execute(_KEPT, place).fetchone()
+            if row is None:
+                raise nothing_to_erase(run, seq)
+            if row[0]:
+                _append_shared(connection, tenant_id, CONTROL, record)
+                connection.execute(_ERASE, place)
 
         await self._writer.run(task)
         await asyncio.to_thread(self._empty_log)
@@ -205,9 +239,27 @@ class SqliteStore:
         return {(row[0], row[1]): Document(*row) for row in rows}
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
-        """Return (seq, hash, kid, signature) of every signed head of a stream, in order."""
+        """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
         with self._readers.connection() as connection:
             return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
+        with self._readers.connection() as connection:
+            rows = connection.execute(_LINES, (self._tenant, stream, json.dumps(keys))).fetchall()
+        return [Entry(*row) for row in rows]
+
+    async def latest_us(self) -> int:
+        with self._readers.connection() as connection:
+            found = connection.execute(_LATEST, (self._tenant,)).fetchone()
+        return found[0] if found else 0
+
+    async def selected_runs(self) -> Sequence[str]:
+        with self._readers.connection() as connection:
+            return sqlite_selected_runs(connection, self._tenant)
+
+    async def selections(self, run: str) -> Sequence[SelectionAct]:
+        with self._readers.connection() as connection:
+            return sqlite_selections(connection, self._tenant, run)
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         newest = min(after - 1, MAX_SQL_INTEGER) if after else MAX_SQL_INTEGER
@@ -270,7 +322,9 @@ _INSERTS: Final = [_insert_statement(count) for count in range(_ROWS_PER_INSERT 
 def _write(connection: sqlite3.Connection, tenant: str, write: Write, now_us: int) -> None:
     late = write.not_after_us is not None and now_us > write.not_after_us
     early = write.not_before_us is not None and now_us < write.not_before_us
-    if late or early or not _swap(connection, tenant, write):
+    if late or early:
+        raise Untimely(f"{write.collection}/{write.key}", now_us)
+    if not _swap(connection, tenant, write):
         raise Conflict(f"{write.collection}/{write.key}")
 
 
@@ -283,6 +337,10 @@ def _swap(connection: sqlite3.Connection, tenant: str, write: Write) -> bool:
     if write.expect == 0:
         return connection.execute(_ADD, (*key, write.body)).rowcount == 1
     return connection.execute(_SET, (write.body, *key, write.expect)).rowcount == 1
+
+
+def _append_act(connection: sqlite3.Connection, tenant: str, act: Draft) -> None:
+    _append_shared(connection, tenant, CONTROL, act)
 
 
 def _append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draft: Draft) -> int:

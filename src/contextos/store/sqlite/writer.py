@@ -46,7 +46,7 @@ class _Job:
 
 
 class Writer:
-    """Runs tasks in order of arrival, each atomically. `run` returns when the task's transaction is durable.
+    """Runs write tasks in order of arrival, each atomically. `run` returns when the task's transaction is durable.
 
     At most `queue_limit` tasks wait. `run` raises `Unavailable` when the queue is full, after `close`, and for every
     task of a group whose transaction failed. The next group starts on a new connection.

@@ -43,7 +43,9 @@ _FIELD_TYPES = {"tenant": str, "stream": str, "seq": int, "hash": str, "kid": st
 
 
 class FileWitness:
-    """Appends heads to the file `path`, which is created if it does not exist. Any thread and process can use it."""
+    """Appends signed journal heads to the file `path`, which is created if it does not exist. Any thread and process
+    can use it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,7 +103,9 @@ class FileWitness:
 
 
 def read_head(raw: bytes, where: str) -> WitnessedHead:
-    """Parse a head. `where` names its source in the error. Raises `Integrity` if it is not a head."""
+    """Parse a signed journal head from JSON. Raises `Integrity` if it is malformed; `where` names its source in the
+    error.
+    """
     try:
         parsed: Any = loads(raw)
     except InvalidInput:

@@ -50,7 +50,8 @@ def _tls() -> ssl.SSLContext:
 
 
 class HttpWitness:
-    """Puts heads under `url`. Any event loop can use it. The next search in a stream starts at its cached end.
+    """Stores signed journal heads under `url`. Any event loop can use it. The next search in a stream starts at its
+    cached end.
 
     Credentials are part of the URL (`https://name:password@…`) and are never shown.
 
@@ -87,7 +88,9 @@ class HttpWitness:
                     raise outcome
 
     async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
-        """Return the first and the last head of each stream, for each period between two restores."""
+        """Return the first and the last signed head of each of a tenant's streams, for each period between two
+        restores.
+        """
         found: list[WitnessedHead] = []
         async with self._client() as client, asyncio.timeout(self._whole_timeout_s):
             number, names = 0, (INDEX, CONTROL)

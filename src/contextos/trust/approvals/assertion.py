@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contextos.contracts.envelopes.identity import Approver
+from pydantic import ValidationError
+
+from contextos.contracts.encoding.codec import problems_of
+from contextos.contracts.envelopes.identity import Approver, SignerAssertion
 from contextos.errors import ApprovalRefused
 from contextos.trust.identity.jws import sign_compact, verify_compact
 
@@ -42,6 +45,20 @@ def sign_approval(private_key: bytes, kid: str, statement: Mapping[str, Any]) ->
     return sign_compact(private_key, kid, APPROVAL_TYP, statement)
 
 
+def read_assertion(value: Any) -> SignerAssertion:
+    """Return what a signer gave for a statement, as a `SignerAssertion`. Refuses any other member, kind or size.
+
+    Raises:
+        ApprovalRefused: `assertion_invalid`.
+    """
+    try:
+        return SignerAssertion.model_validate(value)
+    except ValidationError as error:
+        problem = problems_of(error)[0]
+        detail = f"the assertion is neither a `jws` with its token nor `unsafe_local`: {problem.detail}"
+        raise ApprovalRefused("assertion_invalid", detail) from None
+
+
 def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
     """Return why `approver` does not validly hold `role`, or None. Another person must have granted it."""
     grantor = approver.granted_by.get(role)
@@ -57,10 +74,12 @@ def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
 def approval_fault(
     approver: Approver, question: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> ApprovalRefused | None:
-    """Return why this answer is refused, or None. Called when the answer arrives, and again before it is used.
+    """Return why an approver's answer is refused, or None. Called when the answer arrives, and again before it is
+    used.
 
     `approver` is the directory's entry, `question` the body of `approval.asked`. `answer` has `approver`, `verdict`,
-    `reason` and `assertion` {`kind`, `token`?}. The caller checks whether this deployment allows `unsafe_local`.
+    `reason` and `assertion`, the wire form of a `SignerAssertion`. The caller checks whether this deployment allows
+    `unsafe_local`.
     """
     role = question["required_role"]
     if approver.approver_id != answer["approver"]:
@@ -78,13 +97,11 @@ def approval_fault(
     if approver.granted_by[role] in question["barred"]:
         detail = f"`{approver.approver_id}` has the role `{role}` from somebody who cannot approve this call"
         return ApprovalRefused("self_granted", detail)
-    assertion = answer["assertion"]
-    if assertion["kind"] == "unsafe_local":
+    assertion = SignerAssertion.model_validate(answer["assertion"])
+    if assertion.token is None:
         return None
-    if assertion["kind"] != "jws":
-        return ApprovalRefused("assertion_invalid", f"assertion `{assertion['kind']}` is not supported; use `jws`")
     keys = {key.kid: bytes.fromhex(key.public_key) for key in approver.keys}
-    signed = verify_compact(assertion["token"], keys, APPROVAL_TYP)
+    signed = verify_compact(assertion.token, keys, APPROVAL_TYP)
     if signed != approval_statement(question, approver.approver_id, answer["verdict"], answer["reason"]):
         detail = "the approver's key did not sign this answer to this question"
         return ApprovalRefused("assertion_invalid", detail)

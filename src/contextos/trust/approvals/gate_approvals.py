@@ -15,18 +15,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
-from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Timeout
-from contextos.contracts.ports.outside import Clock, Directory
-from contextos.contracts.ports.seams import Journal
-from contextos.contracts.scope import Action, Redeemed, RunScope
+from contextos.contracts.ports.outside import Directory
+from contextos.contracts.ports.seams import Journal, ProvedCancels
+from contextos.contracts.scope import SESSION_LIMIT, Action, Redeemed, RunScope
 from contextos.errors import Integrity
 from contextos.trust.approvals.assertion import approval_fault
+from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.approvals.question import shown_text
+from contextos.trust.identity.principals import look_up
 
 Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
 """Returns the current content address of each thing that an approval is bound to; None for a withdrawn one."""
@@ -34,23 +36,22 @@ Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 @dataclass(frozen=True, slots=True)
 class RunApprovals:
-    """Obtains the approvals of one run. Implements the `Approvals` port.
+    """Obtains a person's approvals for the calls of one run. Implements the port `Approvals`.
 
-    `deferred` builds the decision record of the waiting run, for the reason named. `recheck` returns the function that
-    reads the current content addresses of a call. `clock` is read only inside a recorded answer. `unsafe` lists the
-    unsafe settings of the deployment.
+    `deferred` builds the record of the waiting decision, for the reason and the call named. `recheck` returns the
+    function that reads the current content digests of a call. `unsafe` lists the unsafe settings of the deployment.
     """
 
     journal: Journal
     scope: RunScope
-    clock: Clock
     directory: Directory
-    deferred: Callable[[str], dict[str, Any]]
+    deferred: Callable[[str, str], dict[str, Any]]
     recheck: Callable[[Action], Recheck]
     unsafe: tuple[str, ...]
+    proved_cancels: ProvedCancels
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
-        """Return an approval that is valid now, or the failure that says why there is none."""
+        """Ask a person to approve this call and wait for the answer. Returns a valid approval, or the failure."""
         question = self._question(action)
         # The full question is only in the journal, where it can be erased.
         document = ApprovalDocument(
@@ -65,7 +66,7 @@ class RunApprovals:
         approval_id = document.approval_id
         self.journal.derive("approval.asked", action.key, question)
         self.journal.stage(APPROVALS.write(approval_id, 0, document))
-        self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval"))
+        self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval", action.key))
         await self.journal.commit(wake_at_us=question["deadline_us"])
         expired = APPROVALS.write(
             approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
@@ -77,11 +78,14 @@ class RunApprovals:
             on_timeout=Timeout("approval.expired", (expired,)),
         )
         if kind == "approval.expired" and self.scope.session_over(question["deadline_us"]):
-            return self._failure("budget_exhausted", action, "nobody answered before the session ended")
+            detail = "nobody answered before the session ended"
+            return self._failure("budget_exhausted", action, detail, facts=(SESSION_LIMIT,))
         if kind == "approval.expired":
             code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
             return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
         if kind == "run.cancel_requested":
+            if await is_unproved(self.journal, action.key, answer, self.proved_cancels):
+                return self._void(action, approval_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
             return self._failure("cancelled", action, "the run was cancelled while it waited")
         try:
             answer = Answered.model_validate(answer).to_json()
@@ -93,11 +97,7 @@ class RunApprovals:
             return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
         void = await self._void_reason(action, question, answer)
         if void:
-            self.journal.derive("approval.voided", action.key, {"approval_id": approval_id, "reason": void})
-            session_over = self.scope.session_over(self.journal.now_us)
-            return self._failure(
-                "budget_exhausted" if session_over else "approval_void", action, f"the approval no longer holds: {void}"
-            )
+            return self._void(action, approval_id, void)
         consumed = replace(document, state="consumed", approver=answer["approver"])
         return Redeemed(
             approval_id,
@@ -112,6 +112,17 @@ class RunApprovals:
         scope = self.scope
         deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
         evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
+        requesters = [principal.to_json() for principal in scope.identity.chain]
+        shown = shown_text(
+            capability=action.capability.capability_id,
+            mode=action.mode,
+            gate=action.gate.gate_id,
+            args=action.args,
+            evidence=[
+                {"name": f.name, "subject": f.subject, "value": f.value, "ref": f.evidence_ref} for f in action.evidence
+            ],
+            requester=requesters,
+        )
         binding = {
             "tenant_id": scope.run.tenant_id,
             "run_id": scope.run.run_id,
@@ -121,24 +132,14 @@ class RunApprovals:
             "args_digest": content_address(dict(action.args)),
             "evidence_snapshot_hash": content_address(evidence),
             "policy_decision_id": action.decision.policy_decision_id,
-            "pins_digest": content_address(dict(scope.pins)),
-            "requester_chain": [principal.to_json() for principal in scope.chain],
+            "pins_digest": content_address(dict(scope.pinned.pins)),
+            "requester_chain": requesters,
+            "shown_digest": content_address(shown),
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "idempotency_key": action.idempotency_key,
             "nonce": self.journal.head,
             "deadline_us": deadline_us,
-        }
-        shown = {
-            "capability": action.capability.capability_id,
-            "mode": action.mode,
-            "gate": action.gate.gate_id,
-            "args": escape_all(dict(action.args)),
-            "evidence": [
-                {"name": f.name, "subject": f.subject, "value": escape_all(f.value), "ref": f.evidence_ref}
-                for f in action.evidence
-            ],
-            "requester": [f"{principal.kind}:{principal.id}" for principal in scope.chain],
         }
         return {
             "approval_id": derive("appr_", scope.run.run_id, "approval", action.key),
@@ -148,8 +149,9 @@ class RunApprovals:
             "evidence_snapshot_hash": binding["evidence_snapshot_hash"],
             "binding": binding,
             "binding_digest": content_address(binding),
+            "args": dict(action.args),
             "shown": shown,
-            "shown_digest": content_address(shown),
+            "shown_digest": binding["shown_digest"],
             "barred": self._barred(),
             "approval_mode_effective": action.mode,
             "denial_key": denial_key(
@@ -159,22 +161,22 @@ class RunApprovals:
 
     def _barred(self) -> list[str]:
         """Return the ids that cannot approve: requester, agent, agent's owner, issuer and publishers of the pins."""
-        agent = self.scope.principals.agent
-        chain = {principal.id for principal in self.scope.chain}
-        issuer = self.scope.pack.contract_meta.issuer
-        return sorted(chain.union(self.scope.publishers, {agent.agent_id, agent.owner, issuer}))
+        agent = self.scope.identity.principals.agent
+        chain = {principal.id for principal in self.scope.identity.chain}
+        issuer = self.scope.pinned.pack.contract_meta.issuer
+        return sorted(chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}))
 
     async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
         """Return the first thing that changed since the approver answered, or None."""
-        request, scope = self.scope.request, self.scope
+        request, scope = self.scope.received.request, self.scope
         approver_id = answer["approver"]
 
         async def look_up_people() -> dict[str, Any]:
             # Past the deadline nothing is looked up, so a port that is down cannot delay the refusal.
-            now_us = max(self.clock.now_us(), self.journal.now_us)
+            now_us = self.journal.time_us
             if now_us > question["deadline_us"] or self.scope.session_over(now_us):
                 return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
-            principals = await self.directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+            principals = await look_up(self.directory, request, now_us)
             approver = await self.directory.approver(request.tenant_id, approver_id)
             return {
                 "principals": principals.to_json() if principals else None,
@@ -196,7 +198,7 @@ class RunApprovals:
             return "the arguments differ from those that the approver saw"
         if self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed"
-        if people["principals"] is None or Principals.model_validate(people["principals"]) != scope.principals:
+        if people["principals"] is None or Principals.model_validate(people["principals"]) != scope.identity.principals:
             return "the requester or the agent changed"
         if people["approver"] is None:
             return "the approver is no longer known"
@@ -206,23 +208,18 @@ class RunApprovals:
         refused = approval_fault(Approver.model_validate(people["approver"]), question, answer)
         if refused:
             return str(refused)
-        expected = {**scope.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
+        expected = {**scope.pinned.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
         changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
         return f"`{changed[0]}` changed or was withdrawn" if changed else None
 
+    def _void(self, action: Action, approval_id: str, reason: str) -> Failure:
+        self.journal.derive("approval.voided", action.key, {"approval_id": approval_id, "reason": reason})
+        detail = f"the approval no longer holds: {reason}"
+        if self.scope.session_over(self.journal.now_us):
+            return self._failure("budget_exhausted", action, detail, facts=(SESSION_LIMIT,))
+        return self._failure("approval_void", action, detail)
+
     @staticmethod
-    def _failure(code: Any, action: Action, detail: str) -> Failure:
-        return Failure(
-            code=code, detail=detail, step_id=action.key.split("/")[1], capability_id=action.capability.capability_id
-        )
-
-
-def escape_all(value: Any) -> Any:
-    """Return the JSON value with every string escaped for display, keys included."""
-    if isinstance(value, str):
-        return escape_for_display(value)
-    if isinstance(value, dict):
-        return {escape_for_display(str(name)): escape_all(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [escape_all(item) for item in value]
-    return value
+    def _failure(code: Any, action: Action, detail: str, **about: Any) -> Failure:
+        step_id, capability_id = action.key.split("/")[1], action.capability.capability_id
+        return Failure(code=code, detail=detail, step_id=step_id, capability_id=capability_id, **about)

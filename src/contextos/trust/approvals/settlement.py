@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.identity import Approver, Principals
-from contextos.contracts.envelopes.tool import Settled
+from contextos.contracts.envelopes.identity import Approver, Principals, SignerAssertion
+from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
 from contextos.contracts.ports.outside import Directory
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
@@ -26,11 +26,16 @@ from contextos.trust.identity.jws import sign_compact, verify_compact
 SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 
 
-def settlement_statement(run_id: str, tool_call_id: str, settled: Settled) -> dict[str, Any]:
-    """Build the statement that the operator's key signs. It fits one call, one outcome and one person only."""
+def settlement_statement(sent: ToolCallEnvelope, settled: Settled) -> dict[str, Any]:
+    """Build the statement that an operator signs to settle an effect of unknown outcome.
+
+    It is valid for one call, one outcome and one person only. `sent` is the call as it was dispatched; the digest of
+    its arguments is computed here.
+    """
     return {
-        "run_id": run_id,
-        "tool_call_id": tool_call_id,
+        "run_id": sent.run_id,
+        "tool_call_id": sent.tool_call_id,
+        "args_digest": content_address(dict(sent.args)),
         "happened": settled.happened,
         "output_digest": content_address(settled.output),
         "mutations": list(settled.mutations),
@@ -40,7 +45,7 @@ def settlement_statement(run_id: str, tool_call_id: str, settled: Settled) -> di
 
 
 def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
-    """Sign a settlement with an operator's raw Ed25519 private key; return the compact JWS.
+    """Sign a settlement statement with an operator's raw Ed25519 private key; return the compact JWS.
 
     Its `typ` differs from that of an approval, so neither can be used as the other.
     """
@@ -48,13 +53,13 @@ def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) 
 
 
 def barred_settlers(principals: Principals) -> frozenset[str]:
-    """Return the ids that cannot settle an effect of a run: its user, its agent and the agent's owner."""
+    """Return the ids that are not allowed to settle an effect of a run: its user, its agent and the agent's owner."""
     user, agent = principals.user, principals.agent
     return frozenset({user.user_id, agent.agent_urn, agent.agent_id, agent.owner})
 
 
 def operator_fault(person: Approver | None, by: str) -> ApprovalRefused | None:
-    """Return why `by` is not an operator, or None. `person` is the directory's entry for `by`."""
+    """Return why the person `by` is not an operator, or None. `person` is the directory's entry for `by`."""
     if person is None or person.approver_id != by:
         return ApprovalRefused("not_operator", f"`{by}` is not known in this tenant; ask an operator")
     if OPERATOR_ROLE not in person.roles:
@@ -66,13 +71,14 @@ def settlement_fault(
     person: Approver | None,
     barred: Collection[str],
     statement: Mapping[str, Any],
-    assertion: Mapping[str, Any],
+    assertion: SignerAssertion | None,
     *,
     unsafe_local: bool,
 ) -> ApprovalRefused | None:
-    """Return why a settlement is refused, or None. Called when it arrives, and again before the run uses it.
+    """Return why an operator's settlement of an effect is refused, or None. Called when it arrives and before it is
+    used.
 
-    `person` is the directory's entry for the signer and `barred` comes from `barred_settlers`. `unsafe_local`: the
+    `person` is the directory's entry for the signer; `barred` comes from `barred_settlers`. `unsafe_local`: the
     deployment accepts settlements without a key.
     """
     by = statement["by"]
@@ -83,20 +89,22 @@ def settlement_fault(
     refused = operator_fault(person, by)
     if person is None or refused:
         return refused
-    if assertion.get("kind") == "unsafe_local":
+    if assertion is None:
+        return ApprovalRefused("assertion_invalid", "the settlement has no assertion; sign it")
+    if assertion.token is None:
         detail = "this deployment does not accept settlements without the operator's key"
         return None if unsafe_local else ApprovalRefused("unsafe_not_allowed", detail)
-    if assertion.get("kind") != "jws" or not isinstance(assertion.get("token"), str):
-        return ApprovalRefused("assertion_invalid", "the assertion is not supported; use `jws`")
     keys = {key.kid: bytes.fromhex(key.public_key) for key in person.keys}
-    if verify_compact(assertion["token"], keys, SETTLEMENT_TYP) != statement:
+    if verify_compact(assertion.token, keys, SETTLEMENT_TYP) != statement:
         return ApprovalRefused("assertion_invalid", "the operator's key did not sign this settlement")
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementCheck:
-    """Checks the settlements of one run before it uses them: any process with store access can append one.
+    """Checks the settlements (operators' statements about effects of unknown outcome) of one run before they are
+    used.
+    Any process with access to the store can append one.
 
     `unsafe` lists the unsafe settings of the deployment.
     """
@@ -106,8 +114,8 @@ class SettlementCheck:
     directory: Directory
     unsafe: tuple[str, ...]
 
-    async def fault(self, key: str, tool_call_id: str, answer: Mapping[str, Any]) -> str | None:
-        """Return why the recorded settlement is refused, or None.
+    async def fault(self, key: str, sent: ToolCallEnvelope, answer: Mapping[str, Any]) -> str | None:
+        """Return why the settlement `answer` of the dispatched call `sent` is refused, or None.
 
         The directory's entry for the operator is looked up and recorded; a replay uses the recorded one.
         """
@@ -127,10 +135,10 @@ class SettlementCheck:
             "identity.resolved", f"settle/{key}", {"operator": settled.by}, look_up_operator
         )
         person = Approver.model_validate(answered["operator"]) if answered["operator"] else None
-        statement = settlement_statement(self.journal.run_id, tool_call_id, settled)
+        statement = settlement_statement(sent, settled)
         refused = settlement_fault(
             person,
-            barred_settlers(self.scope.principals),
+            barred_settlers(self.scope.identity.principals),
             statement,
             settled.assertion,
             unsafe_local=answered["unsafe_local"],

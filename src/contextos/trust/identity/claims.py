@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import loads, problems_of
 from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.envelopes.identity import IdentityClaim, Principal
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, IdentityClaim, Principal
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidEnvelope, InvalidInput, InvalidSettings, Problem, SignatureInvalid
 from contextos.trust.seal import decode_base64
@@ -28,13 +28,14 @@ from contextos.trust.seal import decode_base64
 ALGORITHM: Final = "Ed25519"
 TOKEN_TYPE: Final = "ctxid+jwt"
 CLAIM_VERSION: Final = "ctxid/1"
-MAX_TOKEN_CHARS: Final = 16_384
 MAX_TTL_S: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class MintedClaim:
-    """A run's claim, which the audit keeps, and its token, which is sent with calls and never recorded."""
+    """The identity claim of a run, which is kept for audit, and its token, which is sent with calls and never
+    recorded.
+    """
 
     claim: IdentityClaim
     token: str
@@ -53,6 +54,7 @@ def mint_claim(
     scopes: frozenset[str],
     now_us: int,
     ttl_s: int,
+    jti: str | None = None,
 ) -> MintedClaim:
     """Sign the claim of one run with the current `claim` key.
 
@@ -66,7 +68,6 @@ def mint_claim(
     if not 1 <= ttl_s <= MAX_TTL_S:
         detail = f"the lifetime of a claim must be 1 to {MAX_TTL_S} s, not `{ttl_s}`"
         raise InvalidSettings(Problem("/claim_ttl_s", "out_of_bounds", detail, "set a shorter time"))
-    kid = next(iter(keys.kids("claim")), "")
     issued_s = now_us // 1_000_000
     body: dict[str, Any] = {
         "version": CLAIM_VERSION,
@@ -79,13 +80,17 @@ def mint_claim(
         "scopes": sorted(scopes),
         "nbf": issued_s,
         "exp": issued_s + ttl_s,
-        "kid": kid,
     }
     if session_id is not None:
         body["session_id"] = session_id
-    signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
-    signed_with, signature = keys.sign("claim", signed.encode())
-    assert signed_with == kid, "the first key of a purpose is its signing key"
+    if jti is not None:
+        body["jti"] = jti
+    while True:
+        kid = body["kid"] = next(iter(keys.kids("claim")), "")
+        signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
+        signed_with, signature = keys.sign("claim", signed.encode())
+        if signed_with == kid:  # otherwise the key was rotated in between
+            break
     token = f"{signed}.{_base64url(signature)}"
     return MintedClaim(_claim(body, token), token)
 
@@ -108,17 +113,40 @@ def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: 
     kid = header.get("kid")
     if header != {"alg": ALGORITHM, "kid": kid, "typ": TOKEN_TYPE} or not isinstance(kid, str):
         raise SignatureInvalid(f"the header does not belong to a `{CLAIM_VERSION}` claim; mint it with this runtime")
-    if not keys.verify("claim", kid, f"{parts[0]}.{parts[1]}".encode(), decode_base64(parts[2])):
+    signature, signed = decode_base64(parts[2]), f"{parts[0]}.{parts[1]}".encode()
+    if not keys.verify("claim", kid, signed, signature):
         raise SignatureInvalid("no key that is trusted for claims made this signature; check which runtime minted it")
     try:
         claim = _claim(_object(parts[1]), token)
     except InvalidInput as error:
         raise SignatureInvalid(f"this is not a `{CLAIM_VERSION}` claim: {error}") from None
+    if not keys.verify("claim", kid, signed, signature, at_us=(claim.nbf or 0) * 1_000_000):
+        raise SignatureInvalid("the key that made this signature was retired before; mint a new claim")
     if (claim.kid, claim.iss, claim.aud) != (kid, issuer, audience):
         raise SignatureInvalid("the claim has another issuer or audience; mint one for this audience")
     if not (claim.nbf or 0) * 1_000_000 <= now_us < (claim.exp or 0) * 1_000_000:
         raise SignatureInvalid("the claim is not valid now; mint a new one")
     return claim
+
+
+def stated_claim_fault(claim: IdentityClaim, keys: Keys, *, issuer: str, audience: str, now_us: int) -> str | None:
+    """Return why a claim that a request states is not one that this runtime minted and that is valid now, or None.
+
+    A request holds the content of a claim and the hash of its token, and not the token. The same content and key make
+    the same token, so the claim is signed again and the hashes are compared.
+    """
+    body = claim.to_json()
+    body.pop("claim_hash")
+    signed = f"{_segment({'alg': ALGORITHM, 'kid': claim.kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
+    kid, signature = keys.sign("claim", signed.encode())
+    token = f"{signed}.{_base64url(signature)}"
+    if kid != claim.kid or digest(token.encode()) != claim.claim_hash:
+        return "this runtime did not mint the claim; leave it out"
+    if (claim.iss, claim.aud) != (issuer, audience):
+        return "the claim has another issuer or audience; leave it out"
+    if not (claim.nbf or 0) * 1_000_000 <= now_us < (claim.exp or 0) * 1_000_000:
+        return "the claim is not valid now; leave it out"
+    return None
 
 
 def _claim(body: dict[str, Any], token: str) -> IdentityClaim:

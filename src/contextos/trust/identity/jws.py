@@ -8,13 +8,17 @@ Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, "JWS and Ed25519
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import InvalidInput, SignatureInvalid
 from contextos.trust.seal import decode_base64, verify_signature
+
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 
 
 def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, Any]) -> str:
@@ -31,10 +35,10 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
 
     `keys` maps key ids to raw public keys. `typ` is the token type that the header must state.
     """
-    parts = token.split(".")
-    # With padding allowed, one assertion could be spelled in several ways.
-    if len(parts) != 3 or len(token) > 16_384 or "=" in token:
+    # With padding or the other alphabet allowed, one assertion could be spelled in several ways.
+    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
         return None
+    parts = token.split(".")
     try:
         header, payload = loads(decode_base64(parts[0])), loads(decode_base64(parts[1]))
         signature = decode_base64(parts[2])

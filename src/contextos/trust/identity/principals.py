@@ -9,16 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
+from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals, UserDelegation
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ports.outside import Directory
+
+
+async def look_up(directory: Directory, request: InvokeRequest, now_us: int) -> Principals | None:
+    """Return the user, the agent and the delegation of a request as they are at `now_us`; None for unknown people.
+
+    A token reference that names no delegation, or an expired one, leaves `delegation` None.
+    """
+    known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+    stated = request.user.delegation
+    if known is None or stated is None or stated.token_ref is None:
+        return known
+    found = await directory.delegation(request.tenant_id, stated.token_ref)
+    in_force = found if found is not None and now_us < found.expires_at * 1_000_000 else None
+    return known.model_copy(update={"delegation": in_force})
 
 
 def identity_differences(request: InvokeRequest, known: Principals) -> tuple[Failure, ...]:
     """Return one `identity_refused` failure for each difference between `request` and `known`; empty if there is none.
 
-    An agent that is not `active`, a scope that the user has not delegated, and a claim about another subject, tenant or
-    session are differences. A field that the request leaves out is not. A detail never contains the known value.
+    An agent that is not `active`, a scope that the user has not delegated, a delegation by another user, for another
+    agent or without a token that is in force, and a claim about another subject, tenant or session are differences.
+    A field that the request leaves out is not. A detail never contains the known value.
     """
     return tuple(
         Failure(code="identity_refused", detail=detail, facts=(field,))
@@ -37,15 +53,20 @@ def principal_chain(request: InvokeRequest, known: Principals) -> tuple[Principa
 def scopes_in_force(request: InvokeRequest, known: Principals) -> frozenset[str]:
     """Return the scopes that the user delegates, the agent holds and the request asks for, all at once.
 
-    A request without a delegation asks for all of them. A delegation that is not live delegates nothing.
+    Without a delegation the agent does not act for the user and has its own scopes. A delegation that is not live
+    delegates nothing.
     """
-    delegation = request.user.delegation
-    granted = _delegated_scopes(known) & frozenset(known.agent.scopes)
-    return granted & frozenset(delegation.scopes) if delegation is not None else granted
+    own, delegation = frozenset(known.agent.scopes), request.user.delegation
+    if delegation is None:
+        return own
+    return own & _delegated_scopes(known) & frozenset(delegation.scopes)
 
 
 def _delegated_scopes(known: Principals) -> frozenset[str]:
-    return frozenset(known.user.scopes) if known.user.delegation_live else frozenset()
+    """What the user of a token that is in force has delegated with it; nothing without one."""
+    if known.delegation is None or not known.user.delegation_live:
+        return frozenset()
+    return frozenset(known.user.scopes) & frozenset(known.delegation.scopes)
 
 
 def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[str, str]]:
@@ -64,8 +85,8 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
     for field, stated_value, known_value in comparisons:
         if stated_value is not None and stated_value != known_value:
             yield field, f"`{field}` is not what the directory knows; send what is registered, or leave it out"
-    if user.delegation is not None and set(user.delegation.scopes) - _delegated_scopes(known):
-        yield "user.delegation.scopes", "the request asks for a scope that the user has not delegated; ask for fewer"
+    if user.delegation is not None:
+        yield from _delegation_differences(user.delegation, known)
     if agent.principal_chain is not None and not _same_chain(agent.principal_chain, request, known):
         yield (
             "agent.principal_chain",
@@ -73,6 +94,20 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
         )
     if agent.identity_claim is not None:
         yield from _claim_differences(agent.identity_claim, request, known)
+
+
+def _delegation_differences(stated: UserDelegation, known: Principals) -> Iterator[tuple[str, str]]:
+    field, issued = "user.delegation", known.delegation
+    if stated.subject not in (None, known.user.user_id):
+        yield f"{field}.subject", "the delegation is by another user; a run acts for its own user only"
+    if stated.token_ref is None:
+        yield f"{field}.token_ref", "a delegation rests on a token of the user; send its reference"
+    elif issued is None:
+        yield f"{field}.token_ref", "no delegation with this reference is in force; ask the user for a new one"
+    if issued is not None and (issued.subject, issued.agent_id) != (known.user.user_id, known.agent.agent_id):
+        yield f"{field}.token_ref", "the token is by another user or for another agent; use one of this user and agent"
+    if issued is not None and set(stated.scopes) - _delegated_scopes(known):
+        yield f"{field}.scopes", "the request asks for a scope that the user has not delegated; ask for fewer"
 
 
 def _claim_differences(claim: IdentityClaim, request: InvokeRequest, known: Principals) -> Iterator[tuple[str, str]]:

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import KNOWN_SEMANTICS, Draft, Entry, body_digest, genesis, header_hash, link
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import (
+    KNOWN_SEMANTICS,
+    SALT_BYTES,
+    SHARED_STREAMS,
+    Draft,
+    Entry,
+    body_digest,
+    genesis,
+    header_hash,
+    link,
+)
 from contextos.errors import ChainBroken, UnknownSemantics
 
 
@@ -49,6 +58,10 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
             raise ChainBroken(stream, number, "has a header that its hash does not cover")
         if (entry.body is None) != (entry.salt is None):
             raise ChainBroken(stream, number, "is half erased")
+        if entry.body is None and stream in SHARED_STREAMS:
+            raise ChainBroken(stream, number, "has no body, and this stream is never erased")
+        if entry.salt is not None and len(entry.salt) != SALT_BYTES:
+            raise ChainBroken(stream, number, f"has a salt of {len(entry.salt)} bytes and not of {SALT_BYTES}")
         if (
             entry.body is not None
             and entry.salt is not None
@@ -63,7 +76,7 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
     """Raise `UnknownSemantics` if the run was recorded under another version of the rules than this runtime's."""
     for entry in tape:
         if entry.kind == "run.pinned" and entry.body is not None:
-            pinned = orjson.loads(entry.body)["answer"]
+            pinned = read_body(entry)
             if "failure" not in pinned and pinned.get("semantics") not in KNOWN_SEMANTICS:
                 known = " and ".join(str(number) for number in KNOWN_SEMANTICS)
                 raise UnknownSemantics(

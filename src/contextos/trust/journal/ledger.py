@@ -1,4 +1,4 @@
-"""The journal of one run: record, then use. One loop, three worlds: live, tape, simulated.
+"""The journal of one run, for recording and for replay.
 
 A `RunJournal` starts with the entries that exist (the tape). On the tape, `record` returns the recorded answers and
 `derive` compares. After the last entry the journal is live if it has a `LiveDriver`; without one it raises
@@ -8,14 +8,12 @@ Source: docs/design/journal.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import (
@@ -33,12 +31,11 @@ from contextos.contracts.journal import (
     genesis,
     link,
 )
-from contextos.contracts.ports.concurrency import Concurrency, Sequential
-from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.seams import Ask, RecordRequest
-from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.difference import first_difference
+from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
@@ -50,35 +47,11 @@ ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
 
 
-@dataclass(slots=True)
-class LiveDriver:
-    """What a journal needs to go on after the tape.
-
-    `lease_version` is the fencing token: the version of the run's lease document that this driver has read (0: none).
-    `signed` is the last signed head of the tape, verified. `can_suspend` is true for a driver that handles `Rest`; for
-    any other driver a waiting loop ends with `Parked`. `silence_us` returns how long (µs) this driver can be silent
-    before others take it for dead; 0 or None means that only its lease counts. `make_way` is awaited after a commit so
-    that other runs can go first, unless the run ends, waits or is about to send a call. `concurrency` runs the calls of
-    `record_all`.
-    """
-
-    store: Store
-    clock: Clock
-    entropy: Entropy
-    keys: Keys
-    owner: str
-    lease_ttl_us: int
-    lease_version: int = 0
-    cause: str = "recovery"
-    can_suspend: bool = False
-    signed: SignedHead | None = None
-    silence_us: Callable[[], int] | None = None
-    make_way: Callable[[], Awaitable[None]] | None = None
-    concurrency: Concurrency = field(default_factory=Sequential)
-
-
 class RunJournal:
-    """The `Journal` port of one run. Refuses what the run table does not allow and what differs from the tape."""
+    """The journal of one run. Implements the port `Journal`.
+
+    Refuses an entry that the run's state does not allow, or that differs from what was recorded.
+    """
 
     def __init__(
         self, tenant: str, run: str, tape: Sequence[Entry], step: Transition, start: str, live: LiveDriver | None
@@ -88,56 +61,92 @@ class RunJournal:
         self._tape, self._step, self._live = list(tape), step, live
         self._signed = live.signed if live else None
         self._at = 0
-        self._head, self._seq, self._now_us = genesis(tenant, run), 0, 0
+        self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
         self._announce = bool(tape)
+        # A new run has no lease yet: its first commit makes both.
+        self._is_new = not tape
 
     @property
     def now_us(self) -> int:
-        """The time of the last entry: the only time a plane knows."""
+        """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
         return self._now_us
 
     @property
-    def on_tape(self) -> bool:
-        """Whether the next entry comes from the tape. Reading this changes nothing, not even `now_us`.
+    def clock_us(self) -> int:
+        """Return `now_us` by the clock of the process that wrote the last entry, which can be behind the record."""
+        return self._now_us - self._behind_us
 
-        A `run.resumed` entry is consumed together with the entry after it, because live it was written then.
+    @property
+    def time_us(self) -> int:
+        """Return the current time in Unix microseconds, to pass to what the run calls outside.
+
+        It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
+        """
+        return max(self._live.time_us(), self._now_us) if self._live else self._now_us
+
+    @property
+    def on_tape(self) -> bool:
+        """Return whether the next entry was recorded by an earlier drive of the run, so that it is only replayed now.
+
+        Reading this changes nothing. A `run.resumed` entry is consumed together with the entry after it, because both
+        were written at the same time.
         """
         return self._past_resumed() < len(self._tape)
 
     @property
     def head(self) -> str:
-        """The hash of the last entry."""
+        """Return the hash of the last entry."""
         return self._head
 
     def log(self) -> Sequence[Logged]:
-        """Every entry so far, in order."""
+        """Return every entry so far, in order, with its parsed body."""
         return self._log
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """Every entry as it is stored; on a tape also the entries that are not read yet."""
+        """Return every entry as it is stored; in a replay also the entries that are not read yet."""
         return self._tape
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
-        """Obtain an answer from outside, record it and return it. On a tape, return the recorded one."""
+        """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
+        answer.
+        """
         assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
         if self.on_tape:
             return self._read_recorded(kind, key, request)
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+        await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
         self._go_live(kind)
         self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
         return self._log[-1].body
 
-    async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
-        """Obtain several answers at once and record each when it arrives.
+    async def record_found(self, kind: str, key: str, look: Ask) -> Any:
+        """Look for something outside, record it if it is there, and return it, or None. In a replay, `look` is not
+        called: it was found if the next entry says so.
+        """
+        if self.on_tape:
+            entry = self._tape[self._past_resumed()]
+            return self._read_recorded(kind, key, {}) if (entry.kind, entry.key) == (kind, key) else None
+        if self._live is None:
+            return None
+        found = await look()
+        if found is not None:
+            self._go_live(kind)
+            self._append(kind, key, "runtime", {"request_digest": content_address({}), "answer": found})
+        return found
 
-        When recorded entries are replayed, each answer is found by its kind and key, in any order."""
+    async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
+        """Obtain several answers at the same time and record each when it arrives. Returns them in the order of
+        `group`.
+
+        In a replay each answer is found by its kind and key, in any order.
+        """
         assert all(KINDS[request.kind].recorded for request in group), "only answers are recorded"
         missing = {(request.kind, request.key): request for request in group}
         assert len(missing) == len(group), "each answer of a group has a kind and key of its own"
@@ -166,6 +175,7 @@ class RunJournal:
             self._append(request.kind, request.key, "runtime", body)
             answers[request.kind, request.key] = self._log[-1].body
 
+        await self._hold()
         try:
             await live.concurrency.gather([partial(one, request) for request in group])
         except ContextOSError:
@@ -174,7 +184,9 @@ class RunJournal:
             raise
 
     def derive(self, kind: str, key: str, body: Any) -> None:
-        """Record a derived value. On a tape, compare it with the recorded one."""
+        """Record a value that the run computed. In a replay, compare it with the recorded one; raises
+        `ReplayMismatch`.
+        """
         assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
         if self.on_tape:
             self._compare_derived(kind, key, body)
@@ -183,46 +195,69 @@ class RunJournal:
         self._append(kind, key, "runtime", body)
 
     def stage(self, *writes: Write) -> None:
-        """Add writes to the commit of the last entry. On a tape they are in the store already, so nothing is added."""
+        """Add writes to the commit of the last entry. In a replay nothing is added: they are in the store already."""
         if self._pending:
             self._staged.extend(writes)
 
     def hand_over(self) -> None:
-        """End a drive that has recorded something, so that an engine drives the run on. On a tape, go on."""
-        if self._pending:
-            raise Parked(self._now_us)
+        """Stop driving here, so that the engine continues the run; raises `Parked`. In a replay, do nothing."""
+        if self._pending and self._live is not None:
+            raise Parked(self._live.clock.now_us())
 
     async def take_over(self) -> None:
-        """Commit that this driver goes on, before it does anything that another driver could still be doing."""
+        """Record durably that this driver continues the run, before it repeats anything that another driver could
+        still be doing.
+        """
         self._go_live("run.resumed")
         await self.commit()
 
-    async def commit(self, *, wake_at_us: int | None = None) -> None:
-        """Make everything pending durable. On the tape there is nothing to do: its entries are durable."""
+    def follows(self, deaths: int, free_us: int, behind_us: int) -> None:
+        """State what is known before this drive (`LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`)."""
+        assert self._live is not None, "a journal that is driven is live"
+        self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
+
+    async def _hold(self) -> None:
+        """Write the lease of a run that exists already, before anything outside is asked."""
+        if self._live is None or self._is_new or self._live.holds:
+            return
+        if self._pending:
+            await self.commit()
+        else:
+            await self._live.take(self.run_id)
+
+    async def let_go(self) -> None:
+        """Release the lease of a drive that has nothing more to commit."""
+        if self._live is not None and not self._pending:
+            await self._live.release(self.run_id)
+
+    async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:
+        """Make all pending entries and writes durable. In a replay there is nothing to do.
+
+        With `blocked` the run is marked as waiting for an operation of another run, and has these writes, too.
+        """
         live = self._live
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         sleeps = bool(wake_at_us) and self.state != "waiting"
         if live is None or not (self._pending or sleeps):
-            return
+            return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
-        now_us, silence_us = live.clock.now_us(), live.silence_us() if live.silence_us else 0
-        until = 0 if letting_go else now_us + live.lease_ttl_us
-        silent = (now_us, now_us + silence_us) if silence_us and not letting_go else ()
-        lease = LEASES.write(self.run_id, live.lease_version, Lease(live.owner, until, *silent))
+        if any(entry.kind != "run.resumed" for entry in self._pending):
+            live.deaths = 0
+        lease, until = live.lease(self.run_id, letting_go=letting_go), live.clock.now_us() + live.lease_ttl_us
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
             run=self.run_id,
             entries=tuple(self._pending),
-            writes=(lease, *self._staged),
+            writes=(lease, *self._staged, *(blocked or ())),
             shared=self._index(live),
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
-            waiting=self.state in ASKING_STATES,
+            waiting=blocked is not None or self.state in ASKING_STATES,
         )
         await live.store.commit(batch)
         self._signed = (self._seq, self._head, kid, signature.hex())
-        live.lease_version += 1
+        live.committed(letting_go=letting_go)
         self._pending.clear()
         self._staged.clear()
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
@@ -230,21 +265,30 @@ class RunJournal:
             await live.make_way()
 
     def _index(self, live: LiveDriver) -> tuple[tuple[str, Draft], ...]:
-        """The entries that this commit adds to the tenant's index: a run began, or a run ended at this head."""
+        """The entries that this commit adds to the tenant's index: a run began, sends a call, or ended at this head.
+
+        So a run that is cut behind its head before a call contradicts the index, and with it the witness.
+        """
         lines: list[tuple[str, dict[str, Any]]] = []
-        if self._pending and self._pending[0].seq == 1:
+        last = self._pending[-1].kind if self._pending else ""
+        reached = {"run": self.run_id, "entries": self._seq, "head": self._head}
+        if last and self._pending[0].seq == 1:
             lines.append(("run.indexed", {"run": self.run_id}))
-        if self._pending and self._pending[-1].kind == "run.ended":
-            lines.append(("run.closed", {"run": self.run_id, "entries": self._seq, "head": self._head}))
-        return tuple(
-            (INDEX, Draft(kind, self.run_id, self._now_us, "runtime", canonical(body), live.entropy.take(16)))
-            for kind, body in lines
-        )
+        if last == "tool.dispatching":
+            lines.append(("run.dispatched", reached))
+        if last == "run.ended":
+            lines.append(("run.closed", reached))
+        made = (self.run_id, self._now_us, "runtime")
+        return tuple((INDEX, Draft(kind, *made, canonical(body), live.entropy.take(16))) for kind, body in lines)
 
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None
     ) -> tuple[str, Any]:
-        """Return the entry that another process appended for `key`; append `on_timeout` when it is late; or park."""
+        """Wait for the entry that another process appends for `key`. Returns (kind, answer).
+
+        After `wake_at_us` (Unix microseconds) `on_timeout` is appended. A driver that keeps no suspended runs gets
+        `Parked`.
+        """
         while not self.on_tape:
             if self._live is None:
                 raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
@@ -261,7 +305,8 @@ class RunJournal:
         return entry.kind, self._take(entry)["answer"]
 
     def goes_on(self, entries: Sequence[Entry], heads: Sequence[SignedHead], lease_version: int) -> bool:
-        """Take in the entries that people appended while the run was suspended. False if anything else has changed.
+        """Take in the entries that people appended while the run was suspended. Returns False if anything else has
+        changed.
 
         Nothing has changed if the store has exactly the known entries, under the head that was signed last; these need
         no second verification.
@@ -274,6 +319,7 @@ class RunJournal:
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
         self._live.lease_version, self._announce = lease_version, True
+        self._is_new = False
         return True
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
@@ -288,24 +334,19 @@ class RunJournal:
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
         self._skip_resumed()
-        if self._announce:
+        # A replay has to know how far the clock was behind, also in the first drive of a run.
+        if self._announce or (self._seq and self._behind_us != self._live.behind_us):
             self._announce = False
-            body = {"request_digest": content_address({}), "answer": {"cause": self._live.cause}}
+            body = {"request_digest": content_address({}), "answer": self._live.resumed()}
             self._append("run.resumed", "", self._live.owner, body)
 
     def _append(self, kind: str, key: str, by: str, body: Any) -> None:
         assert self._live is not None
         if self._seq >= MAX_ENTRIES:
             raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
-        at_us = max(self._live.clock.now_us(), self._now_us)
         raw = canonical(body)
-        entry = link(
-            self.tenant,
-            self.run_id,
-            self._seq + 1,
-            self._head,
-            Draft(kind, key, at_us, by, raw, self._live.entropy.take(16)),
-        )
+        draft = Draft(kind, key, self.time_us, by, raw, self._live.entropy.take(16))
+        entry = link(self.tenant, self.run_id, self._seq + 1, self._head, draft)
         # The answer that is used is the one that was written: the caller could still change its own object.
         self._push(entry, orjson.loads(raw) if KINDS[kind].recorded else body)
         self._pending.append(entry)
@@ -358,7 +399,7 @@ class RunJournal:
         if entry.body is None:
             self.missing.append(entry.seq)
         elif raw != entry.body:
-            raise ReplayMismatch(entry.seq, kind, _first_difference(loads(entry.body, max_bytes=1 << 26), body))
+            raise ReplayMismatch(entry.seq, kind, first_difference(loads(entry.body, max_bytes=1 << 26), body))
         self._at += 1
         self._push(entry, body)
 
@@ -377,17 +418,5 @@ class RunJournal:
             raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
         self.state = state
         self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
         self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
-
-
-def _first_difference(recorded: Any, derived: Any, where: str = "") -> str:
-    """The pointer of the first place where two JSON values differ."""
-    if isinstance(recorded, dict) and isinstance(derived, dict):
-        for name in sorted(recorded.keys() | derived.keys()):
-            if recorded.get(name) != derived.get(name):
-                return _first_difference(recorded.get(name), derived.get(name), f"{where}/{name}")
-    if isinstance(recorded, list) and isinstance(derived, (list, tuple)) and len(recorded) == len(derived):
-        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
-            if one != other:
-                return _first_difference(one, other, f"{where}/{index}")
-    return f"differs from what was recorded at `{where or '/'}`"

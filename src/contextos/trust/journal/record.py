@@ -17,11 +17,21 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
-from contextos.contracts.scope import RunScope
+from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
 from contextos.trust.journal.usage import usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
 """Decision key and version of a run without a DecisionSpec: it was not admitted, or its plan has no checkpoint."""
+
+OUTCOME_OF_END: Final[dict[End, str]] = {
+    "completed": "approved",
+    "rejected": "denied",
+    "refused": "denied",
+    "cancelled": "denied",
+    "escalated": "escalated",
+    "exhausted": "escalated",
+}
+"""The outcome of a decision by the end of its run. Lint holds the `allowed_outcomes` of each spec to these."""
 
 STATUS_OF_END: Final[dict[End, RecordStatus]] = {
     "completed": "DECIDED",
@@ -34,8 +44,23 @@ STATUS_OF_END: Final[dict[End, RecordStatus]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision that a record is about: its key, and the ids of the steps whose effects it governs.
+
+    A run ends with its last decision; `last` is false for one before it.
+    """
+
+    key: str
+    steps: frozenset[str]
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The state of a run: waiting (`end` is None) or ended, with its outputs and the failures that led there."""
+    """How a decision of a run ended, or that it waits (`end` is None), with outputs and the failures that led there.
+
+    Without `decision` the run was not admitted, or its plan has no checkpoint.
+    """
 
     end: End | None
     failures: tuple[Failure, ...] = ()
@@ -44,6 +69,7 @@ class RunOutcome:
     strategy: str = "template"
     alternatives: tuple[str, ...] = ()
     scorecard: Mapping[str, Any] | None = None
+    decision: Decision | None = None
 
 
 def rfc3339(at_us: int) -> str:
@@ -62,35 +88,38 @@ def build_record(
     unsafe: Sequence[str],
     semantics: int,
 ) -> tuple[DecisionRecord, dict[str, Any]]:
-    """Build the record as of the last entry of `log`: sealed with its hash, and as the JSON object that was hashed.
+    """Build the record of one decision of a run from its journal entries: (the record with its hash, the JSON that was
+    hashed).
 
     `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment.
     """
     now_us = log[-1].at_us
-    revision = sum(entry.kind == "record.revised" for entry in log)
-    spec = _spec(scope, log)
-    if outcome.end == "completed" and "approved" not in spec[2]:
-        spec = (*ADMISSION, ("approved",))
+    pinned, decision = scope.pinned if scope else None, outcome.decision
+    spec = pinned.specs.get(decision.key) if pinned and decision else None
+    number = decision.key if decision and not decision.last else 0
+    record_id = f"dr_{rfc3339(log[0].at_us)[:10].replace('-', '_')}_{derive('', run_id, 'record', number)}"
+    revision = sum(entry.kind == "record.revised" and entry.body["record_id"] == record_id for entry in log)
     used = usage(log)
     approvals = _approvals(log)
     status: RecordStatus = STATUS_OF_END[outcome.end] if outcome.end else "DEFERRED"
     body: dict[str, Any] = {
-        "record_id": f"dr_{rfc3339(log[0].at_us)[:10].replace('-', '_')}_{derive('', run_id, 'record', 0)}",
-        "decision_key": spec[0],
-        "decision_version": spec[1],
+        "record_id": record_id,
+        "decision_key": spec.decision_key if spec else ADMISSION[0],
+        "decision_version": spec.version if spec else ADMISSION[1],
         "timestamp": rfc3339(now_us),
         "status": status,
-        "outcome": _allowed_outcome(spec[2], outcome),
+        "outcome": OUTCOME_OF_END[outcome.end] if outcome.end and (spec or outcome.end == "completed") else None,
         "end": outcome.end,
         "actor": {"type": "AGENT", "id": request.agent.agent_id},
         "intent_ref": request.input.intent,
         "subject_ids": list(outcome.subject_ids),
         "inputs_refs": _inputs(request),
         "outputs": dict(outcome.outputs),
+        "effects": _effects(run_id, decision.steps if decision else None, log),
         "evidence_refs": _evidence(log),
         "policy_decisions": _policy(log),
         "approvals": approvals,
-        "controls_active": _controls(scope, log),
+        "controls_active": _controls(pinned, log),
         "confidence": 1,
         "rationale": {
             "strategy": outcome.strategy,
@@ -104,11 +133,11 @@ def build_record(
             "wall_clock_ms": used.wall_clock_us / 1_000,
         },
         "lineage": {
-            "pack_version": scope.pack_ref if scope else request.context_pack_refs[0][:200],
-            "snapshot_version": scope.snapshot if scope else "none",
+            "pack_version": pinned.pack_ref if pinned else request.context_pack_refs[0][:200],
+            "snapshot_version": pinned.snapshot if pinned else "none",
             "runtime_version": runtime_version,
             "semantics": semantics,
-            "pins": dict(scope.pins) if scope else {},
+            "pins": dict(pinned.pins) if pinned else {},
             "ledgers": _ledgers(log),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             "asserted": _asserted(log),
@@ -118,25 +147,25 @@ def build_record(
         "replay": {"replay_id": derive("rp_", run_id, "replay", 0), "run_id": run_id, **_hashes(log)},
     }
     if scope:
-        body["agent_identity"] = _agent_identity(scope)
+        body["agent_identity"] = _agent_identity(scope.identity)
     if outcome.scorecard:
         body["scorecard"] = dict(outcome.scorecard)
     body["record_hash"] = content_address(body)
     return DecisionRecord.sealed_from(body), body
 
 
-def _agent_identity(scope: RunScope) -> dict[str, Any]:
+def _agent_identity(identity: RunIdentity) -> dict[str, Any]:
     return {
-        "subject": scope.principals.agent.agent_urn,
-        "claim_hash": scope.claim.claim_hash,
-        "principal_chain": [principal.to_json() for principal in scope.chain],
+        "subject": identity.principals.agent.agent_urn,
+        "claim_hash": identity.claim.claim_hash,
+        "principal_chain": [principal.to_json() for principal in identity.chain],
     }
 
 
 def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:
-    """Build the packet that a replay starts from. A replay reads recorded results and never calls an adapter.
+    """Build the packet from which a replay of the run starts.
 
-    For a run without a compiled context, `compiled_context_hash` is the content address of null.
+    For a run without a compiled context, `compiled_context_hash` is the digest of null.
     """
     assert record.replay is not None and record.lineage is not None, "sealed records have both"
     return ReplayPacket.construct_trusted(
@@ -159,26 +188,36 @@ def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket
     )
 
 
-def _spec(scope: RunScope | None, log: Sequence[Logged]) -> tuple[str, str, tuple[str, ...]]:
-    """Return key, version and allowed outcomes of the run's DecisionSpec: that of the last plan's last checkpoint."""
-    plans = [entry.body for entry in log if entry.kind == "plan.proposed"]
-    if scope is None:
-        return (*ADMISSION, ())
-    keys = [point["decision_id"] for point in plans[-1].get("decision_checkpoints", [])] if plans else []
-    known = [key for key in keys if key in scope.specs] or sorted(scope.specs)
-    if not known:
-        return (*ADMISSION, ())
-    spec = scope.specs[known[-1]]
-    return spec.decision_key, spec.version, spec.allowed_outcomes
+def _effects(run_id: str, steps: frozenset[str] | None, log: Sequence[Logged]) -> list[dict[str, Any]]:
+    """The effects of these steps, or of all if None, in the order of the calls. The last word about a call counts."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in log:
+        call = "/".join(entry.key.split("/")[:2])
+        if entry.kind == "effect.settled" and call in found:
+            settled = {"state": "happened", "mutations": list(entry.body["mutations"])}
+            found = found | {call: found[call] | settled} if entry.body["happened"] else _without(found, call)
+        elif entry.kind in ("tool.returned", "tool.refused"):
+            envelope = entry.body["envelope"]
+            made_by = envelope["metadata"].get("made_by")
+            happened = made_by is not None or bool(entry.body.get("happened"))
+            if not happened and entry.body.get("outcome") != "unknown":
+                found = _without(found, call) if entry.kind == "tool.returned" else found
+                continue
+            if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in found.values()):
+                continue  # the run itself did it, before it was reopened
+            found[call] = {
+                "step_id": call.partition("/")[2],
+                "capability_id": envelope["capability_id"],
+                "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
+                "state": "happened" if happened else "unknown",
+                "made_by": made_by["run_id"] if made_by else run_id,
+                "mutations": list(envelope["mutations"]),
+            }
+    return [one for one in found.values() if steps is None or one["step_id"] in steps]
 
 
-def _allowed_outcome(allowed: Sequence[str], outcome: RunOutcome) -> str | None:
-    """Return the outcome of an ended run, or None where the spec does not list it."""
-    if outcome.end is None:
-        return None
-    wanted = {"completed": "approved", "rejected": "denied", "refused": "denied", "cancelled": "denied"}
-    named = wanted.get(outcome.end, "escalated")
-    return named if named in allowed else None
+def _without(found: Mapping[str, dict[str, Any]], call: str) -> dict[str, dict[str, Any]]:
+    return {name: one for name, one in found.items() if name != call}
 
 
 def _inputs(request: InvokeRequest) -> dict[str, str]:
@@ -245,14 +284,14 @@ def _unsafe_assertions(approvals: Sequence[Mapping[str, Any]]) -> set[str]:
     return {"unsafe_local_assertion" for receipt in approvals if receipt.get("assertion") == "unsafe_local"}
 
 
-def _controls(scope: RunScope | None, log: Sequence[Logged]) -> dict[str, list[str]]:
+def _controls(pinned: PinnedInputs | None, log: Sequence[Logged]) -> dict[str, list[str]]:
     """Return the controls of all policy decisions of the run, and the redaction rules of its pack."""
     refuse, escalate, gates = set(), set(), set()
     for one in _decisions(log):
         refuse.update(one["must_refuse"])
         escalate.update(one["must_escalate"])
         gates.update(one["gates"])
-    rules = list(scope.pack.policy_layer.guardrails.redaction_rules) if scope else []
+    rules = list(pinned.pack.policy_layer.guardrails.redaction_rules) if pinned else []
     return {
         "must_refuse": sorted(refuse),
         "must_escalate": sorted(escalate),

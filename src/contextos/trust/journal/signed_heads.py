@@ -10,34 +10,37 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from contextos.contracts.journal import Entry, SignedHead
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import INDEX, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Unavailable
+from contextos.trust.journal.chain import verify_chain
 
 MAX_READS: Final = 8
 UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
-"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers and
-settlements are signed by a person's key, a cancel request can only stop a run, and `slot.answered` only wakes the run,
-which reads the answer from the audit stream.
+"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
+settlements and selections for slots are signed by a person's key, and a cancel request counts with its sealed act.
 """
 
 
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
-    """Return the bytes that a signature of a head is made over."""
+    """Return the bytes that are signed for a head: stream, length and hash of its last entry."""
     return f"{tenant}\n{stream}\n{seq}\n{head}".encode()
 
 
-def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys) -> bool:
-    """Return whether a key that is trusted for `head` made this signature of this head."""
+def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys, *, at_us: int) -> bool:
+    """Return whether a trusted key of the purpose `head` made this signature over the length and last hash of a
+    stream. A key that was retired before `at_us` (Unix microseconds) did not.
+    """
     seq, head, kid, signature = signed
     if not re.fullmatch(r"[0-9a-f]{128}", signature):
         return False
-    return keys.verify("head", kid, head_payload(tenant, stream, seq, head), bytes.fromhex(signature))
+    return keys.verify("head", kid, head_payload(tenant, stream, seq, head), bytes.fromhex(signature), at_us=at_us)
 
 
 def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterable[SignedHead], keys: Keys) -> None:
-    """Check that every signed head matches the entries, and that a signed head covers every entry the loop wrote.
+    """Check the signed heads (length and last hash) of a run against its entries.
 
     Raises:
         ChainBroken: an entry is missing, changed or not covered by a signed head; names the first one.
@@ -48,8 +51,8 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
             raise ChainBroken(run, len(entries) + 1, f"is missing: a head was signed at entry {seq}")
         if entries[seq - 1].hash != head:
             raise ChainBroken(run, seq, "differs from the one that was signed")
-        if not is_signed((seq, head, kid, signature), tenant, run, keys):
-            raise ChainBroken(run, seq, "has a signed head whose signature does not verify")
+        if not is_signed((seq, head, kid, signature), tenant, run, keys, at_us=entries[seq - 1].at_us):
+            raise ChainBroken(run, seq, "has a signed head whose signature does not verify, or whose key was retired")
         signed = seq
     for entry in entries[signed:]:
         # The next commit of the loop signs over what people appended.
@@ -57,8 +60,50 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
             raise ChainBroken(run, entry.seq, "is covered by no signed head")
 
 
+async def verify_indexed(store: Store, run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:
+    """Check that the run has every entry that a line of the index states, and that it ends where the index closes it.
+
+    A line `run.reopened` behind a closing line says that the run goes on. `lines` are those that were read before the
+    run. Where the run goes on behind its end, the lines that an operator's act added meanwhile count as well.
+
+    Raises:
+        ChainBroken: an entry is missing or differs, or a line about this run has no readable body.
+    """
+    closed_at = _closed_at(run, entries, lines)
+    if _is_surplus(entries, closed_at):
+        added = (await store.lines(INDEX, run))[len(lines) :]
+        closed_at = _closed_at(run, entries, (*lines, *(line for line in added if line.kind == "run.reopened")))
+    if _is_surplus(entries, closed_at):
+        raise ChainBroken(run, closed_at + 1, f"is surplus: the index closed the run at {closed_at} entries")
+
+
+def _is_surplus(entries: Sequence[Entry], closed_at: int) -> bool:
+    return closed_at > 0 and (len(entries) > closed_at or entries[-1].kind != "run.ended")
+
+
+def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> int:
+    """The number of entries at which the index closes the run, or 0. Each line must state what the run has."""
+    closed_at = 0
+    for line in lines:
+        if line.kind not in ("run.dispatched", "run.closed", "run.reopened"):
+            continue
+        if line.body is None or line.salt is None or body_digest(line.salt, line.body) != line.body_digest:
+            raise ChainBroken(INDEX, line.seq, "has no body that its digest covers")
+        said = read_body(line)
+        stated = said["entries"]
+        if len(entries) < stated:
+            raise ChainBroken(run, len(entries) + 1, f"is missing: the index states {stated} entries")
+        if entries[stated - 1].hash != said["head"]:
+            raise ChainBroken(run, stated, "is not the one that the index states")
+        if line.kind == "run.closed":
+            closed_at = stated
+        elif line.kind == "run.reopened":
+            closed_at = 0
+    return closed_at
+
+
 async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[SignedHead]]:
-    """Read a stream and its signed heads as of one moment, although a driver can write between two reads.
+    """Read the entries and signed heads of a stream as of one moment, although a driver can write between two reads.
 
     Raises:
         Unavailable: the stream changed during each of `MAX_READS` reads.
@@ -70,3 +115,21 @@ async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Seq
         if len(before) == len(heads):
             return entries, heads
     raise Unavailable("store", f"`{stream}` is written to faster than it can be read")
+
+
+async def read_proved(store: Store, tenant_id: str, run_id: str, keys: Keys) -> tuple[Entry, ...]:
+    """Read and verify a run up to its last signed head; return those entries, or none if no head was signed.
+
+    Raises:
+        ChainBroken: an entry is missing or differs.
+        Unavailable: as `read_signed`.
+    """
+    # The lines are read before the run, which only grows.
+    lines = await store.lines(INDEX, run_id)
+    entries, heads = await read_signed(store, run_id)
+    if not heads:
+        return ()
+    await verify_indexed(store, run_id, entries, lines)
+    verify_chain(tenant_id, run_id, entries)
+    verify_heads(tenant_id, run_id, entries, heads[-1:], keys)
+    return entries[: heads[-1][0]]

@@ -15,14 +15,25 @@ from contextos.contracts.journal import Logged
 from contextos.contracts.model import UNITS_PER_CENT
 
 _WAKING: Final = frozenset(
-    {"approval.answered", "approval.expired", "effect.settled", "slot.answered", "run.cancel_requested", "run.resumed"}
+    {
+        "approval.answered",
+        "approval.expired",
+        "effect.settled",
+        "slot.answered",
+        "run.cancel_requested",
+        "run.resumed",
+        "run.reopened",
+        "tool.retry_due",
+    }
 )
 """The time before such an entry was spent waiting, for a person or for a driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dispatched calls, cost in 1/10,000 US cent, and wall clock in microseconds without waiting."""
+    """What a run has used: tokens, calls, cost in 1/10,000 US cent, and wall clock time without waiting, in
+    microseconds.
+    """
 
     tokens: int
     tool_calls: int
@@ -42,9 +53,9 @@ def cost_units(cents: float | int) -> int:
 
 
 def usage(log: Sequence[Logged]) -> Usage:
-    """Compute what a run used from its entries, the first of which is its request.
+    """Compute what a run has used from its journal entries, the first of which is its request.
 
-    A dispatched call counts with its reserved cost until its result states the actual cost.
+    A call counts with its reserved cost until its result states the actual cost.
     """
     tokens = calls = waited = 0
     cost: dict[str, int] = {}
@@ -52,6 +63,10 @@ def usage(log: Sequence[Logged]) -> Usage:
         kind = entry.kind
         if kind in _WAKING:
             waited += entry.at_us - before.at_us
+        if kind == "tool.retry_scheduled":
+            # Under one key a call happens once, however often it is sent: it counts once, at the cost of its last try.
+            calls -= 1
+            cost.pop(entry.key, None)
         elif kind == "context.compiled":
             tokens += entry.body["budget_report"]["tokens_used_at_compile"]
         elif kind == "tool.dispatching":

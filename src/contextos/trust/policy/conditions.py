@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.facts import FACTS, ROOTS, nearest_name
 from contextos.errors import Problem
 from contextos.trust.policy.operators import (
     EQUALITIES,
@@ -25,6 +26,7 @@ from contextos.trust.policy.operators import (
     OPERATORS,
     PRESENCE,
     SCALARS,
+    UNARY,
     JsonPath,
     compatible,
     element_type,
@@ -36,15 +38,13 @@ from contextos.trust.policy.operators import (
     value_type,
 )
 
-ROOTS: Final = ("agent", "args", "capability", "evidence", "history", "provenance", "request", "run", "tenant", "user")
-"""The roots of facts, sorted like the keys of canonical JSON."""
-
 MAX_PATH_CHARS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class FactPath:
-    """A dotted path that a condition reads. If not `required`, it can be absent, but never null or of another type.
+    """A dotted fact path that a policy condition reads. If not `required`, the fact can be absent, but not null or
+    mistyped.
 
     `type` is a `FactType`, `array<scalar>` where elements are compared, or None where only presence is tested.
     """
@@ -60,9 +60,10 @@ class FactPath:
 
 @dataclass(frozen=True, slots=True)
 class ConditionAnalysis:
-    """The facts that a condition reads, sorted by path, and the problems found in it.
+    """The facts that a policy condition reads, sorted by path, and the problems found in it.
 
-    A condition with a problem is refused."""
+    A condition with a problem is refused.
+    """
 
     facts: tuple[FactPath, ...]
     problems: tuple[Problem, ...]
@@ -75,7 +76,10 @@ class ConditionAnalysis:
 def analyse_condition(
     condition: Any, declared: Mapping[str, str] | None = None, *, at: JsonPath = ("if",)
 ) -> ConditionAnalysis:
-    """Analyse `condition`. `declared` maps paths to types and has precedence; `at` is the condition's own path."""
+    """Find out which facts a JsonLogic condition reads, and what is wrong with the condition.
+
+    `declared` maps fact paths to types and has precedence; `at` is the condition's own path in the bundle.
+    """
     if detail := oversized(condition):
         return ConditionAnalysis((), (Problem(pointer(at), "condition_too_large", detail, "split the rule"),))
     reader = _Reader(declared or {})
@@ -124,6 +128,10 @@ class _Reader:
             self._var(operands, here, want)
         elif name in PRESENCE:
             self.refuse(here, "not_a_condition", f"`{name}` returns a list", "put it directly under `!`, `!!` or `if`")
+        elif name in KNOWN and name not in UNARY and not isinstance(raw, list | tuple):
+            self.refuse(
+                here, "operands_not_a_list", f"`{name}` takes its operands as a list", f'write {{"{name}": […]}}'
+            )
         elif name in KNOWN:
             self._operation(name, operands, here, want)
         elif name in ITERATORS:
@@ -274,6 +282,9 @@ class _Reader:
         segments = path.split(".")
         if not all(segments) or len(path) > MAX_PATH_CHARS or segments[0] not in ROOTS:
             detail = f"`{path[:MAX_PATH_CHARS]}` is not a path to a fact"
-            self.refuse(at, "unknown_fact", detail, f"start with one of {' '.join(ROOTS)}")
+            near = nearest_name(path, [fact.path for fact in FACTS])
+            self.refuse(
+                at, "unknown_fact", detail, f"write `{near}`" if near else f"start with one of {' '.join(ROOTS)}"
+            )
             return False
         return True

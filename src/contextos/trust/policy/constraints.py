@@ -25,7 +25,11 @@ MAX_PATTERN_BYTES: Final = 1 << 20
 def check_args(
     constraints: Mapping[str, Sequence[ArgConstraint]], args: Mapping[str, Any], *, approved: bool
 ) -> tuple[Problem, ...]:
-    """Return one problem for each violated constraint, with pointers from `/args`. All constraints on a name apply.
+    """Check a call's arguments against the limits of policy. Returns one problem for each violation, with its
+    pointer.
+
+    All limits on an argument apply. `approved`: a person approved the call, which lifts limits with
+    `unless_approved`.
 
     >>> limit = {"amount": (ArgConstraint(max=3000),)}
     >>> [problem.code for problem in check_args(limit, {"amount": 4000}, approved=False)]
@@ -41,12 +45,14 @@ def check_args(
 
 
 def is_bounding(constraint: ArgConstraint) -> bool:
-    """Return whether the constraint limits the value in every case. A rule that lowers the approval mode needs one."""
+    """Return whether the constraint limits the argument in every case. A rule that lowers the approval mode needs
+    one.
+    """
     return constraint.required is not False and not constraint.unless_approved and _has_bound(constraint)
 
 
 def lint_constraint(constraint: ArgConstraint, at: str) -> tuple[Problem, ...]:
-    """Return the problems of a constraint as written, for example a range that is empty or a pattern RE2 refuses."""
+    """Return what is wrong with a constraint itself, for example an empty range or a pattern that RE2 refuses."""
     problems = []
     if not _has_bound(constraint) and constraint.required is None:
         problems.append(Problem(at, "empty_constraint", "the constraint bounds nothing", "add a bound or remove it"))

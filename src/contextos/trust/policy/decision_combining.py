@@ -25,7 +25,7 @@ from contextos.trust.policy.rules import MODE_RANK, CompiledRule
 
 @dataclass(slots=True)
 class CombinedDecision:
-    """The results of all rules that apply.
+    """The results of all rules that apply, combined but not yet applied to a capability (tool).
 
     Modes are ranks of `MODE_RANK`: `mode` is the strictest that enforcing rules set, `raised_to` the strictest that
     `non_enforcing` rules set, `lowest_unbounded` the lowest set by a rule that bounds no argument.
@@ -50,7 +50,7 @@ class CombinedDecision:
 
 
 def combine(matched: Sequence[CompiledRule], indeterminate: Indeterminates) -> CombinedDecision:
-    """Combine the rules that matched, given in rule order, and the indeterminate ones, in any order."""
+    """Combine the rules that matched, in rule order, and the rules that could not be evaluated, in any order."""
     others = [rule for rule in matched if not rule.only_allows]
     combined = CombinedDecision(allows=len(others) < len(matched))
     combined.matched = [rule.rule_id for rule in matched if rule.bundle_enforces]
@@ -124,7 +124,7 @@ def resolve_decision(
     bundle_ids: tuple[str, ...],
     facts_digest: str,
 ) -> PolicyDecision:
-    """Build the decision about `capability` at `point`. Its values are already validated, so it is not parsed again."""
+    """Build the policy decision about the tool `capability` at one point of a run. Values are not validated again."""
     mode = _effective_mode(combined, capability)
     reason = _denial(combined, capability, mode) or _allowance(combined, capability, granted)
     # The rule that sets the gate can read arguments, so before `execute` a missing gate means nothing.

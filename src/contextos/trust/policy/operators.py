@@ -20,7 +20,7 @@ JsonPath = tuple[str | int, ...]
 
 
 class Signature(NamedTuple):
-    """An operator whose operands all have one type."""
+    """The operand types and result type of a JsonLogic operator whose operands all have one type."""
 
     operand: str
     result: str
@@ -49,23 +49,52 @@ EQUALITIES: Final = frozenset({"==", "===", "!=", "!=="})
 PRESENCE: Final = frozenset({"missing", "missing_some"})
 ITERATORS: Final = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 KNOWN: Final = OPERATORS.keys() | EQUALITIES | PRESENCE | {"in", "if", "var"}
+UNARY: Final = frozenset({"!", "!!", "var", "missing"})
+"""The operators whose single operand can be written without a list."""
+
 SCALARS: Final = frozenset({"boolean", "number", "string"})
 
 
 def operands_of(raw: Any) -> Any:
-    """Return the operands of an operation as a list. JsonLogic lets a single operand be written without a list."""
+    """Return the operands of an operation as a list. A single operand of a `UNARY` operator can be without a list."""
     return raw if isinstance(raw, list | tuple) else [raw]
 
 
+def without_presence_tests(node: Any) -> Any:
+    """Return a checked condition in which `missing` and `missing_some` are replaced by comparisons.
+
+    json-logic-js counts `null` and `""` as missing, and the rule engine counts neither. A fact that is null never
+    reaches the engine, so a fact is missing here if it is absent or `""`.
+    """
+    if isinstance(node, list | tuple):
+        return [without_presence_tests(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    ((name, raw),) = node.items()
+    if name == "missing":
+        return {"or": [False, *map(_is_missing, operands_of(raw))]}
+    if name == "missing_some":
+        least, paths = raw
+        present = [{"if": [_is_missing(path), 0, 1]} for path in paths]
+        return {"and": [{"or": [False, *map(_is_missing, paths)]}, {"<": [{"+": [0, *present]}, least]}]}
+    return {name: without_presence_tests(raw)}
+
+
+def _is_missing(path: str) -> dict[str, Any]:
+    return {"===": [{"var": [path, ""]}, ""]}
+
+
 def result_type(name: str) -> str | None:
-    """Return the result type of an operator, or None where it depends on the operands."""
+    """Return the result type of a JsonLogic operator, or None where it depends on the operands."""
     if name in OPERATORS:
         return OPERATORS[name].result
     return "boolean" if name in EQUALITIES or name == "in" else None
 
 
 def literal_type(node: Any) -> str | None:
-    """Return the type of a scalar literal; None for other nodes and for numbers that JSON readers could round."""
+    """Return the type of a literal in a condition; None for other nodes and for numbers that JSON readers could
+    round.
+    """
     if isinstance(node, bool):
         return "boolean"
     if isinstance(node, str):
@@ -90,7 +119,7 @@ def value_type(node: Any) -> str | None:
 
 
 def compatible(stated: str, want: str) -> bool:
-    """Return whether a value declared as the type `stated` can be used where `want` is needed."""
+    """Return whether a fact that was declared with the type `stated` can be used where the type `want` is needed."""
     return stated == want or (stated == "array" and want.startswith("array<"))
 
 
@@ -112,7 +141,7 @@ def oversized(condition: Any) -> str:
 
 
 def magnitude(node: Any, at: JsonPath, overflows: list[JsonPath]) -> float:
-    """Return the largest absolute value that a well-typed `node` can have.
+    """Return the largest absolute value that the numeric expression `node` can have.
 
     Appends the path of each operation that could overflow to `overflows`.
     """

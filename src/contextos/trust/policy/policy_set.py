@@ -10,9 +10,19 @@ Source: docs/design/contracts.md, "Policy", "Approval modes"; Reference Architec
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from contextos.contracts.envelopes.policy import ApprovalMode, CapabilityView, LeveledBundle, Point, PolicyDecision
+from contextos.contracts.envelopes.policy import (
+    ApprovalMode,
+    CapabilityView,
+    HistoryFact,
+    LeveledBundle,
+    Point,
+    PolicyDecision,
+)
+from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import resolve_decision
@@ -28,37 +38,54 @@ def compile_policy(
     gates: Collection[str],
     must_refuse: Sequence[Any],
     must_escalate: Sequence[Any],
+    vocabulary: Vocabulary,
     declared: Mapping[str, ApprovalMode] | None = None,
 ) -> PolicySet:
     """Lint the bundles of a run and compile them.
 
     `gates` are the ids of the approval gates that exist. `must_refuse` and `must_escalate` hold rule ids or JsonLogic
-    conditions. `declared` maps capability ids to their approval modes; with it, lint checks exactly which rules lower
-    a mode.
+    conditions. `vocabulary` holds the facts that rules can read. `declared` maps capability ids to their approval
+    modes; with it, lint checks exactly which rules lower a mode.
 
     Raises:
         InvalidArtifact: with every problem found, each with a pointer into its bundle (or `/guardrails`).
     """
-    rules, problems = compile_rules(bundles, gates, declared or {})
-    problems += add_guardrails(rules, must_refuse, must_escalate)
+    history = {name: fact for leveled in bundles for name, fact in leveled.bundle.history.items()}
+    vocabulary = replace(vocabulary, history=history)
+    rules, problems = compile_rules(bundles, gates, declared or {}, vocabulary)
+    problems += add_guardrails(rules, must_refuse, must_escalate, vocabulary)
     if problems:
         raise InvalidArtifact(*problems)
     order = {leveled.bundle.bundle_id: -leveled.bundle.priority for leveled in bundles}
-    return PolicySet(rules.values(), sorted(order, key=lambda name: (order[name], name)))
+    return PolicySet(rules.values(), sorted(order, key=lambda name: (order[name], name)), history)
 
 
 class PolicySet:
-    """Compiled rules, ready to decide. Built by `compile_policy`.
+    """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
-    `evidence_paths` holds the dotted paths below `evidence` that any rule reads.
+    `evidence_paths` holds the dotted paths below `evidence` that any rule reads, `history` the declared history facts.
     """
 
-    def __init__(self, rules: Iterable[CompiledRule], bundle_ids: Sequence[str]) -> None:
+    def __init__(
+        self,
+        rules: Iterable[CompiledRule],
+        bundle_ids: Sequence[str],
+        history: Mapping[str, HistoryFact] = MappingProxyType({}),
+    ) -> None:
+        self.history = history
         self.rules = {rule.rule_id: rule for rule in rules}
         self.bundle_ids = tuple(bundle_ids)
         self._index = RuleIndex(self.rules.values())
         paths = (fact.segments for rule in self.rules.values() for fact in rule.facts)
+        self._named_points = frozenset(
+            "memory" if any(fact.segments[0] == "memory" for fact in rule.facts) else rule.applies_to.point
+            for rule in self.rules.values()
+        )
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
+
+    def asked_at(self, point: Point) -> bool:
+        """Return whether a rule is only about this point. Other rules decide there as they did at `execute`."""
+        return point in self._named_points
 
     def decide(
         self,
@@ -69,10 +96,10 @@ class PolicySet:
         granted: bool,
         decision_id: str,
     ) -> PolicyDecision:
-        """Decide whether `capability` is allowed at an enforcement point.
+        """Decide whether the tool `capability` is allowed at one point of a run.
 
-        `facts` holds one object for each root except `capability`, which is taken from the view. `granted`: a
-        permission of the pack grants the capability. `decision_id` becomes the id of the decision.
+        `facts` has one object for each root except `capability`. `granted`: the pack's permissions grant the tool.
+        `decision_id` becomes the id of the decision.
 
         Raises:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.

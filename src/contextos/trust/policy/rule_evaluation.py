@@ -19,7 +19,9 @@ from datalogic_py import Rule as EngineRule
 from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.policy import Point
+from contextos.contracts.facts import EXECUTE_ROOTS
 from contextos.trust.policy.conditions import FactPath
+from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule
 
 OPS_BUDGET: Final = 1_000_000
@@ -42,7 +44,7 @@ Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The rules that matched, and the indeterminate ones with the facts that failed their check."""
+    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped."""
 
     matched: list[CompiledRule] = field(default_factory=list)
     indeterminate: Indeterminates = field(default_factory=list)
@@ -82,7 +84,7 @@ def _holds(fact: FactPath, segments: Sequence[str], facts: Mapping[str, Any]) ->
 
 
 class RuleGroup:
-    """Rules that apply to the same questions and read the same roots of facts.
+    """Rules with the same scope that read the same roots of facts, evaluated together.
 
     `late` holds the roots among them that do not exist at every point, `args` the argument names that are read.
     """
@@ -95,27 +97,32 @@ class RuleGroup:
         self.reads_capability = any(fact.segments[0] == "capability" for rule in rules for fact in rule.facts)
         self._checks = [(fact, fact.segments) for fact in dict.fromkeys(f for rule in self.rules for f in rule.facts)]
         self._calls = [
-            _ENGINE.compile([rule.condition for rule in self.rules[start : start + RULES_PER_CALL]])
+            _ENGINE.compile(
+                [without_presence_tests(rule.condition) for rule in self.rules[start : start + RULES_PER_CALL]]
+            )
             for start in range(0, len(self.rules), RULES_PER_CALL)
         ]
         self._single_rules: dict[str, EngineRule] = {}
 
     def applies(self, point: Point, facts: Mapping[str, Any]) -> bool:
-        """Return whether all roots of facts that the group reads exist at this point.
+        """Return whether all facts that the rules of this group read can exist at this point of a run.
 
         At `plan` only literal arguments exist; at `model`, `memory` and `commit` exactly the roots in `facts`.
         """
-        if point == "execute" or self.point is not None or not self.late:
+        if self.point is not None or not self.late:
             return True
+        if point == "execute":
+            return self.late <= EXECUTE_ROOTS
         if point == "compile":
             return self.late <= {"capability"}
         if point == "plan":
             args = facts.get("args")
-            return self.late <= {"args", "capability"} and isinstance(args, dict) and self.args <= args.keys()
+            literal = isinstance(args, dict) and self.args <= args.keys()
+            return self.late <= {"args", "capability"} and (literal or "args" not in self.late)
         return self.late <= facts.keys()
 
     def evaluate(self, facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        """Evaluate all rules of the group. `handle` holds the same facts for the engine."""
+        """Evaluate all rules of the group. `handle` holds the same facts in the form that the rule engine reads."""
         failed = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
         if not failed:
             answers: list[Any] = []
@@ -141,7 +148,7 @@ class RuleGroup:
 
     def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
         if rule.rule_id not in self._single_rules:
-            self._single_rules[rule.rule_id] = _ENGINE.compile(rule.condition)
+            self._single_rules[rule.rule_id] = _ENGINE.compile(without_presence_tests(rule.condition))
         try:
             return self._single_rules[rule.rule_id].evaluate_data(handle)
         except DataLogicError:

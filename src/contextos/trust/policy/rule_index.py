@@ -17,11 +17,11 @@ from datalogic_py import DataHandle
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
+from contextos.contracts.facts import LATE_ROOTS, ROOTS
 from contextos.errors import InvalidInput, Problem
-from contextos.trust.policy.conditions import ROOTS
 from contextos.trust.policy.decision_combining import CombinedDecision, combine
 from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome
-from contextos.trust.policy.rules import LATE_ROOTS, CompiledRule
+from contextos.trust.policy.rules import CompiledRule
 
 Selector = tuple[str | None, str | None, str | None, str | None]
 """What a rule applies to: (intent, capability, environment, point). None means every value."""
@@ -32,7 +32,7 @@ _ROOTS_BEFORE_CAPABILITY: Final = tuple(root for root in ROOTS if root < "capabi
 
 
 class RuleIndex:
-    """Rule groups, found by what they apply to."""
+    """Groups of policy rules, found by intent, capability, environment and point."""
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self._groups = _groups_by_selector(rules)
@@ -43,12 +43,14 @@ class RuleIndex:
             self._by_fields[fields][tuple(selector[field] for field in fields)] = groups
 
     def groups(self, wanted: Selector) -> Iterator[RuleGroup]:
-        """Yield the groups that apply to a question with these selector values."""
+        """Yield the groups of rules that apply to these values of intent, capability, environment and point."""
         for fields, groups in self._by_fields.items():
             yield from groups.get(tuple([wanted[field] for field in fields]), ())
 
     def undecidable(self, wanted: Selector, unknown: frozenset[int]) -> Iterator[tuple[RuleGroup, tuple[str, ...]]]:
-        """Yield the groups that could apply but name a selector field whose fact is unknown, with the unknown facts."""
+        """Yield the groups of rules that could apply, but name a field whose fact is unknown. Each comes with those
+        facts.
+        """
         for selector, groups in self._groups.items():
             lacking = tuple(_SELECTOR_FACTS[field] for field in unknown if selector[field] is not None)
             others = (field for field in range(4) if field not in unknown and selector[field] is not None)
@@ -71,9 +73,9 @@ def _groups_by_selector(rules: Iterable[CompiledRule]) -> dict[Selector, tuple[R
 
 
 class PolicyQuestion:
-    """The facts at one enforcement point, for a decision about one capability or several.
+    """The facts at one point of a run, for policy decisions about one tool or several.
 
-    Results of groups that do not read the capability are kept for the next one.
+    Results of rules that do not read the tool are kept for the next one.
 
     Raises:
         InvalidInput: the facts have an unknown root. `evaluate_for` raises it for a value that is not JSON.
@@ -95,7 +97,7 @@ class PolicyQuestion:
         self._combined: dict[tuple[RuleGroup, ...], CombinedDecision] = {}
 
     def evaluate_for(self, capability: CapabilityView | None) -> tuple[CombinedDecision, str]:
-        """Evaluate all rules that apply; return their combined result and the digest of the facts."""
+        """Evaluate all rules that apply to this tool. Returns (combined result, digest of the facts)."""
         facts, text = self._with_capability(capability)
         capability_id = capability.capability_id if capability else None
         wanted: Selector = (self._intent, capability_id, self._environment, self.point)

@@ -23,9 +23,12 @@ from contextos.contracts.envelopes.policy import (
     PolicyBundle,
     Rule,
 )
+from contextos.contracts.facts import Vocabulary, declared_fact
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import ConditionAnalysis, FactPath, analyse_condition
 from contextos.trust.policy.constraints import is_bounding, lint_constraint
+from contextos.trust.policy.fact_lint import lint_facts, lint_scope
+from contextos.trust.policy.history_lint import lint_history
 from contextos.trust.policy.operators import JsonPath
 
 MAX_RULES: Final = 10_000
@@ -33,18 +36,12 @@ MAX_GUARDRAILS: Final = 100
 GUARD_PREFIX: Final = "R_GUARD_"
 """Start of the rule id of a guardrail condition; the first digits of the condition's digest follow."""
 
-LATE_ROOTS: Final = frozenset({"args", "evidence", "history", "provenance"})
-"""Roots of facts that exist from the point `execute` on. Literal arguments exist from `plan` on."""
-
-VERIFIED_OF_REQUEST: Final = frozenset({"request.channel", "request.intent", "request.locale", "request.mode"})
-"""The fields of a request that the runtime validates. All others are assertions of the caller."""
-
 MODE_RANK: Final[dict[str, int]] = {mode: rank for rank, mode in enumerate(APPROVAL_MODES)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRule:
-    """A rule, or a condition of a guardrail (`allow` is None), ready to be evaluated.
+    """A policy rule, or a condition of a guardrail (`allow` is None), ready to be evaluated.
 
     `order` sorts by (priority descending, bundle id, rule id). `bundle_enforces` is false for a bundle in mode
     `observe`. `mode` is a rank of `MODE_RANK`; `bounded` says that a constraint bounds an argument in every case.
@@ -75,17 +72,19 @@ class CompiledRule:
 
 
 def is_asserted(path: str) -> bool:
-    """Return whether a fact is only asserted by the caller. Unknown fields of the request count as asserted."""
-    if path == "request" or path.startswith("request."):
-        return path not in VERIFIED_OF_REQUEST
-    return path == "run" or path == "run.metadata" or path.startswith("run.metadata.")
+    """Return whether the fact at `path` is only stated by the caller. Unknown fields of the request count as such."""
+    fact = declared_fact(path)
+    return fact.asserted if fact is not None else path.partition(".")[0] == "request"
 
 
 def compile_rules(
-    bundles: Sequence[LeveledBundle], gates: Collection[str], declared: Mapping[str, str]
+    bundles: Sequence[LeveledBundle], gates: Collection[str], declared: Mapping[str, str], vocabulary: Vocabulary
 ) -> tuple[dict[str, CompiledRule], list[Problem]]:
-    """Compile all bundles; return the rules by id, and the problems. `declared` maps capability ids to modes."""
-    problems = list(_lint_bundles(bundles))
+    """Compile all policy bundles; return (rules by id, problems). `declared` maps tool ids to their approval modes.
+
+    A rule of a tenant or of the platform can read arguments and evidence that this pack does not have.
+    """
+    problems = [*_lint_bundles(bundles), *lint_history(bundles, declared, vocabulary)]
     rules: dict[str, CompiledRule] = {}
     if sum(len(leveled.bundle.policy_dsl.rules) for leveled in bundles) > MAX_RULES:
         return rules, [Problem("/policy_dsl/rules", "too_many", f"there are more than {MAX_RULES} rules", "merge some")]
@@ -93,7 +92,12 @@ def compile_rules(
         for index, rule in enumerate(leveled.bundle.policy_dsl.rules):
             at: JsonPath = ("policy_dsl", "rules", index)
             analysis = analyse_condition(rule.condition, rule.facts, at=(*at, "if"))
+            known = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
             found = [*analysis.problems, *_lint_rule(rule, leveled.bundle, analysis.facts, gates, declared, at)]
+            found += [
+                *lint_scope(rule.applies_to, known, (*at, "applies_to")),
+                *lint_facts(analysis.facts, rule.condition, rule.applies_to, known, (*at, "if")),
+            ]
             problems += [_with_rule_name(problem, leveled.bundle.bundle_id, rule.rule_id) for problem in found]
             if analysis.problems:
                 continue
@@ -110,9 +114,12 @@ def compile_rules(
 
 
 def add_guardrails(
-    rules: dict[str, CompiledRule], must_refuse: Sequence[Any], must_escalate: Sequence[Any]
+    rules: dict[str, CompiledRule], must_refuse: Sequence[Any], must_escalate: Sequence[Any], vocabulary: Vocabulary
 ) -> list[Problem]:
-    """Mark the rules that guardrails name, add a rule for each condition they state, and return the problems."""
+    """Mark the rules that guardrails name, and add a rule for each condition that they state. Returns the problems.
+
+    A guardrail is a condition that wins over every rule that allows.
+    """
     problems: list[Problem] = []
     for name, entries in (("must_refuse", must_refuse), ("must_escalate", must_escalate)):
         if len(entries) > MAX_GUARDRAILS:
@@ -120,7 +127,7 @@ def add_guardrails(
             problems.append(Problem(pointer(("guardrails", name)), "too_many", detail, "merge some"))
             continue
         for index, entry in enumerate(entries):
-            rule = _guardrail(rules, entry, ("guardrails", name, index), problems)
+            rule = _guardrail(rules, entry, ("guardrails", name, index), vocabulary, problems)
             if rule is not None:
                 refuses, escalates = rule.refuses or name == "must_refuse", rule.escalates or name == "must_escalate"
                 rules[rule.rule_id] = replace(rule, refuses=refuses, escalates=escalates, only_allows=False)
@@ -128,13 +135,14 @@ def add_guardrails(
 
 
 def _guardrail(
-    rules: Mapping[str, CompiledRule], entry: Any, at: JsonPath, problems: list[Problem]
+    rules: Mapping[str, CompiledRule], entry: Any, at: JsonPath, vocabulary: Vocabulary, problems: list[Problem]
 ) -> CompiledRule | None:
     """Return the rule that an entry names, or a new rule for the condition that it states."""
     if isinstance(entry, dict):
         analysis = analyse_condition(entry, at=at)
-        problems += analysis.problems
-        if analysis.problems:
+        unknown = lint_facts(analysis.facts, entry, AppliesTo(), vocabulary, at)
+        problems += (found := [*analysis.problems, *unknown])
+        if found:
             return None
         guard = _condition_rule(entry, analysis)
         return rules.get(guard.rule_id, guard)
@@ -206,10 +214,6 @@ def _lint_rule(
     then, applies = rule.then, rule.applies_to
     if rule.rule_id.startswith(GUARD_PREFIX):
         yield Problem(pointer((*at, "rule_id")), "reserved_id", f"`{GUARD_PREFIX}` is reserved", "choose another id")
-    late = sorted({fact.path for fact in facts if fact.path.split(".")[0] in LATE_ROOTS})
-    if late and applies.point in ("compile", "plan"):
-        detail = f"`{late[0]}` does not exist yet at `{applies.point}`"
-        yield Problem(pointer((*at, "applies_to", "point")), "point_too_early", detail, "drop `point`")
     if then.requires_approval_gate is not None and then.requires_approval_gate not in gates:
         detail = f"there is no gate `{then.requires_approval_gate}`"
         yield Problem(pointer((*at, "then", "requires_approval_gate")), "unknown_gate", detail, "define it in the pack")
@@ -222,8 +226,20 @@ def _lint_rule(
             remedy = "read a verified fact, or list the path in `accept_asserted`"
             yield Problem(pointer((*at, "if")), "asserted_fact", detail, remedy)
     yield from _lint_mode(rule, declared, at)
+    if applies.point == "memory" or any(fact.segments[0] == "memory" for fact in facts):
+        yield from _lint_memory_rule(rule, at)
     for name, constraint in then.arg_constraints.items():
         yield from lint_constraint(constraint, pointer((*at, "then", "arg_constraints", name)))
+
+
+def _lint_memory_rule(rule: Rule, at: JsonPath) -> Iterator[Problem]:
+    """At `memory` there is no call, so what is about one has nothing to bind."""
+    named = rule.applies_to.capability is not None
+    unused = [("applies_to", "capability")] if named else []
+    unused += [("then", name) for name in ("prohibits", "arg_constraints") if getattr(rule.then, name)]
+    for place, name in unused:
+        detail = f"`{name}` is about a call, and a memory is none"
+        yield Problem(pointer((*at, place, name)), "not_enforced", detail, f"drop `{name}`")
 
 
 def _lint_mode(rule: Rule, declared: Mapping[str, str], at: JsonPath) -> Iterator[Problem]:
@@ -232,6 +248,9 @@ def _lint_mode(rule: Rule, declared: Mapping[str, str], at: JsonPath) -> Iterato
     Without a declaration of the capability, every mode below `destructive` counts as lowering.
     """
     then, where = rule.then, pointer((*at, "then", "approval_mode"))
+    if then.approval_mode is not None and rule.applies_to.point not in (None, "execute"):
+        detail = f"the mode of a call is decided at `execute`, not at `{rule.applies_to.point}`"
+        yield Problem(where, "not_enforced", detail, "drop `approval_mode`, or drop `point`")
     if then.approval_mode is None or not then.allow:
         return
     known = declared.get(rule.applies_to.capability or "")

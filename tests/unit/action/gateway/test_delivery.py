@@ -10,7 +10,7 @@ from contextos.action.gateway.delivery import Delivery
 
 def delivery(kind: str) -> Delivery:
     call: Any = SimpleNamespace(key="0/pay", capability=SimpleNamespace(definition=SimpleNamespace(kind=kind)))
-    return Delivery(call, "send", 1)
+    return Delivery(call, "send", 1, 1)
 
 
 def test_each_attempt_has_a_key_of_its_own() -> None:

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -98,7 +97,7 @@ def test_a_business_error_is_a_reply() -> None:
 
 @pytest.mark.parametrize("error", [Unavailable("shop", "closed"), LostReply("gone")])
 @pytest.mark.parametrize("capability", ["look", "act"])
-def test_what_a_function_says_of_certainty_passes_through(error: Exception, capability: str) -> None:
+def test_a_certainty_stated_by_a_function_passes_through(error: Exception, capability: str) -> None:
     with pytest.raises(type(error)) as raised:
         call(adapter(look=raises(error), act=raises(error)), capability)
     assert raised.value is error
@@ -157,7 +156,7 @@ def test_a_cost_that_cannot_be_counted_is_a_fault(capability: str, heard: type[E
 
 
 class MuteError(BusinessError):
-    """One that cannot be told."""
+    """An error that cannot be reported."""
 
     def __str__(self) -> str:
         raise ZeroDivisionError
@@ -173,13 +172,13 @@ class MuteError(BusinessError):
     ],
     ids=["long", "number", "half a character", "nothing"],
 )
-def test_a_business_error_is_told_whatever_it_holds(error: BusinessError, code: str, message: str) -> None:
-    told = call(adapter(act=raises(error)), "act").error
-    assert told is not None
-    assert (told.code, told.message, told.retryable) == (code, message, False)
+def test_a_business_error_is_reported_whatever_it_holds(error: BusinessError, code: str, message: str) -> None:
+    error_of_reply = call(adapter(act=raises(error)), "act").error
+    assert error_of_reply is not None
+    assert (error_of_reply.code, error_of_reply.message, error_of_reply.retryable) == (code, message, False)
 
 
-def test_a_business_error_that_cannot_be_told_is_a_fault() -> None:
+def test_a_business_error_that_cannot_be_reported_is_a_fault() -> None:
     with pytest.raises(LostReply, match="ZeroDivisionError"):
         call(adapter(act=raises(MuteError("x", "y"))), "act")
 
@@ -202,7 +201,9 @@ def test_a_thread_that_does_not_answer_in_time_goes_on(capability: str, heard: t
 
 
 @pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
-def test_what_a_thread_raises_after_its_time_is_printed_nowhere(capability: str, heard: type[Exception]) -> None:
+def test_an_error_raised_by_a_thread_after_its_timeout_is_printed_nowhere(
+    capability: str, heard: type[Exception]
+) -> None:
     go, printed = threading.Event(), []
 
     def slow(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -503,16 +504,16 @@ def test_a_closed_adapter_takes_no_calls_and_says_that_none_was_made() -> None:
 
 def test_a_thread_that_cannot_be_started_takes_no_other_call_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     go, made = threading.Event(), adapter(act=lambda args, context: go.wait(10) and {}, threads=2)
-    submit = ThreadPoolExecutor.submit
+    start = threading.Thread.start
 
     async def crowd() -> list[Any]:
         other = replace(CONTEXT, tenant_id="tenant_b")
         first = asyncio.ensure_future(made.call("act", {"n": 0}, other))
         await asyncio.sleep(0)
-        monkeypatch.setattr(ThreadPoolExecutor, "submit", fails)
+        monkeypatch.setattr(threading.Thread, "start", fails)
         calls = [asyncio.ensure_future(made.call("act", {"n": n}, CONTEXT)) for n in range(3)]
         await asyncio.wait(calls, timeout=0.01)
-        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+        monkeypatch.setattr(threading.Thread, "start", start)
         go.set()
         return await asyncio.gather(first, *calls, return_exceptions=True)
 
@@ -524,6 +525,31 @@ def test_a_thread_that_cannot_be_started_takes_no_other_call_with_it(monkeypatch
     # Nothing of it keeps a thread, and the line is worked off.
     assert asyncio.run(made.call("act", {"n": 4}, CONTEXT)).output is not None
     assert not made._threads._waiting
+
+
+def test_what_a_function_raises_after_its_timeout_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    go, raised = threading.Event(), threading.Event()
+
+    def late(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        go.wait(10)
+        raised.set()
+        raise ValueError("a secret")
+
+    made = adapter(act=late, threads=1)
+    with pytest.raises(LostReply, match="did not answer"):
+        call(made, "act", SOON)
+    assert not caplog.records
+    go.set()
+    assert raised.wait(10)
+    # The next function of the only thread runs when the log has its line.
+    made._functions["act"] = lambda args, context: {}
+    call(made, "act")
+    (line,) = caplog.records
+    assert (line.message, vars(line)["error"], "a secret" in str(vars(line))) == (
+        "foreign code raised",
+        "ValueError",
+        False,
+    )
 
 
 def test_a_call_that_an_adapter_takes_in_while_it_is_closed_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -582,11 +608,11 @@ def test_a_foreign_exception_is_logged_with_its_frames_and_without_any_of_its_va
         call(adapter(look=leaks, act=leaks, inline=inline), capability)
     (record,) = records
     assert (record.name, record.levelname, record.exc_info) == ("contextos.adapters", "ERROR", None)
-    fields = {name: getattr(record, name) for name in ("tenant", "run", "step", "capability", "error")}
+    fields = {name: getattr(record, name) for name in ("tenant", "run", "tool_call", "capability", "error")}
     assert fields == {
         "tenant": "tenant_a",
         "run": "run_1",
-        "step": "tool_1",
+        "tool_call": "tool_1",
         "capability": f"adp_test.{capability}",
         "error": "RuntimeError",
     }

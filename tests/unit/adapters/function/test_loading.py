@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from contextos.adapters.function.loading import load_function_adapter, load_function_adapters, source_digest
+from contextos.adapters.function.loading import load_function_adapters, source_digest
+from contextos.contracts.envelopes.tool import CallContext
 from contextos.errors import InvalidSettings
 
 CODE = """
@@ -46,27 +48,31 @@ def root(tmp_path: Path) -> Path:
 
 def test_an_adapter_or_a_function_that_makes_some_is_loaded(root: Path) -> None:
     pinned = source_digest("code.py:one", root=root)
-    assert load_function_adapter("code.py:one", pinned, root=root).describe().adapter_id == "adp_test"
-    assert len(load_function_adapters("code.py:several", pinned, root=root)) == 2
+    [one] = load_function_adapters("code.py:one", pinned, root=root).adapters
+    assert one.describe().adapter_id == "adp_test"
+    assert len(load_function_adapters("code.py:several", pinned, root=root).adapters) == 2
 
 
 def test_the_function_is_given_the_workspace(root: Path, tmp_path: Path) -> None:
-    assert load_function_adapter("code.py:made", None, root=root).kept.place == str(root)
-    assert load_function_adapter("code.py:made", None, root=root, workspace=tmp_path).kept.place == str(tmp_path)
+    for workspace in (root, tmp_path):
+        [made] = load_function_adapters("code.py:made", None, root=root, workspace=workspace).adapters
+        assert made.kept.place == str(workspace)
+    [made] = load_function_adapters("code.py:made", None, root=root).adapters
+    assert made.kept.place == str(root)
 
 
 def test_code_that_changed_does_not_run(root: Path) -> None:
     pinned = source_digest("code.py:one", root=root)
     (root / "code.py").write_text("raise SystemExit('it ran')", encoding="utf-8")
     with pytest.raises(InvalidSettings, match="review the change"):
-        load_function_adapter("code.py:one", pinned, root=root)
+        load_function_adapters("code.py:one", pinned, root=root)
 
 
 def test_an_installed_module_is_loaded_by_its_name_and_digest() -> None:
     entry = "tests.unit.adapters.function.test_adapter:adapter"
     pinned = source_digest(entry, root=Path())
     with pytest.raises(InvalidSettings, match="digest"):
-        load_function_adapter(entry, "sha256:" + "0" * 64, root=Path())
+        load_function_adapters(entry, "sha256:" + "0" * 64, root=Path())
     assert pinned.startswith("sha256:")
 
 
@@ -82,12 +88,11 @@ def test_an_installed_module_is_loaded_by_its_name_and_digest() -> None:
         ("code.py:missing", "no adapter"),
         ("code.py:number", "no adapter"),
         ("code.py:none", "no adapter"),
-        ("code.py:several", "2 adapters"),
     ],
 )
-def test_what_is_no_entry_stops_the_start(root: Path, entry: str, said: str) -> None:
+def test_a_target_that_is_no_adapter_stops_the_start(root: Path, entry: str, said: str) -> None:
     with pytest.raises(InvalidSettings, match=said):
-        load_function_adapter(entry, None, root=root)
+        load_function_adapters(entry, None, root=root)
 
 
 @pytest.mark.parametrize("code", ["import no_such_module_here", "def broken(:"])
@@ -95,10 +100,73 @@ def test_code_that_does_not_load_stops_the_start(root: Path, code: str) -> None:
     (root / "broken.py").write_text(code, encoding="utf-8")
     for _ in range(2):
         with pytest.raises(InvalidSettings, match="does not load"):
-            load_function_adapter("broken.py:one", None, root=root)
+            load_function_adapters("broken.py:one", None, root=root)
 
 
 def test_code_beyond_the_limit_is_not_read_in(root: Path) -> None:
     (root / "large.py").write_bytes(b"#" * 1_048_577)
     with pytest.raises(InvalidSettings, match="larger than"):
-        load_function_adapter("large.py:one", None, root=root)
+        load_function_adapters("large.py:one", None, root=root)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text(text, encoding="utf-8")
+
+
+def pays(root: Path, imported: str, call: str, files: list[str]) -> str:
+    """What a capability of an adapter that uses a helper answers."""
+    write(
+        root, "code.py", CODE.replace("return {}", f"{imported}\n    one.said = {call}\n    return {{}}") + f"#{root}"
+    )
+    [one] = load_function_adapters("code.py:one", None, root=root, files=dict.fromkeys(files)).adapters
+    asyncio.run(one.call("look", {}, CallContext("t", "run_1", "tool_1", None, 0, 1000)))
+    return str(one.said)
+
+
+@pytest.mark.parametrize(
+    ("imported", "call"),
+    [
+        ("import rates", "rates.now()"),
+        ("from rates import now", "now()"),
+        ("import lib.rates", "lib.rates.now()"),
+        ("import lib.rates as rates", "rates.now()"),
+        ("from lib import rates", "rates.now()"),
+        ("from lib.rates import now", "now()"),
+        ("from .lib.rates import now", "now()"),
+        ("from lib.uses import later", "later()"),
+    ],
+)
+def test_listed_helpers_are_imported_in_every_way(root: Path, imported: str, call: str) -> None:
+    for name in ("rates.py", "lib/rates.py"):
+        write(root, name, f"def now():\n    return 'read at the start of {root}'\n")
+    write(root, "lib/uses.py", "def later():\n    from .rates import now\n    return now()\n")
+    assert pays(root, imported, call, ["rates.py", "lib/rates.py", "lib/uses.py"]) == f"read at the start of {root}"
+
+
+def test_the_digest_of_the_code_covers_helpers_and_the_versions_of_packages(root: Path) -> None:
+    write(root, "rates.py", "import pydantic\n")
+    one = load_function_adapters("code.py:one", None, root=root, files={"rates.py": None})
+    assert (
+        one.code_digest == load_function_adapters("code.py:one", None, root=root, files={"rates.py": None}).code_digest
+    )
+    write(root, "rates.py", "import pydantic\n\n")
+    changed = load_function_adapters("code.py:one", None, root=root, files={"rates.py": None})
+    assert (
+        len({one.code_digest, changed.code_digest, load_function_adapters("code.py:one", None, root=root).code_digest})
+        == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("rates.txt", "no `.py` file"),
+        ("missing.py", "cannot be read"),
+        ("../outside.py", "outside the workspace"),
+        ("code.py", "or is the entry"),
+    ],
+)
+def test_a_file_that_is_no_helper_stops_the_start(root: Path, listed: str, said: str) -> None:
+    with pytest.raises(InvalidSettings, match=said):
+        load_function_adapters("code.py:one", None, root=root, files={listed: None})

@@ -19,14 +19,14 @@ from contextos.cli.demo import refunds
 def test_the_demo_pays_each_refund_once_replays_equal_and_verifies(say, payments: str) -> None:
     said = say("demo", "--yes", "--json", "--payments", payments)
     assert said.code == 0
-    told = said.json
-    assert told["states"] == ["completed", "completed"]
-    assert [one["amount_inr"] for one in told["refunds"]] == [900, 4200]
-    assert [one["equal"] for one in told["replayed"]] == [True, True]
-    assert told["verified"]["streams"] == 4
+    summary = said.json
+    assert summary["states"] == ["completed", "completed"]
+    assert [one["amount_inr"] for one in summary["refunds"]] == [900, 4200]
+    assert [one["equal"] for one in summary["replayed"]] == [True, True]
+    assert summary["verified"]["streams"] == 4
 
 
-def test_the_story_says_what_was_known_allowed_done_approved_and_how_to_replay(say) -> None:
+def test_the_story_has_knowledge_permissions_effects_approvals_and_the_replay_command(say) -> None:
     said = say("demo")
     assert said.code == 0, "without a terminal the demo answers by itself"
     for title in ("What it knew", "What it was allowed", "What it did", "Who approved", "How to replay it"):
@@ -36,7 +36,7 @@ def test_the_story_says_what_was_known_allowed_done_approved_and_how_to_replay(s
     assert "\x1b" not in said.out
 
 
-def test_a_kept_workspace_has_the_books_that_the_demo_told_of(kept: Path) -> None:
+def test_a_kept_workspace_has_the_books_that_the_demo_printed(kept: Path) -> None:
     with closing(sqlite3.connect(kept / "shop.db")) as books:
         assert books.execute("SELECT amount_inr FROM refunds ORDER BY number").fetchall() == [(900,), (4200,)]
 
@@ -52,8 +52,8 @@ def test_a_refund_that_moves_twice_makes_the_demo_fail(say, monkeypatch: pytest.
 def test_a_demo_whose_small_refund_is_gated_fails(say, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = refunds.make_workspace
 
-    def make(path: Path, payments: str):
-        made = honest(path, payments)
+    def make(path: Path, payments: str, *, witness: str):
+        made = honest(path, payments, witness=witness)
         made.requests["small"] = {**made.requests["large"], "request_id": "req_small"}
         return made
 

@@ -1,4 +1,4 @@
-"""Lint and schemas: faults come with their place and mend, drift with exit code 3."""
+"""Lint and schemas: faults come with their place and remedy, drift with exit code 3."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_example_pack_is_fine_bare_signed_and_against_its_adapters(shop) -> 
         ),
     ],
 )
-def test_a_fault_is_named_with_its_place_and_mend(shop, change, pointer: str) -> None:
+def test_a_fault_is_named_with_its_place_and_remedy(shop, change, pointer: str) -> None:
     said = shop.say("lint", changed(shop, change), "--json")
     assert said.code == 2
     found = [one for one in said.json["problems"] if one["pointer"].startswith(pointer)]

@@ -60,16 +60,16 @@ def test_a_tampered_run_does_not_replay(shop) -> None:
 
 def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
-    exported = shop.say("export", "req_small", "req_large", "--out", str(out), "--json").json
+    exported = shop.say("export", "req_small", "req_large", "--out", str(out), *shop.by, "--json").json
     assert shop.say("replay", str(out)).code == 0
     shutil.rmtree(shop.path)
     said = shop.say("verify", str(out), "--trusted-key", exported["public_key"], "--json")
     assert said.code == 0
-    assert [one["stream"] for one in said.json["verified"]] == exported["runs"]
+    assert [one["stream"] for one in said.json["verified"]] == exported["files"][0]["runs"]
     assert shop.say("verify", str(out), "--trusted-key", "ab" * 32).code == 3
     replayed = shop.say("replay", str(out), "--trusted-key", exported["public_key"], "--json")
     assert replayed.code == 0
-    assert [one["run_id"] for one in replayed.json["replayed"]] == exported["runs"]
+    assert [one["run_id"] for one in replayed.json["replayed"]] == exported["files"][0]["runs"]
     assert shop.say("replay", str(out), "--trusted-key", "ab" * 32).code == 3
     assert shop.say("replay", "req_large", "--trusted-key", exported["public_key"]).code == 2
 
@@ -77,7 +77,7 @@ def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> No
 @pytest.mark.parametrize("change", ["a dropped line", "a changed line", "a line twice", "lines swapped"])
 def test_a_changed_export_is_found(shop, tmp_path: Path, change: str) -> None:
     out = tmp_path / "runs.jsonl"
-    shop.say("export", "req_large", "--out", str(out))
+    shop.say("export", "req_large", "--out", str(out), *shop.by)
     rows = out.read_text().splitlines()
     if change == "a dropped line":
         del rows[5]
@@ -96,21 +96,22 @@ def test_a_changed_export_is_found(shop, tmp_path: Path, change: str) -> None:
 def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
     out.write_text("mine")
-    assert shop.say("export", "req_small", "--out", str(out)).code == 2
+    assert shop.say("export", "req_small", "--out", str(out), *shop.by).code == 2
     assert out.read_text() == "mine"
     verified = {one["stream"]: one["entries"] for one in shop.say("verify", "--json").json["verified"]}
-    assert verified["control"] == 1, "what did not leave is not on record as if it had"
+    assert verified["control"] == 5, "what did not leave is not on record as if it had"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witness(shop, tmp_path: Path) -> None:
-    said = shop.say("verify")
-    assert "cannot be excluded" in said.out
-    assert shop.say("verify", "--json").json["witnessed"] == {}
+def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witness(shop, tmp_path: Path) -> None:
     settings = shop.path / "contextos.toml"
-    settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
-    assert shop.say("runs").code == 0
-    assert shop.say("verify", "--json").json["witnessed"] == {"control": 1, "index": 4}
+    without = settings.read_text()
+    settings.write_text('witness = "off"\n' + without)
+    assert "cannot be excluded: there is no witness" in shop.say("verify").out
+    assert shop.say("verify", "--json").json["witnessed"] == {}
+    settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + without)
+    assert shop.say("resume").code == 0
+    assert shop.say("verify", "--json").json["witnessed"] == {"control": 5, "index": 6}
     tamper(
         shop.path,
         "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",
@@ -120,7 +121,7 @@ def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witn
     said = shop.say("verify", "--json")
     assert (said.code, said.json["error"]["code"]) == (3, "chain_broken")
     assert "witnessed at" in said.json["error"]["detail"]
-    settings.write_text(settings.read_text().split("\n", 1)[1])
+    settings.write_text('witness = "off"\n' + without)
     assert shop.say("verify").code == 0, "without the witness nobody can tell"
     assert shop.say("verify", "--witness", str(tmp_path / "witness.jsonl")).code == 3
     assert shop.say("verify", "--witness", str(tmp_path / "nothing.jsonl")).code == 2
@@ -129,7 +130,7 @@ def test_verify_says_what_is_not_provable_and_finds_a_removed_run_against_a_witn
 def test_after_a_witnessed_cut_a_command_ends_before_it_does_anything(shop, tmp_path: Path) -> None:
     settings = shop.path / "contextos.toml"
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
-    assert shop.say("runs").code == 0
+    assert shop.say("resume").code == 0
     tamper(shop.path, "DELETE FROM journal WHERE run = 'control'")
     before = shop.refunds()
     said = shop.say("invoke", shop.request("next"), "--json")
@@ -140,12 +141,14 @@ def test_after_a_witnessed_cut_a_command_ends_before_it_does_anything(shop, tmp_
 def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
     settings = shop.path / "contextos.toml"
     settings.write_text('witness = "no/such/folder/witness.jsonl"\n' + settings.read_text())
-    said = shop.say("runs")
+    said = shop.say("resume")
     assert said.code == 0
     assert "warning" in said.err
 
 
-def test_what_the_witness_finds_after_an_act_hides_nothing_of_what_was_done(shop, tmp_path: Path, monkeypatch) -> None:
+def test_a_finding_of_the_witness_after_a_command_does_not_hide_the_commands_result(
+    shop, tmp_path: Path, monkeypatch
+) -> None:
     from contextos.errors import Integrity
     from contextos.operations.witness import WitnessPublisher
 
@@ -157,5 +160,5 @@ def test_what_the_witness_finds_after_an_act_hides_nothing_of_what_was_done(shop
     monkeypatch.setattr(WitnessPublisher, "publish", found_broken)
     said = shop.say("invoke", shop.request("next"), "--json")
     assert said.code != 3, "an exit code of 3 means that nothing was done"
-    assert said.json["run_id"], "the answer is told"
+    assert said.json["run_id"], "the answer is shown"
     assert "warning: the witness file holds no witnessed heads" in said.err

@@ -43,7 +43,7 @@ def test_a_worker_drives_what_another_left_and_ends_well_when_it_is_stopped(shop
         env=environment | {"SHOP_FAILPOINT": "after_payment", "CONTEXTOS_WORKSPACE": str(shop.path)},
     )
     assert killed.returncode == -signal.SIGKILL
-    # The lease of whoever died is looked at every 30 s; let it run out now.
+    # The lease of a dead worker is checked every 30 s; let it run out now.
     with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
         store.execute("UPDATE runs SET wake_at_us = 1 WHERE wake_at_us > 0")
         store.commit()
@@ -82,28 +82,28 @@ def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, wor
     assert run_id in worker.stderr.readline()
     assert [(one["run_id"], one["code"], one["failures"]) for one in listed(1)] == [(run_id, "chain_broken", 1)]
     assert f"{run_id}  chain_broken" in shop.say("dead-letters").out
-    assert shop.say("retry", run_id).code == 3
+    assert shop.say("retry", run_id, *shop.by).code == 3
     listed(2)
     rewrite(kept)
-    assert shop.say("retry", run_id).code == 5
+    assert shop.say("retry", run_id, *shop.by).code == 5
     assert shop.say("dead-letters").out == "there are no dead letters\n"
 
 
-def test_only_what_is_on_the_list_can_be_retried(shop) -> None:
+def test_only_a_dead_letter_can_be_retried(shop) -> None:
     shop.say("invoke", shop.request("next"))
     for name in ("req_next", "run_0000000000000000", "req_no_such"):
-        said = shop.say("retry", name, "--json")
+        said = shop.say("retry", name, *shop.by, "--json")
         assert (said.code, json.loads(said.out)["error"]["code"]) == (2, "not_found")
     assert shop.say("dead-letters").out == "there are no dead letters\n"
 
 
-def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
+def test_a_run_that_is_driven_on_leaves_the_dead_letter_list(shop) -> None:
     shop.say("invoke", shop.request("next"))
     run_id = shop.say("show", "req_next", "--json").json["run_id"]
 
     async def bury() -> None:
         app = await open_app(Settings.read(shop.path))
-        store = app.stores.tenant(app.deployment.tenants()[0])
+        store = app.stores.tenant("tenant_acme_prod")
         seen = await dead_letters.journal_length(store, run_id)
         assert await dead_letters.add(store, run_id, ("bug", "\x1b[31mhidden"), 1, seen=seen)
         app.close()
@@ -116,5 +116,5 @@ def test_whoever_drives_a_run_on_takes_it_off_the_list(shop) -> None:
         store.execute("UPDATE runs SET wake_at_us = 1 WHERE run = ?", (run_id,))
         store.commit()
     assert shop.say("resume").out == "nothing was due\n"
-    assert shop.say("approve", run_id, *shop.key).code == 0
+    assert shop.say("approve", run_id, *shop.binding(run_id), *shop.key).code == 0
     assert shop.say("dead-letters").out == "there are no dead letters\n"

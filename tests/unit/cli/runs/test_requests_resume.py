@@ -35,7 +35,7 @@ def test_a_run_that_was_killed_after_it_paid_is_finished_and_not_paid_again(
     assert shop.say("verify").code == 0
 
 
-def test_an_engine_that_starts_finishes_at_once_what_a_killed_process_held(shop, command) -> None:
+def test_an_engine_that_starts_finishes_the_runs_of_a_killed_process_at_once(shop, command) -> None:
     start, environment = command
     subprocess.run(
         [*start, "invoke", shop.request("lost")],
@@ -82,8 +82,8 @@ def test_a_run_whose_driver_lives_is_left_to_it(shop, command) -> None:
     with closing(sqlite3.connect(shop.path / "contextos.db")) as store:
         owner = Owner(shop.path / "contextos.db")
         changed = store.execute(
-            "UPDATE documents SET body = CAST(json_set(body, '$.owner', ?) AS BLOB) WHERE collection = 'leases'"
-            " AND json_extract(body, '$.until_us') > 0",
+            "UPDATE documents SET version = version + 1, body = CAST(json_set(body, '$.owner', ?) AS BLOB)"
+            " WHERE collection = 'leases' AND json_extract(body, '$.until_us') > 0",
             (owner.id,),
         )
         assert changed.rowcount == 1

@@ -1,4 +1,4 @@
-"""Requests, answers and what is told of runs: outcomes and exit codes as a user meets them."""
+"""Requests, answers and lists of runs: outcomes and exit codes as a user meets them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID
+from contextos.app import open_app
+from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID, example_operator
+from contextos.operations.operator import erase_entry
 from contextos.queries import run_index
 from contextos.queries.timeline import PARTS
-from contextos.store.sqlite.stores import SqliteStore, SqliteStores
+from contextos.settings import Settings
+from contextos.store.sqlite.stores import SqliteStore
 
 
 def test_a_small_refund_is_decided_at_once(shop) -> None:
@@ -45,18 +48,23 @@ def test_a_large_refund_waits_is_approved_with_a_key_and_pays_once(shop) -> None
     assert waiting.code == 5
     assert waiting.json["waiting"]["gate_id"] == "GATE_FINANCE_APPROVAL"
     assert ("ord_895", 5000) not in shop.refunds()
-    said = shop.say("approve", "req_next", *shop.key, "--json")
+    said = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
     assert (said.code, said.json["state"]) == (0, "completed")
     assert shop.refunds().count(("ord_895", 5000)) == 1
-    again = shop.say("approve", "req_next", *shop.key, "--json")
-    assert (again.code, again.json["error"]["reason"]) == (1, "not_waiting")
+    again = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
+    assert (again.code, again.json["error"]["reason"]) == (1, "already_answered")
 
 
 def test_who_approves_is_shown_the_whole_question_first(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    said = shop.say("approve", "req_next", *shop.key)
+    said = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key)
     assert "amount_inr 5000" in said.err
     assert "evidence   identity_verified = true" in said.err
+
+
+def key_file(workspace: Path, owner: str) -> Path:
+    """The key of a person, or one of the runtime's own."""
+    return next((workspace / "keys").glob("kid_*.key" if owner == "runtime" else f"{owner}.key"))
 
 
 @pytest.mark.parametrize(
@@ -71,8 +79,8 @@ def test_who_approves_is_shown_the_whole_question_first(shop) -> None:
 )
 def test_an_answer_that_does_not_count_changes_nothing(shop, who: str, key: str, code: int, reason: str) -> None:
     shop.say("invoke", shop.request("next"))
-    path = shop.path / "keys" / f"{key}.key"
-    said = shop.say("approve", "req_next", "--as", who, "--key", str(path), "--json")
+    path = key_file(shop.path, key)
+    said = shop.say("approve", "req_next", *shop.binding("req_next"), "--as", who, "--key", str(path), "--json")
     assert (said.code, said.json["error"]["reason"]) == (code, reason)
     assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_next"]
     assert ("ord_895", 5000) not in shop.refunds()
@@ -80,7 +88,9 @@ def test_an_answer_that_does_not_count_changes_nothing(shop, who: str, key: str,
 
 def test_an_unsigned_answer_is_refused_where_settings_do_not_allow_it(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    said = shop.say("approve", "req_next", "--as", "user_finance_lead_77", "--unsafe-local", "--json")
+    said = shop.say(
+        "approve", "req_next", *shop.binding("req_next"), "--as", "user_finance_lead_77", "--unsafe-local", "--json"
+    )
     assert (said.code, said.json["error"]["reason"]) == (1, "unsafe_not_allowed")
 
 
@@ -90,21 +100,23 @@ def test_an_unsigned_answer_marks_the_record_where_settings_allow_it(shop) -> No
         settings.read_text().replace('"unsafe_local_keys"', '"unsafe_local_keys", "unsafe_local_approvals"')
     )
     shop.say("invoke", shop.request("next"))
-    said = shop.say("approve", "req_next", "--as", "user_finance_lead_77", "--unsafe-local", "--json")
+    said = shop.say(
+        "approve", "req_next", *shop.binding("req_next"), "--as", "user_finance_lead_77", "--unsafe-local", "--json"
+    )
     assert said.code == 0
     assert "unsafe_local_approvals" in " ".join(said.json["record"]["lineage"]["unsafe"])
 
 
 def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
     shop.say("invoke", shop.request("deny"))
-    said = shop.say("deny", "req_deny", *shop.key, "--reason", "paid before", "--json")
+    said = shop.say("deny", "req_deny", *shop.binding("req_deny"), *shop.key, "--reason", "paid before", "--json")
     assert (said.code, said.json["state"]) == (1, "rejected")
     assert ("ord_895", 7000) not in shop.refunds()
 
 
 def test_a_waiting_run_is_cancelled(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", "--by", EXAMPLE_OPERATOR_ID, "--json")
+    said = shop.say("cancel", "req_cancel", *shop.by, "--json")
     assert (said.code, said.json["state"]) == (0, "cancelled")
     assert ("ord_895", 8000) not in shop.refunds()
 
@@ -160,7 +172,7 @@ def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
     ],
 )
 def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:
-    vouched = ["--key", str(lost.path / "keys" / f"{key}.key")] if key else ["--unsafe-local"]
+    vouched = ["--key", str(key_file(lost.path, key))] if key else ["--unsafe-local"]
     given = ("--evidence", "artifact:bank#rev_1", "--as", who, *vouched)
     said = lost.say("settle", "req_lost", "--did-not", *given, "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, reason)
@@ -169,8 +181,9 @@ def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: s
 
 def test_a_stranger_cannot_cancel(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", "--json")
-    assert (said.code, said.json["error"]["reason"]) == (1, "not_operator")
+    key = ["--key", str(shop.path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key")]
+    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", *key, "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "unknown_actor")
     assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_cancel"]
 
 
@@ -201,12 +214,12 @@ def test_a_page_of_runs_is_read_from_the_end_of_the_index_and_never_the_whole_of
     (newest,) = shop.say("runs", "--limit", "1", "--json").json["runs"]
     assert newest["request_id"] == "req_next"
     pages = [(after, limit) for stream, after, limit in read if stream == "index" and limit != 1]
-    assert pages == [(3, 2), (1, 2)], "five lines: what the last run and the one before it left there"
+    assert pages == [(5, 2), (3, 2)], "seven lines: what the last run and the one before it left there"
     refused = shop.say("runs", "--after", str(10**27))
     assert (refused.code, "--after" in refused.err) == (2, True)
 
 
-def test_what_the_index_says_has_ended_is_not_read_to_find_who_waits(shop, monkeypatch) -> None:
+def test_a_run_that_ended_by_the_index_is_not_read_to_find_waiting_runs(shop, monkeypatch) -> None:
     shop.say("invoke", shop.request("next"))
     listed = shop.say("runs", "--json").json["runs"]
     read = []
@@ -222,23 +235,25 @@ def test_what_the_index_says_has_ended_is_not_read_to_find_who_waits(shop, monke
 
 
 def test_a_run_is_shown_with_every_part_of_its_story_and_every_entry(shop) -> None:
-    told = shop.say("show", "req_large", "--json").json
-    assert list(told["story"]) == [part for part in PARTS if part != "What was erased"]
-    assert [one["seq"] for one in told["entries"]] == list(range(1, len(told["entries"]) + 1))
-    assert told["record"]["status"] == "DECIDED"
+    shown = shop.say("show", "req_large", "--json").json
+    assert list(shown["story"]) == [part for part in PARTS if part != "What was erased"]
+    assert [one["seq"] for one in shown["entries"]] == list(range(1, len(shown["entries"]) + 1))
+    assert shown["record"]["status"] == "DECIDED"
 
 
 def erase_all(path: Path, run_id: str) -> None:
     async def act() -> None:
-        stores = SqliteStores(path / "contextos.db")
-        for entry in await stores.tenant("tenant_acme_prod").read(run_id):
-            await stores.erase("tenant_acme_prod", run_id, entry.seq)
-        stores.close()
+        app = await open_app(Settings.read(path))
+        for entry in await app.stores.tenant("tenant_acme_prod").read(run_id):
+            await erase_entry(
+                app.deployment, "tenant_acme_prod", run_id, entry.seq, by=example_operator(path), reason="asked"
+            )
+        app.close()
 
     asyncio.run(act())
 
 
-def test_what_was_erased_is_said_and_everything_still_answers(shop) -> None:
+def test_erased_content_is_reported_and_every_command_still_answers(shop) -> None:
     run_id = shop.say("show", "req_large", "--json").json["run_id"]
     erase_all(shop.path, run_id)
     said = shop.say("show", "req_large")
@@ -287,8 +302,8 @@ def test_compile_says_why_a_request_would_be_refused(shop) -> None:
 def test_memory_is_queued_promoted_and_then_recalled(shop) -> None:
     waiting = shop.say("memory", "list", "--json").json["proposals"]
     order = next(one for one in waiting if one["candidate"]["entity_ceid"] == "order:ord_881")
-    assert shop.say("memory", "review", order["proposal_id"], "--promote", "--by", "user_ops_1").code == 0
-    again = shop.say("memory", "review", order["proposal_id"], "--promote", "--by", "user_ops_1", "--json")
+    assert shop.say("memory", "review", order["proposal_id"], "--promote", *shop.by).code == 0
+    again = shop.say("memory", "review", order["proposal_id"], "--promote", *shop.by, "--json")
     assert (again.code, again.json["refused"]["reason"]) == (1, "already_reviewed")
     left = shop.say("memory", "list", "--json").json["proposals"]
     assert order["proposal_id"] not in [one["proposal_id"] for one in left]

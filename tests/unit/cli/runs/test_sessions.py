@@ -59,10 +59,10 @@ def test_sessions_are_listed_with_their_last_checkpoint_and_deadline(shop: Any, 
     assert (after["state"], after["ended"], after["heartbeat_at_us"]) == ("completed", True, None)
     assert (after["checkpoint"]["checkpoint"], after["checkpoint"]["verdict"]) == (2, "accept")
     assert after["deadline_us"] == before["deadline_us"] == before["started_at_us"] + 14_400_000_000
-    told = shop.say("sessions").out
-    assert run_id in told
-    assert "2 accept" in told
-    assert "sess_long, req_long" in told
+    shown = shop.say("sessions").out
+    assert run_id in shown
+    assert "2 accept" in shown
+    assert "sess_long, req_long" in shown
     assert shop.say("sessions", "--live").out == "there are no sessions\n"
 
 
@@ -111,7 +111,7 @@ def test_the_end_of_an_index_is_found_whatever_its_length(lines: int, monkeypatc
     at_once(store.commit(Batch("run_a", shared=((INDEX, draft()),) * lines, wake_at_us=0)))
 
     async def seen(after: int) -> list[int]:
-        return [line.seq async for line in run_index.newest_first(store, after)]
+        return [line.seq async for line in run_index.newest_first(store, "acme", after)]
 
     assert at_once(seen(0)) == list(range(lines, 0, -1))
     assert at_once(seen(5)) == [number for number in range(4, 0, -1) if number <= lines]

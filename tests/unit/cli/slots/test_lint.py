@@ -35,7 +35,7 @@ def found(paths: list[Path], capsys: pytest.CaptureFixture[str]) -> list[tuple[s
     return [(Path(one["file"]).name, one["code"]) for one in said["problems"]]
 
 
-def test_every_agent_below_a_directory_is_judged(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_agent_below_a_directory_is_linted(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["slots", "lint", str(repository)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition("/")[2] for line in lines] == ["oas.json: fine", "oas.yaml: fine"]
@@ -90,7 +90,7 @@ def test_the_selection_agent_is_printed_as_it_is_published(
     assert found([Path("agent.json")], capsys) == []
 
 
-def test_what_is_no_agent_or_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_agent_or_missing_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "note.md").write_text("# A note\n", encoding="utf-8")
     paths = [tmp_path / "empty", tmp_path / "note.md", tmp_path / "nowhere.json", EXAMPLE / "package.json"]
@@ -121,7 +121,7 @@ def test_a_path_is_shown_as_it_may_be_shown(name: str, tmp_path: Path, capsys: p
     assert found([tmp_path / name / "README.md"], capsys) == [("README.md", "syntax")]
 
 
-def test_an_agent_that_is_named_is_judged_wherever_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_agent_is_linted_wherever_its_file_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "node_modules" / "outreach")
     assert found([tmp_path / "node_modules" / "outreach"], capsys) == []
     assert found([tmp_path], capsys) == [(tmp_path.name, "no_agent")]
@@ -170,7 +170,7 @@ BOMB = "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: [*b, *b, *b, *b]\n"
         (b"\x00", "syntax"),
         (b"a: !!python/name:os.system", "tag"),
         (b"%", "syntax"),
-        (b"a: " + b"9" * 5000, "not_json"),
+        (b"a: " + b"9" * 5000, "number_too_long"),
         (b'{"a": ' + b"9" * 5000 + b"}", "integer_too_large"),
     ],
     ids=lambda value: value[:24] if isinstance(value, bytes) else None,

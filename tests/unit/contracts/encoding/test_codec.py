@@ -26,14 +26,14 @@ def codes(raw: bytes | str, **caps: int) -> list[tuple[str, str]]:
 
 
 @given(trees(LEAVES | REREADABLE))
-def test_what_is_written_canonically_is_read_back_and_written_the_same(value: Any) -> None:
+def test_canonical_output_is_read_back_and_written_the_same(value: Any) -> None:
     raw = canonical(value)
     assert loads(raw) == value
     assert canonical(loads(raw)) == raw
 
 
 @given(trees(LEAVES | REREADABLE), st.booleans(), st.sampled_from([None, 1]))
-def test_spelling_of_text_and_space_does_not_change_what_is_read(value: Any, escaped: bool, indent: int | None) -> None:
+def test_escapes_and_white_space_do_not_change_the_value_read(value: Any, escaped: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=escaped, indent=indent)
     assert loads(text) == loads(text.encode()) == value
 
@@ -221,7 +221,7 @@ def test_a_byte_order_mark_is_refused(raw: bytes | str) -> None:
         '{"status":"ok",\n},\n}',
     ],
 )
-def test_what_is_not_json_is_refused_with_its_place(raw: str) -> None:
+def test_bytes_that_are_not_json_are_refused_with_their_place(raw: str) -> None:
     (problem,) = refused(raw)
     assert (problem.code, problem.pointer) == ("syntax", "")
     assert "line" in problem.detail

@@ -152,7 +152,7 @@ for _ in range(5000):
         ([Problem("", "", "")], "not_json", "/0"),
     ],
 )
-def test_what_has_no_canonical_form_is_refused_and_pointed_at(value: Any, code: str, where: str) -> None:
+def test_a_value_without_a_canonical_form_is_refused_with_a_pointer(value: Any, code: str, where: str) -> None:
     with pytest.raises(MalformedJson) as caught:
         canonical(value)
     assert [(each.code, each.pointer) for each in caught.value.problems] == [(code, where)]

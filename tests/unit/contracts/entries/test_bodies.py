@@ -9,6 +9,21 @@ from contextos.contracts.entries.bodies import BODIES, CONTROL_BODIES, INDEX_BOD
 from contextos.contracts.journal import CONTROL, INDEX, KINDS
 
 
+def act(kind: str, **arguments: object) -> dict[str, object]:
+    said = {"tenant_id": "tenant_a", "kind": kind, "actor": "op", "arguments": arguments, "expected": 0}
+    return {
+        "act": said,
+        "role": "operator",
+        "assertion": {"kind": "unsafe_local"},
+        "seal": {"kid": "kid_1", "signature": "00"},
+    }
+
+
+def test_the_arguments_of_an_act_are_checked_too() -> None:
+    raw = orjson.dumps(act("run.cancelled", run="run_1", reason="", more=1))
+    assert "more" in (body_fault(CONTROL, "run.cancelled", raw) or "")
+
+
 def test_every_kind_has_a_type_and_no_type_is_without_a_kind() -> None:
     assert list(BODIES) == list(KINDS)
 
@@ -22,10 +37,15 @@ def test_every_kind_has_a_type_and_no_type_is_without_a_kind() -> None:
         ("run_1", "identity.resolved", {"request_digest": "sha256:aa", "answer": {"principals": None}}),
         (INDEX, "run.indexed", {"run": "run_1"}),
         (INDEX, "run.closed", {"run": "run_1", "entries": 7, "head": "sha256:aa"}),
-        (CONTROL, "run.cancelled", {"run": "run_1", "by": "operator", "reason": ""}),
+        (INDEX, "run.dispatched", {"run": "run_1", "entries": 5, "head": "sha256:aa"}),
+        (CONTROL, "run.cancelled", act("run.cancelled", run="run_1", reason="")),
         (CONTROL, "effect.settled", {"run": "run_1", "by": "op", "happened": False, "evidence_ref": "bank:1"}),
-        (CONTROL, "store.restored", {"by": "op", "epoch": "ab", "left": {"index": 3, "control": 0}}),
-        (CONTROL, "policies.activated", {"policies": [["platform", "policy:a@1"]], "by": "op"}),
+        (CONTROL, "store.restored", act("store.restored", epoch="ab", left={"index": 3, "control": 0})),
+        (
+            CONTROL,
+            "policies.activated",
+            act("policies.activated", policies=[["platform", "policy:a@1"]], active_digest=f"sha256:{0:064x}"),
+        ),
     ],
 )
 def test_a_body_fits_its_type_and_a_changed_one_does_not(stream: str, kind: str, body: dict[str, object]) -> None:
@@ -42,7 +62,7 @@ def test_a_kind_belongs_to_its_stream(stream: str, kind: str) -> None:
     assert "is no kind of the stream" in (body_fault(stream, kind, b"{}") or "")
 
 
-def test_what_is_no_json_is_a_fault() -> None:
+def test_a_body_that_is_no_json_is_a_fault() -> None:
     assert "no JSON" in (body_fault(INDEX, next(iter(INDEX_BODIES)), b"{") or "")
     assert "no JSON" in (body_fault(CONTROL, next(iter(CONTROL_BODIES)), b"") or "")
 

@@ -62,7 +62,7 @@ def test_a_loaded_object_is_refused_with_a_reason_or_read_exactly(
     try:
         exact = canonical(given_object)
     except MalformedJson:
-        exact = None  # an open object may hold what is no JSON; whoever writes it is refused then
+        exact = None  # an open object can hold a value that is no JSON; writing it is refused
     if (read_value := read(model, given_object)) is not None and exact is not None:
         assert canonical(read_value.to_json()) == exact
 

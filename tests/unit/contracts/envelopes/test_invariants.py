@@ -93,7 +93,7 @@ def test_a_sealed_compiled_context_names_its_whole_hash_and_a_digest_per_stage()
         assert unsealable(CompiledContext, loose) == {"context_ledger"}
 
 
-def test_a_sealed_call_names_the_policy_decision_that_it_stands_on() -> None:
+def test_a_sealed_call_names_the_policy_decision_that_allows_it() -> None:
     assert unsealable(ToolCallEnvelope, without(CALL, "policy_decision_id")) == {"policy_decision_id"}
     assert unsealable(ToolCallEnvelope, CALL | {"policy_decision_id": None}) == {"policy_decision_id"}
     assert refused(ToolCallEnvelope, CALL | {"policy_decision_id": "R_REFUND"}) == {"/policy_decision_id"}
@@ -298,3 +298,9 @@ def test_an_allowed_destructive_decision_without_a_gate_is_never_sealed() -> Non
 def test_a_decided_record_without_an_outcome_is_never_sealed() -> None:
     assert unsealable(DecisionRecord, without(RECORD, "outcome")) == {"outcome"}
     assert unsealable(DecisionRecord, without(RECORD, "outcome") | {"status": "DEFERRED"}) == set()
+
+
+def test_a_result_states_no_artifacts_because_nothing_would_come_of_them() -> None:
+    assert parse(ToolResultEnvelope, RESULT).artifacts == ()
+    with pytest.raises(InvalidEnvelope, match="/artifacts"):
+        parse(ToolResultEnvelope, with_changes(RESULT, {"/artifacts": [{"ref": "artifact:a#rev_1"}]}))

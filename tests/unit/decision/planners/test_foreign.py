@@ -57,6 +57,11 @@ def test_a_planner_that_is_absent_or_fails_is_unavailable(which: Any) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_a_timeout_of_the_planner_itself_does_not_read_as_a_late_answer() -> None:
+    with pytest.raises(Unavailable, match="it raised `TimeoutError`"):
+        ask(planner(TimeoutError("secret")))
+
+
 @pytest.mark.parametrize("answer", [{"refused": "it is too large"}, {"proposal": {"steps": 1}}])
 def test_an_answer_that_is_no_plan_is_a_schema_mismatch(answer: dict[str, Any]) -> None:
     failure = plan_of_answer(answer, NAME, "run_1", (), 0)

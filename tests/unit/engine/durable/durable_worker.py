@@ -27,7 +27,7 @@ CREATE TABLE drives (run TEXT, pid INT);
 CREATE TABLE violations (run TEXT);
 CREATE TABLE workers (pid INT);
 CREATE TABLE failures (run TEXT, said TEXT);
-CREATE TABLE letters (run TEXT, version INT, body BLOB);
+CREATE TABLE dead_letters (run TEXT, version INT, body BLOB);
 """
 
 ENTRY = link("acme", "run", 1, "", Draft("run.received", "", 1, "test", b"{}", b""))
@@ -65,9 +65,9 @@ class FileStores:
         return self
 
     async def scan(self, collection: str, *, key: str | None = None, after: str = "", **_: Any) -> list[Document]:
-        """The letters of runs; there is nothing else."""
+        """The dead_letters of runs; there is nothing else."""
         which = "WHERE run = coalesce(?, run) AND run > ?"
-        rows = self.file.execute(f"SELECT run, version, body FROM letters {which}", (key, after))
+        rows = self.file.execute(f"SELECT run, version, body FROM dead_letters {which}", (key, after))
         return [Document(collection, *row) for row in rows.fetchall()] if collection == "dead_letters" else []
 
     async def read(self, run: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
@@ -75,7 +75,7 @@ class FileStores:
         return [] if after else [ENTRY]
 
     async def commit(self, batch: Batch) -> None:
-        self.file.execute("INSERT INTO letters VALUES (?, 1, ?)", (batch.run, batch.writes[0].body))
+        self.file.execute("INSERT INTO dead_letters VALUES (?, 1, ?)", (batch.run, batch.writes[0].body))
 
     async def advance(self, tenant: str, run: str) -> Advance:
         pid = os.getpid()

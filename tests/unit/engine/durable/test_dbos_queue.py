@@ -18,7 +18,17 @@ from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.failure_tracker import SWEEP
 from contextos.errors import InvalidSettings, Unavailable
 from tests.postgres import Database, own_server
-from tests.unit.engine.durable.test_engine import HOUR_US, LIMITS, World, a_while, add, play, resting, statuses, until
+from tests.unit.engine.durable.test_engine import (
+    HOUR_US,
+    LIMITS,
+    World,
+    a_while,
+    add,
+    dead_letters,
+    play,
+    statuses,
+    until,
+)
 
 
 async def insert(queue: Database, workflow_id: str, *args: Any, **columns: str) -> None:
@@ -41,7 +51,7 @@ async def insert(queue: Database, workflow_id: str, *args: Any, **columns: str) 
 
 
 class Code:
-    """Runs a command in whoever unpickles it."""
+    """Runs a command in the process that unpickles it."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -85,23 +95,23 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_no_row_stops_sweeps_drives_or_the_witness(url: str, queue: Database, row: str) -> None:
     workflow_id, args, columns = ROWS[row]
-    told: list[int] = []
+    published: list[int] = []
 
     async def witness() -> None:
-        told.append(1)
+        published.append(1)
 
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, witness_interval_ms=1), witness=witness)
         await engine.start()
         await insert(queue, workflow_id, *args, **columns)
         await a_while()
-        told.clear()
+        published.clear()
         await world.wake("run_a")
         await until(lambda: "run_a" in world.drives)
-        await until(lambda: told)
+        await until(lambda: published)
         await engine.stop()
         assert world.drives.count("run_a") == 1
-        assert await resting(world) == []
+        assert await dead_letters(world) == []
 
     play(url, scenario)
 
@@ -119,14 +129,14 @@ def test_a_row_cannot_put_a_run_that_waits_on_the_list(url: str, queue: Database
         while await statuses(queue, "contextos.drive_alone"):  # noqa: ASYNC110 - the engine deletes them
             await asyncio.sleep(0.005)
         await a_while()
-        assert await resting(world) == []
+        assert await dead_letters(world) == []
         assert [run async for run in world.stores.due(deadline_us)] == [("acme", "run_waits")]
         await engine.stop()
 
     play(url, scenario)
 
 
-def test_a_run_that_stands_alone_is_driven_among_no_others(url: str, queue: Database) -> None:
+def test_a_run_to_be_driven_alone_is_driven_beside_no_other(url: str, queue: Database) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine()
         await engine.start()
@@ -217,11 +227,11 @@ def test_a_queue_that_was_dropped_and_made_again_is_used_again(url: str, queue: 
     play(url, scenario)
 
 
-def test_a_queue_that_is_gone_is_said_and_the_witness_is_told_all_the_same() -> None:
-    told: list[int] = []
+def test_a_queue_that_is_gone_is_reported_and_heads_are_published_all_the_same() -> None:
+    published: list[int] = []
 
     async def witness() -> None:
-        told.append(1)
+        published.append(1)
 
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, witness_interval_ms=1), witness=witness)
@@ -230,8 +240,8 @@ def test_a_queue_that_is_gone_is_said_and_the_witness_is_told_all_the_same() -> 
         await world.wake("run_a")
         await until(lambda: SWEEP in engine.failures)
         assert isinstance(engine.failures[SWEEP], Unavailable)
-        told.clear()
-        await until(lambda: told)
+        published.clear()
+        await until(lambda: published)
         assert world.drives == []
         await asyncio.to_thread(server.start)
         await until(lambda: world.drives)

@@ -183,13 +183,13 @@ def test_a_run_that_kills_each_worker_ends_on_the_dead_letter_list_and_can_be_re
         worker = fleet.start()
     worker.wait()
     worker = fleet.start()
-    until(lambda: fleet.count("letters", "CAST(body AS TEXT) LIKE '%worker_lost%'") == 1)
+    until(lambda: fleet.count("dead_letters", "CAST(body AS TEXT) LIKE '%worker_lost%'") == 1)
     fleet.add("run_fine")
     until(lambda: fleet.count("runs", "left > 0") == 1)
     assert fleet.count("drives", "run = 'run_deadly'") == 4, "twice among others, twice alone"
     assert worker.poll() is None
     assert queue.execute("SELECT FROM dbos.workflow_status WHERE status LIKE 'MAX%'") == []
-    fleet.file.execute("DELETE FROM letters")
+    fleet.file.execute("DELETE FROM dead_letters")
     worker.wait()
     assert fleet.count("drives", "run = 'run_deadly'") == 5
 
@@ -210,10 +210,10 @@ def test_a_run_that_kills_workers_takes_no_innocent_one_onto_the_list(fleet: Fle
     for _ in range(2):
         worker.wait()
         worker = fleet.start()
-    until(lambda: fleet.count("letters") == 1)
+    until(lambda: fleet.count("dead_letters") == 1)
     fleet.file.execute("UPDATE runs SET endless = 0")
     until(lambda: fleet.count("runs", "left > 0") == 1)
-    assert fleet.file.execute("SELECT run FROM letters").fetchall() == [("run_deadly",)]
+    assert fleet.file.execute("SELECT run FROM dead_letters").fetchall() == [("run_deadly",)]
     assert fleet.count("drives", "run = 'run_deadly'") == 4
     for run in "abc":
         assert fleet.count("drives", f"run = 'run_endless_{run}'") >= 2, "it was lost with the deadly one"

@@ -58,19 +58,19 @@ class Edited:
         self.cut("context_select_gate.userResponse-to-finalize_interactive.userResponse")
         self.feed(source, output, "finalize_interactive", "userResponse")
 
-    def ask_nobody(self, judge: str = "finalize_interactive") -> None:
-        """From showing the candidates straight to judging; the pause stays, on a branch that is never taken."""
-        self.around(judge)
+    def ask_nobody(self, check: str = "finalize_interactive") -> None:
+        """From showing the candidates straight to checking; the pause stays, on a branch that is never taken."""
+        self.around(check)
         self.cut("context_select_gate-to-finalize_interactive")
         self.go("context_select_gate", "resolve_context")
 
-    def around(self, judge: str) -> None:
+    def around(self, check: str) -> None:
         """A branch before the pause, past it."""
         self.add("select_mode", "ask_or_not", mapping={"interactive": "past"}, branches=["past", "default"])
         self.cut("show_candidates-to-context_select_gate")
         self.go("show_candidates", "ask_or_not")
         self.go("ask_or_not", "context_select_gate", "default")
-        self.go("ask_or_not", judge, "past")
+        self.go("ask_or_not", check, "past")
         self.feed("resolve_context", "selectionMode", "ask_or_not", "selectionMode")
 
     def answer_has_a_default(self) -> None:
@@ -152,7 +152,7 @@ def pause_that_a_branch_goes_around(made: Edited) -> None:
 
 
 def answer_used_twice(made: Edited) -> None:
-    """What was refused is judged again, against what the slot takes by then, and nobody is asked."""
+    """A refused answer is checked again, against the slot's content at that time, and nobody is asked."""
     made.cut("say_why_not-to-resolve_context")
     made.go("say_why_not", "finalize_interactive")
 

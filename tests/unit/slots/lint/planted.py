@@ -1,7 +1,7 @@
 """Wiring faults, each planted alone into the good example: what is done to it, and the code it is found under.
 
 An operation is written as data, so that a reader sees what was broken: `cut` removes the edge of that id, `put` writes
-a value at a pointer, `add` appends to the list at a pointer, `drop` removes what stands at a pointer. A pointer that
+a value at a pointer, `add` appends to the list at a pointer, `drop` removes the value at a pointer. A pointer that
 begins with `package:` is into the agent's `package.json`.
 """
 
@@ -105,7 +105,7 @@ def then_summary(*, fed: bool, **change: Any) -> tuple[Operation, ...]:
 
 
 def second_selection(name: str) -> tuple[Operation, ...]:
-    """One more selection node after the first, told the same."""
+    """One more selection node after the first, with the same inputs."""
     fed = (
         ("runId", "parentRunId"),
         ("contextParentPackageName", "parentPackageName"),

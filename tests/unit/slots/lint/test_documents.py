@@ -29,7 +29,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_the_yaml_writer_writes_is_read_as_it_was(value: object) -> None:
+def test_output_of_the_yaml_writer_is_read_back_unchanged(value: object) -> None:
     assert read_document(yaml.safe_dump({"value": value}).encode()) == {"value": value}
 
 
@@ -83,7 +83,7 @@ def test_a_value_beyond_the_limits_is_refused_wherever_it_comes_from() -> None:
 
 
 @given(JSON)
-def test_what_the_reader_lets_in_the_lint_takes(value: object) -> None:
+def test_the_lint_handles_every_document_that_the_reader_accepts(value: object) -> None:
     nested = json.loads("[" * (MAX_DEPTH - 4) + json.dumps(value) + "]" * (MAX_DEPTH - 4))
     try:
         read = read_document(json.dumps({"component_type": "Agent", "x": nested}).encode())
@@ -187,7 +187,7 @@ def test_a_slot_is_found_by_its_id_and_a_missing_one_is_named() -> None:
 
 
 @pytest.mark.requirement("W-READ")
-def test_a_slot_that_stands_twice_is_refused_and_not_guessed() -> None:
+def test_a_slot_declared_twice_is_refused_and_not_guessed() -> None:
     document, _ = good()
     slots = document["metadata"]["cinatra"]["contextSlots"]
     slots.append({**slots[0], "maxItems": 1})

@@ -1,4 +1,4 @@
-"""Every wiring fault is found, under its own code, at its place, with the mend; what is right is let pass."""
+"""Every wiring fault is found, under its own code, at its place, with the remedy; correct wiring has no finding."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_good_example_passes(agent: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def as_packaged(flow: Any) -> Any:
-    """A flow as it stands in the selection agent: without the prefix of its ids and without metadata of its own."""
+    """A flow as in the selection agent: without the prefix of its ids and without metadata of its own."""
     flow = json.loads(json.dumps(flow).replace('"ctx-offeringContext-', '"'))
     return {key: value for key, value in flow.items() if key not in ("metadata", "agentspec_version")}
 
@@ -82,7 +82,7 @@ def test_a_start_without_a_list_of_its_own_has_the_inputs_of_its_flow() -> None:
     assert [(one.code, one.pointer) for one in lint_wiring(document)] == [("wrong_slot_id", "/inputs/3/default")]
 
 
-def test_a_node_without_a_list_of_its_own_has_the_inputs_of_what_it_runs() -> None:
+def test_a_node_without_its_own_list_has_the_inputs_of_its_component() -> None:
     document, _ = good()
     for name in ("drafts", "context_offeringContext"):
         del document["$referenced_components"][name]["inputs"], document["$referenced_components"][name]["outputs"]
@@ -116,7 +116,8 @@ def test_a_component_may_be_written_in_place() -> None:
 def test_a_selection_node_is_known_by_the_whole_address_that_it_calls(url: str, codes: set[str]) -> None:
     document = read_document((VOICE / "cinatra" / "oas.yaml").read_bytes())
     inner = document["$referenced_components"]["ctx-context-selection-flow"]["$referenced_components"]
-    inner["ctx-resolve"]["url"] = url
+    for step in ("ctx-resolve", "ctx-finalize_interactive", "ctx-finalize_autonomous"):
+        inner[step]["url"] = url.replace("resolve", inner[step]["url"].rpartition("-")[2])
     assert {one.code for one in lint_wiring(document)} - {"bypass"} == codes
 
 
@@ -174,7 +175,7 @@ def test_refs_that_only_leave_the_agent_reach_no_consumer() -> None:
     assert {one.code for one in lint_wiring(document)} == {"missing_output_edge", "unfed_consumer"}
 
 
-def test_what_is_no_input_is_passed_over() -> None:
+def test_an_entry_that_is_no_input_is_skipped() -> None:
     document, _ = good()
     document["$referenced_components"]["drafts"]["inputs"] += [1, {}, {"title": 1}, {"title": "a", "json_schema": 1}]
     assert lint_wiring(document) == ()
@@ -210,7 +211,7 @@ BODY = "/$referenced_components/ctx-context-selection-flow/$referenced_component
         ({"{% if x %}": ""}, {("not_plain", f"{BODY}/{{% if x %}}")}),
     ],
 )
-def test_an_api_call_of_a_selection_sends_what_the_step_was_given(
+def test_an_api_call_of_a_selection_sends_the_inputs_of_the_step(
     sent: dict[str, str], found: set[tuple[str, str]]
 ) -> None:
     document = read_document((VOICE / "cinatra" / "oas.yaml").read_bytes())
@@ -227,7 +228,7 @@ def test_an_edit_that_answers_in_a_persons_place_is_found(name: str) -> None:
 
 
 @pytest.mark.requirement("W-PERSON")
-def test_a_pick_that_is_judged_outside_a_selection_is_found() -> None:
+def test_a_pick_that_is_checked_outside_a_selection_is_found() -> None:
     """The outreach agent asks nobody in a flow beside others, which has no resolving step of its own."""
     document = forged("finalize_in_a_flow_of_its_own")
     selection = document["$referenced_components"]["ctx-offeringContext-context-selection-flow"]

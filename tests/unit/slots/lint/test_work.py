@@ -97,7 +97,22 @@ def many_that_judge_behind_one_pause(number: int) -> Json:
             data(edge["source_node"]["$component_ref"], edge["source_output"], name, edge["destination_input"])
             for edge in fed
         ]
+        judge(selection, name, f"accept-{index}")
     return document
+
+
+def judge(selection: Json, step: str, name: str) -> None:
+    """A branch of its own that checks the verdict of a step, as the first one is checked."""
+    prefix = "ctx-offeringContext-"
+    like = selection["$referenced_components"][f"{prefix}accept_pick"]
+    selection["$referenced_components"][name] = like | {"id": name, "name": name}
+    selection["nodes"].append({"$component_ref": name})
+    selection["control_flow_connections"] += [
+        control(step, name),
+        control(name, f"{prefix}end") | {"from_branch": "accepted"},
+        control(name, f"{prefix}say_why_not") | {"from_branch": "default", "id": f"{name}-to-say_why_not"},
+    ]
+    selection["data_flow_connections"].append(data(step, "verdict", name, "verdict"))
 
 
 def children(document: Json, number: int) -> None:

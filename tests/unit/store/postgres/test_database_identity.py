@@ -18,6 +18,7 @@ from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.clock import SystemClock
 from tests.postgres import Database
 from tests.suites.graph_suite import edge
+from tests.suites.store_suite import entries_after, erased
 
 Move = Callable[[str], None]
 
@@ -78,7 +79,7 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
     asyncio.run(go())
 
 
-def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_at_again(
+def test_writes_of_many_tenants_take_no_memory_and_an_evicted_tenant_is_checked_again(
     database: Database, moves: Move, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "MAX_CONFIRMED_TENANTS", 4)
@@ -101,33 +102,32 @@ def test_writes_of_many_tenants_take_no_memory_and_who_was_forgotten_is_looked_a
 
 
 @pytest.mark.requirement("J-ELSEWHERE")
-def test_the_graph_and_what_was_journalled_stay_as_they_are_until_the_restore_was_said(
-    database: Database, moves: Move
-) -> None:
+def test_the_graph_and_the_journal_cannot_change_until_the_restore_is_recorded(database: Database, moves: Move) -> None:
     async def go() -> None:
-        first = PostgresStores(database.app)
+        first = PostgresStores(database.eraser)
         await first.graph("a").put([], [edge("x", "y", "e1")])
         await first.tenant("a").commit(line("before"))
+        await first.tenant("a").commit(Batch("run_before", entries_after("a", "run_before", [], 1)))
         moves("elsewhere")
         # One that ran over the restore, on a connection for reading that it has already, and one that starts on it.
-        for each in (first, PostgresStores(database.app)):
+        for each in (first, PostgresStores(database.eraser)):
             with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
                 await each.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
             with pytest.raises(StoreRestored):
-                await each.erase("a", CONTROL, 1)
+                await each.erase("a", "run_before", 1, erased("run_before", 1))
             assert await each.graph("a").head() == 1
             (entry,) = await each.tenant("a").read(CONTROL)
             assert entry.body == b"{}"
         await each.tenant("a").commit(epoch(0, "e1"))
         await first.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
-        await each.erase("a", CONTROL, 1)
+        await each.erase("a", "run_before", 1, erased("run_before", 1))
         for later in (first, each):
             await later.aclose()
 
     asyncio.run(go())
 
 
-def test_a_tenant_of_which_there_is_a_graph_alone_knows_where_it_stands(database: Database, moves: Move) -> None:
+def test_a_tenant_with_a_graph_alone_has_a_database_identity(database: Database, moves: Move) -> None:
     async def go() -> None:
         stores = PostgresStores(database.app)
         await stores.graph("a").put([], [edge("x", "y", "e1")])
@@ -139,7 +139,7 @@ def test_a_tenant_of_which_there_is_a_graph_alone_knows_where_it_stands(database
     asyncio.run(go())
 
 
-def test_an_epoch_of_the_backup_is_none_of_the_restore(database: Database, moves: Move) -> None:
+def test_an_epoch_from_the_backup_does_not_count_as_the_restores(database: Database, moves: Move) -> None:
     async def go() -> None:
         for place, version in (("one", 0), ("two", 1), ("three", 2)):
             moves(place)
@@ -184,7 +184,7 @@ def test_a_server_that_was_replaced_under_a_running_process_is_noticed_at_the_ne
     asyncio.run(go())
 
 
-def test_an_engine_buries_nothing_meanwhile_and_goes_on_by_itself(database: Database, moves: Move) -> None:
+def test_an_engine_makes_no_dead_letters_meanwhile_and_continues_by_itself(database: Database, moves: Move) -> None:
     async def go() -> None:
         first = PostgresStores(database.app)
         await first.tenant("a").commit(Batch("run_a", wake_at_us=5))

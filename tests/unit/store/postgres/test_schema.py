@@ -126,6 +126,30 @@ def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Data
         server.execute("DROP ROLE contextos_test_above")
 
 
+EMPTIED_FUNCTION = (
+    "CREATE OR REPLACE FUNCTION contextos.erases_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
+)
+SURPLUS_FUNCTION = (
+    "CREATE FUNCTION contextos.empties() RETURNS void LANGUAGE sql AS 'UPDATE contextos.journal SET body = NULL'"
+)
+SURPLUS_TRIGGER = (
+    "CREATE TRIGGER more BEFORE INSERT ON contextos.heads FOR EACH ROW EXECUTE FUNCTION contextos.edge_ends_only()"
+)
+
+
+@pytest.mark.parametrize("view", ["public.once", "public.twice"])
+@pytest.mark.parametrize("right", ["SELECT", "UPDATE (body)", "INSERT", "DELETE"])
+def test_a_view_through_which_the_application_reaches_a_table_is_refused(
+    database: Database, view: str, right: str
+) -> None:
+    """A view reads with the rights of its owner, past the rights and the policies of the table."""
+    database.execute("CREATE VIEW public.once AS SELECT * FROM contextos.journal")
+    database.execute("CREATE VIEW public.twice AS SELECT * FROM public.once")
+    assert awaited(check_schema(database.app)), "a view that only the owner can use is the owner's affair"
+    database.execute(f"GRANT {right} ON {view} TO PUBLIC")
+    assert f"right on the view `{view.removeprefix('public.')}`" in str(refusal(database.app))
+
+
 @pytest.mark.parametrize(
     ("done", "named"),
     [
@@ -153,7 +177,13 @@ def test_a_role_that_may_become_one_above_the_policies_is_refused(database: Data
         ("DROP TRIGGER ends_only ON contextos.edges", "trigger `ends_only` of `edges`"),
         ("GRANT DELETE ON contextos.documents TO contextos_app", "right to DELETE `documents`"),
         (f"GRANT ALL ON contextos.journal TO {LOGIN}", "right to UPDATE `journal`"),
+        ("GRANT UPDATE (body, salt) ON contextos.journal TO contextos_app", "right to UPDATE `salt` of `journal`"),
         ("GRANT TRUNCATE ON contextos.runs TO PUBLIC", "right to TRUNCATE `runs`"),
+        (EMPTIED_FUNCTION, "function `erases_only`"),
+        (SURPLUS_FUNCTION, "function `empties`"),
+        ("ALTER TRIGGER keeps ON contextos.journal RENAME TO kept", "trigger `keeps` of `journal`"),
+        (SURPLUS_TRIGGER, "trigger `more` of `heads`"),
+        ("CREATE RULE lost AS ON INSERT TO contextos.heads DO INSTEAD NOTHING", "rule `lost` of `heads`"),
     ],
 )
 def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
@@ -202,7 +232,9 @@ def test_no_table_is_without_what_keeps_its_tenants_apart(database: Database, ta
     database.execute(f"ALTER TABLE {place} RENAME TO before")
     database.execute(f"CREATE VIEW {place} AS SELECT * FROM contextos.before")
     database.execute(f"GRANT ALL ON {place} TO contextos_app")
-    assert f", table `{table}`; have the owner of the schema restore them" in str(refusal(database.app))
+    told = str(refusal(database.app))
+    assert f"right on the view `{table}`" in told
+    assert f"table `{table}`" in told
 
 
 def test_a_table_that_somebody_puts_beside_ours_is_looked_at_too(database: Database) -> None:
@@ -238,7 +270,7 @@ def test_a_function_that_takes_other_arguments_is_none_of_those_that_a_run_needs
     assert "its role lacks a right: EXECUTE on `signed_heads`" in str(refusal(database.app))
 
 
-def test_who_owns_the_schema_is_above_row_level_security(database: Database) -> None:
+def test_the_owner_of_the_schema_is_above_row_level_security(database: Database) -> None:
     database.execute(f"ALTER SCHEMA contextos OWNER TO {LOGIN}")
     assert "bypasses row-level security" in str(refusal(database.app))
 
@@ -251,13 +283,13 @@ def test_a_database_that_takes_no_writes_is_refused(database: Database) -> None:
 
 
 @pytest.mark.parametrize("option", ["no_such_option=1", "command_timeout=1"])
-def test_an_unknown_option_of_the_url_is_a_setting_to_mend(database: Database, option: str) -> None:
+def test_an_unknown_option_of_the_url_is_an_invalid_setting(database: Database, option: str) -> None:
     refused = refusal(database.app + ("&" if "?" in database.app else "?") + option)
     assert isinstance(refused, InvalidSettings)
     assert "option" in str(refused)
 
 
-def test_a_plain_role_may_migrate_its_own_database_and_own_what_it_made(postgres: Server) -> None:
+def test_a_plain_role_can_migrate_its_own_database_and_owns_the_result(postgres: Server) -> None:
     postgres.execute("DROP ROLE IF EXISTS contextos_test_owner")
     postgres.execute(f"CREATE ROLE contextos_test_owner LOGIN PASSWORD '{PASSWORD}'")
     postgres.execute("DROP DATABASE IF EXISTS contextos_test_owned")
@@ -325,7 +357,7 @@ def test_a_wrong_url_is_refused_in_one_sentence(url: str) -> None:
             awaited(start)
 
 
-def test_a_database_that_is_not_there_and_a_server_that_is_not_are_told_apart(postgres: Server, tmp_path: Path) -> None:
+def test_a_missing_database_and_a_missing_server_are_different_errors(postgres: Server, tmp_path: Path) -> None:
     gone = refusal(postgres.named("contextos_test_never_made", LOGIN))
     assert isinstance(gone, InvalidSettings)
     assert "there is no such database" in str(gone)

@@ -19,14 +19,14 @@ from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, lock_k
 from contextos.store.postgres.connections import connect_postgres
 from contextos.store.postgres.stores import POSTGRES_PAGE_ENTRIES, PostgresStores
 from tests.postgres import Database, Server
-from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, verify
+from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, erased, verify
 
 
 class TestPostgresStores(StoreSuite):
     @pytest.fixture
     def world(self, postgres: Server) -> Iterator[World]:
         database, clock = postgres.database(), SettableClock()
-        stores = PostgresStores(database.app, clock=clock)
+        stores = PostgresStores(database.eraser, clock=clock)
         with asyncio.Runner() as runner:
             yield World(stores, clock, lambda coroutine: runner.run(_awaited(coroutine)))
             runner.run(stores.aclose())
@@ -88,7 +88,7 @@ def rows(database: Database) -> list[list[tuple[object, ...]]]:
         "INSERT INTO contextos.journal VALUES ('', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
     ],
 )
-def test_the_database_itself_refuses_to_edit_or_delete_what_was_journalled_even_for_its_owner(
+def test_the_database_itself_refuses_to_edit_or_delete_journal_entries_even_for_its_owner(
     shared: Database, statement: str
 ) -> None:
     before = rows(shared)
@@ -149,15 +149,15 @@ def test_what_one_machine_commits_another_reads_and_may_erase(database: Database
     entries = entries_after("acme", "run_a", [], 2, "secretword")
 
     async def history() -> None:
-        ours, theirs = PostgresStores(database.app), PostgresStores(database.app)
+        ours, theirs = PostgresStores(database.eraser), PostgresStores(database.eraser)
         await ours.tenant("acme").commit(Batch("run_a", entries))
         assert await theirs.tenant("acme").read("run_a") == list(entries)
-        await theirs.erase("acme", "run_a", 1)
+        await theirs.erase("acme", "run_a", 1, erased("run_a", 1))
         read = await ours.tenant("acme").read("run_a")
         assert [entry.body is None for entry in read] == [True, False]
         for place in (("acme", "run_a", 3), ("acme", "run_a", 2**70), ("acme", "a\0", 1), ("", "run_a", 1)):
             with pytest.raises(NotFound):
-                await ours.erase(*place)
+                await ours.erase(*place, erased(*place[1:]))
         await asyncio.gather(ours.aclose(), theirs.aclose())
 
     asyncio.run(history())
@@ -194,7 +194,7 @@ def test_a_commit_finds_its_rows_by_index_also_when_the_tables_were_small(databa
     asyncio.run(history())
 
 
-def test_without_a_clock_of_ours_the_servers_clock_judges_deadlines(database: Database) -> None:
+def test_without_a_clock_of_ours_deadlines_are_compared_with_the_servers_clock(database: Database) -> None:
     async def history() -> None:
         stores = PostgresStores(database.app)
         store = stores.tenant("acme")
@@ -263,7 +263,7 @@ def test_a_closed_store_is_unavailable_and_closing_twice_is_harmless(database: D
     asyncio.run(history())
 
 
-def test_of_many_who_claim_one_key_at_the_same_time_on_two_machines_one_wins_and_the_rest_are_told(
+def test_of_many_concurrent_claims_of_one_key_on_two_machines_one_wins_and_the_rest_conflict(
     database: Database,
 ) -> None:
     async def claim(stores: PostgresStores, number: int) -> bool:
@@ -316,13 +316,13 @@ def test_of_those_who_commit_together_each_that_does_not_hold_fails_alone(databa
         await asyncio.sleep(0)
         done = await asyncio.gather(*map(store.commit, together.values()), return_exceptions=True)
         await ahead
-        told = {name: str(getattr(one, "what", one)) for name, one in zip(together, done, strict=True) if one}
-        assert told == {
+        results = {name: str(getattr(one, "what", one)) for name, one in zip(together, done, strict=True) if one}
+        assert results == {
             "moved": "run_old",
             "gap": "run_gap",
             "fenced": "leases/run_2",
             "late": "keys/late",
-            "unsigned": told["unsigned"],
+            "unsigned": results["unsigned"],
         }
         assert isinstance(done[6], InvalidInput)
         assert [one.key for one in await store.scan("keys")] == ["run_0", "run_1", "run_5", "run_old"]
@@ -403,7 +403,7 @@ def test_a_shared_stream_is_chained_as_any_other_whatever_is_written_in_it(share
     asyncio.run(history())
 
 
-def test_of_a_check_for_absence_and_a_write_that_cross_at_most_one_sees_what_was_before(database: Database) -> None:
+def test_of_a_check_for_absence_and_a_write_that_cross_at_most_one_sees_the_earlier_state(database: Database) -> None:
     """A dispatch looks that no cancel is there; a cancel looks that no dispatch is. Both at once must not pass."""
 
     async def claim(stores: PostgresStores, run: str, mine: str, other: str) -> bool:
@@ -480,7 +480,7 @@ def test_a_caller_that_went_away_hinders_nobody(database: Database) -> None:
     assert {"run_0", "run_c"} <= asyncio.run(history())
 
 
-def test_what_is_queued_when_a_store_closes_is_finished_first(postgres: Server) -> None:
+def test_batches_queued_when_a_store_closes_are_finished_first(postgres: Server) -> None:
     database = postgres.database()
 
     async def go() -> list[object]:

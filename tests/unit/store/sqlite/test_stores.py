@@ -6,14 +6,16 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from contextos.contracts.journal import INDEX, Batch, Write
 from contextos.errors import Conflict, InvalidSettings, Unavailable
+from contextos.store.sqlite import stores as sqlite_stores
 from contextos.store.sqlite.stores import SQLITE_PAGE_ENTRIES, SqliteStores
-from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, verify
+from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, erased, verify
 
 
 class TestSqliteStores(StoreSuite):
@@ -65,7 +67,7 @@ def filled(path: Path) -> None:
         "INSERT INTO journal VALUES ('acme', 'run_a', 4, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
     ],
 )
-def test_the_file_itself_refuses_to_edit_or_delete_what_was_journalled(tmp_path: Path, statement: str) -> None:
+def test_the_file_itself_refuses_to_edit_or_delete_journal_entries(tmp_path: Path, statement: str) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")
     before = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("journal", "heads")]
@@ -113,14 +115,14 @@ def test_erased_bytes_are_nowhere_in_the_files(tmp_path: Path) -> None:
     async def history() -> None:
         await stores.tenant("acme").commit(Batch("run_a", entries))
         for seq in (1, 2, 3):
-            await stores.erase("acme", "run_a", seq)
+            await stores.erase("acme", "run_a", seq, erased("run_a", seq))
 
     asyncio.run(history())
     assert not any(b"secretword" in path.read_bytes() for path in tmp_path.iterdir())
     stores.close()
 
 
-def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
+def test_commits_are_there_after_reopening(tmp_path: Path) -> None:
     filled(tmp_path / "store.db")
     stores = SqliteStores(tmp_path / "store.db")
     assert len(asyncio.run(stores.tenant("acme").read("run_a"))) == 2
@@ -158,12 +160,13 @@ def test_a_missing_directory_is_refused_in_one_sentence(tmp_path: Path) -> None:
         SqliteStores(tmp_path / "absent" / "store.db")
 
 
-def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "refusal"), [(99, "schema 99 is newer than 4"), (3, "schema 3 is older than 4")])
+def test_another_schema_is_refused_and_left_alone(version: int, refusal: str, tmp_path: Path) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(InvalidSettings, match="schema 99 is newer than 3"):
+    with pytest.raises(InvalidSettings, match=refusal):
         SqliteStores(tmp_path / "store.db")
 
 
@@ -227,7 +230,7 @@ def test_a_closed_store_is_unavailable_and_closing_twice_is_harmless(tmp_path: P
 
 
 @pytest.mark.requirement("J-COMPARE-AND-SET", "J-GROUP")
-def test_of_many_who_claim_one_key_at_the_same_time_one_wins_and_the_rest_are_told(tmp_path: Path) -> None:
+def test_of_many_concurrent_claims_of_one_key_one_wins_and_the_rest_conflict(tmp_path: Path) -> None:
     stores = SqliteStores(tmp_path / "store.db")
 
     async def claim(number: int) -> bool:
@@ -313,3 +316,12 @@ def test_a_caller_that_went_away_hinders_nobody(tmp_path: Path) -> None:
 
     assert "run_c" in asyncio.run(due())
     stores.close()
+
+
+def test_the_latest_recorded_time_is_read_from_its_index(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "contextos.db")
+    assert asyncio.run(stores.tenant("acme").latest_us()) == 0
+    stores.close()
+    with closing(sqlite3.connect(tmp_path / "contextos.db")) as connection:
+        ((*_, step),) = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_stores._LATEST}", ("acme",)).fetchall()
+    assert step == "SEARCH journal USING INDEX journal_times (tenant=?)"

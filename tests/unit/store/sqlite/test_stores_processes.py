@@ -135,7 +135,7 @@ def test_a_command_waits_for_the_one_that_closes_the_file_as_the_last(tmp_path: 
     assert ends([spawn("open_and_close", tmp_path / "store.db", name) for name in "abc"]) == [0, 0, 0]
 
 
-def test_the_first_commit_waits_for_whoever_has_the_whole_file(tmp_path: Path) -> None:
+def test_the_first_commit_waits_for_the_holder_of_the_file_lock(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     stores = SqliteStores(path)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -49,7 +49,7 @@ def gives(status: int, body: bytes = b"", **headers: str) -> Answer:
     return status, body, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def test_heads_of_many_tenants_take_no_memory_and_what_was_forgotten_is_found_again(
+def test_heads_of_many_tenants_take_no_memory_and_evicted_ones_are_found_again(
     served: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_ENDS", 4)
@@ -242,9 +242,11 @@ def test_verify_never_says_yes_on_the_word_of_a_sink_that_answers_wrongly(
     settings = (path / "contextos.toml").read_text()
     (path / "contextos.toml").write_text(f'witness = "{served.url}"\n' + settings)
     assert command(["runs"]) == 0
+    assert served.objects == {}, "a command that only reads publishes nothing"
+    assert command(["invoke", str(path / "requests" / "large.json")]) == 0
     assert len(served.objects) == 2
     assert command(["verify"]) == 0
-    assert "witnessed: control up to entry 1, index up to entry 4" in capsys.readouterr().out
+    assert "witnessed: control up to entry 5, index up to entry 6" in capsys.readouterr().out
     kept = dict(served.objects)
     for wrong in ("500", "redirects", "nonsense", "another tenant's"):
         answer, error = WRONG[wrong]

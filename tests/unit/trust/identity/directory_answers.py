@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contextos.contracts.envelopes.identity import KnownAgent, KnownUser, Principals
+from contextos.contracts.envelopes.identity import KnownAgent, KnownDelegation, KnownUser, Principals
 from contextos.contracts.envelopes.run import InvokeRequest
 
 URN = "agent:contextos/support-refund@1.2.0"
@@ -22,6 +22,9 @@ KNOWN = Principals(
         lifecycle="active",
         ceiling="destructive",
         scopes=("orders.read", "payments.refund", "mail.send"),
+    ),
+    delegation=KnownDelegation(
+        subject="usr_771", agent_id="agt_support", scopes=("orders.read", "payments.refund"), expires_at=1
     ),
 )
 
@@ -49,4 +52,10 @@ def request(user: dict[str, Any] | None = None, agent: dict[str, Any] | None = N
 
 
 def known(user: dict[str, Any] | None = None, agent: dict[str, Any] | None = None) -> Principals:
-    return Principals(user=KNOWN.user.model_copy(update=user or {}), agent=KNOWN.agent.model_copy(update=agent or {}))
+    changed = {"user": KNOWN.user.model_copy(update=user or {}), "agent": KNOWN.agent.model_copy(update=agent or {})}
+    return KNOWN.model_copy(update=changed)
+
+
+def delegated(*scopes: str, **changes: Any) -> dict[str, Any]:
+    """The user of a request who delegates `scopes` with their token."""
+    return {"delegation": {"auth_type": "oauth2", "scopes": list(scopes), "token_ref": "tok_771", **changes}}

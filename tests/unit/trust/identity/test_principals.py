@@ -4,19 +4,20 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.envelopes.identity import KnownDelegation
 from contextos.trust.identity.principals import identity_differences, principal_chain, scopes_in_force
-from tests.unit.trust.identity.directory_answers import KNOWN, TENANT, URN, known, request
+from tests.unit.trust.identity.directory_answers import KNOWN, TENANT, URN, delegated, known, request
 
 
 def test_a_minimal_request_says_nothing_that_differs() -> None:
     assert identity_differences(request(), KNOWN) == ()
 
 
-def test_a_request_that_says_what_is_known_is_admitted() -> None:
+def test_a_request_that_agrees_with_the_directory_is_admitted() -> None:
     chain = [link.to_json() for link in principal_chain(request(), KNOWN)]
     claim = {"sub": URN, "run_id": "run_other", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["root"]}
     said = request(
-        {"role": "customer", "delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}},
+        {"role": "customer", **delegated("orders.read")},
         {
             "agent_urn": URN,
             "role": "support_ops",
@@ -38,7 +39,9 @@ def test_a_request_that_says_what_is_known_is_admitted() -> None:
         ("agent.lifecycle", {}, {"lifecycle": "suspended"}),
         ("user.user_id", {"user_id": "usr_1"}, {}),
         ("agent.agent_id", {}, {"agent_id": "agt_other"}),
-        ("user.delegation.scopes", {"delegation": {"auth_type": "oauth2", "scopes": ["orders.read", "admin"]}}, {}),
+        ("user.delegation.scopes", delegated("orders.read", "admin"), {}),
+        ("user.delegation.token_ref", delegated("orders.read", token_ref=None), {}),
+        ("user.delegation.subject", delegated("orders.read", subject="usr_2"), {}),
         ("agent.principal_chain", {}, {"principal_chain": []}),
         (
             "agent.principal_chain",
@@ -102,20 +105,28 @@ def test_an_agent_that_is_not_active_is_refused_whatever_the_request_says(lifecy
 
 def test_a_delegation_that_is_not_live_delegates_nothing() -> None:
     lapsed = known(user={"delegation_live": False})
-    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
+    asks = request(delegated("orders.read"))
     assert [failure.facts for failure in identity_differences(asks, lapsed)] == [("user.delegation.scopes",)]
-    assert scopes_in_force(request(), lapsed) == frozenset()
+    assert scopes_in_force(asks, lapsed) == frozenset()
     assert identity_differences(request(), lapsed) == ()
 
 
 def test_scopes_in_force_are_what_user_agent_and_request_share() -> None:
-    asks = request({"delegation": {"auth_type": "oauth2", "scopes": ["orders.read"]}})
+    asks = request(delegated("orders.read"))
     assert scopes_in_force(asks, KNOWN) == {"orders.read"}
-    assert scopes_in_force(request(), KNOWN) == {"orders.read", "payments.refund"}
-    assert scopes_in_force(request(), known(agent={"scopes": ("mail.send",)})) == frozenset()
-    assert scopes_in_force(request({"delegation": {"auth_type": "oauth2"}}), KNOWN) == frozenset()
-    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["mail.send"]}
-    assert "mail.send" not in scopes_in_force(request(agent={"identity_claim": claim}), KNOWN)
+    assert scopes_in_force(asks, known(agent={"scopes": ("mail.send",)})) == frozenset()
+    token = KnownDelegation(subject="usr_771", agent_id="agt_support", expires_at=1)
+    issued = KNOWN.model_copy(update={"delegation": token})
+    assert scopes_in_force(asks, issued) == frozenset(), "the token lends no scope"
+    assert scopes_in_force(request(delegated()), KNOWN) == frozenset()
+    claim = {"sub": URN, "run_id": "run_x", "tenant_id": TENANT, "claim_hash": "sha256:...", "scopes": ["admin"]}
+    assert "admin" not in scopes_in_force(request(agent={"identity_claim": claim}), KNOWN)
+
+
+def test_without_a_delegation_the_agent_has_its_own_scopes_and_not_the_users() -> None:
+    own = known(agent={"scopes": ("mail.send",)})
+    assert scopes_in_force(request(), own) == {"mail.send"}
+    assert scopes_in_force(request(), known(user={"scopes": ()})) == frozenset(KNOWN.agent.scopes)
 
 
 def test_the_chain_is_the_user_then_the_agent_by_urn_in_the_tenant() -> None:
@@ -123,3 +134,10 @@ def test_the_chain_is_the_user_then_the_agent_by_urn_in_the_tenant() -> None:
         {"kind": "user", "id": "usr_771", "tenant_id": TENANT},
         {"kind": "agent", "id": URN, "tenant_id": TENANT},
     ]
+
+
+def test_a_delegation_without_a_token_says_what_it_lacks() -> None:
+    [without] = identity_differences(request(delegated("orders.read", token_ref=None)), KNOWN)
+    [void] = identity_differences(request(delegated("orders.read")), KNOWN.model_copy(update={"delegation": None}))
+    assert "send its reference" in without.detail
+    assert "in force" in void.detail

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.contracts.ports.seams import RecordRequest
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -17,7 +18,8 @@ from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavail
 from contextos.runtime.state_machine import START, transition
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.ledger import LiveDriver, RunJournal
+from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
@@ -97,7 +99,7 @@ def test_a_tape_answers_only_the_question_that_was_asked() -> None:
 
 @pytest.mark.requirement("J-TIME")
 def test_time_never_runs_backwards_within_a_run_and_is_that_of_its_entries() -> None:
-    kept, told = Kept(), []
+    kept, times = Kept(), []
 
     async def outside() -> Any:
         return ANSWER
@@ -107,10 +109,10 @@ def test_time_never_runs_backwards_within_a_run_and_is_that_of_its_entries() -> 
     for jump_us in (-3_600_000_000, 1_800_000_000, 1_800_000_000, 5_000_000):
         kept.clock.at_us += jump_us
         run(kept.journal.record("identity.resolved", "", {}, outside))
-        told.append(kept.journal.now_us)
-    assert told[:2] == [first_us, first_us], "an hour back, and still half an hour back"
-    assert first_us < told[2] < told[3] == kept.clock.at_us
-    assert [entry.at_us for entry in kept.entries()] == [first_us, *told]
+        times.append(kept.journal.now_us)
+    assert times[:2] == [first_us, first_us], "an hour back, and still half an hour back"
+    assert first_us < times[2] < times[3] == kept.clock.at_us
+    assert [entry.at_us for entry in kept.entries()] == [first_us, *times]
 
 
 KEYS = ("0/a/1", "0/b/1", "0/c/1")
@@ -171,7 +173,7 @@ def test_a_group_is_recorded_as_it_arrives_and_found_in_any_order(order: tuple[i
 
 
 @pytest.mark.parametrize("known", range(3))
-def test_a_tape_that_ends_within_a_group_is_continued_for_what_is_missing(known: int) -> None:
+def test_a_tape_that_ends_within_a_group_is_continued_with_the_missing_calls(known: int) -> None:
     entries = tape_of((2, 0, 1))[:known]
     missing = [key for key in KEYS if key not in {entry.key for entry in entries}]
     kept = Group((2, 1, 0), entries)
@@ -260,3 +262,43 @@ def test_a_group_that_was_changed_is_named(attack: str) -> None:
     change(broken)  # type: ignore[arg-type]
     with pytest.raises(ChainBroken):
         verify_chain(TENANT, RUN, broken)
+
+
+def test_a_replay_knows_how_far_the_clock_was_behind() -> None:
+    kept = Kept()
+    kept.journal.follows(0, 0, 5_000_000)
+
+    async def answer() -> Any:
+        return ANSWER
+
+    run(kept.journal.record("run.received", "", {}, answer))
+    run(kept.journal.take_over())
+    kept.journal.derive("run.context", "", {})
+    assert kept.journal.now_us - kept.journal.clock_us == 5_000_000
+    assert kept.journal.clock_us <= kept.clock.at_us
+    tape = RunJournal(TENANT, RUN, kept.entries(), transition, START, None)
+    run(tape.record("run.received", "", {}, nobody))
+    tape.derive("run.context", "", {})
+    assert (tape.now_us, tape.clock_us) == (kept.journal.now_us, kept.journal.clock_us)
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"cause": "expired", "behind_us": "an hour"}, {"behind_us": True}], ids=str)
+def test_a_resumed_entry_that_states_no_number_crashes_no_replay(answer: Any) -> None:
+    kept = Kept()
+    kept.journal.follows(0, 0, 5_000_000)
+
+    async def received() -> Any:
+        return ANSWER
+
+    run(kept.journal.record("run.received", "", {}, received))
+    run(kept.journal.take_over())
+    kept.journal.derive("run.context", "", {})
+
+    def overwrite(drafts: list[Draft]) -> None:
+        [at] = [at for at, draft in enumerate(drafts) if draft.kind == "run.resumed"]
+        drafts[at] = drafts[at]._replace(body=canonical({"request_digest": content_address({}), "answer": answer}))
+
+    tape = RunJournal(TENANT, RUN, forge(kept.entries(), overwrite), transition, START, None)
+    run(tape.record("run.received", "", {}, nobody))
+    tape.derive("run.context", "", {})
+    assert tape.clock_us == tape.now_us

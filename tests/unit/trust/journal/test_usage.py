@@ -10,13 +10,15 @@ from contextos.contracts.journal import Logged
 from contextos.trust.journal.usage import usage
 
 
-def log(*told: tuple[str, int, dict[str, Any]]) -> list[Logged]:
-    return [Logged(seq, kind, "0/pay/1", at_us, "runtime", body, "") for seq, (kind, at_us, body) in enumerate(told, 1)]
+def log(*steps: tuple[str, int, dict[str, Any]]) -> list[Logged]:
+    return [
+        Logged(seq, kind, "0/pay/1", at_us, "runtime", body, "") for seq, (kind, at_us, body) in enumerate(steps, 1)
+    ]
 
 
 @pytest.mark.requirement("R-WALL-CLOCK", "R-TURN-BACK")
 @pytest.mark.parametrize(("waited_us", "wall_clock_us"), [(None, 50), (30, 20), (3_600_000_000, 10)])
-def test_a_wait_for_a_turn_takes_off_what_it_took_and_never_more(waited_us: int | None, wall_clock_us: int) -> None:
+def test_a_wait_for_a_turn_is_subtracted_once_and_never_more(waited_us: int | None, wall_clock_us: int) -> None:
     """A clock that was put forward and back while the run waited says that it waited for an hour."""
     answer = {"cost_cents": 0} | ({} if waited_us is None else {"waited_us": waited_us})
     entries = log(

@@ -106,7 +106,7 @@ def test_reads_name_every_fact_with_its_type():
     assert {fact.path for fact in found.facts if not fact.required} == {"args.n", "args.note", "args.m"}
 
 
-def test_a_branch_gives_its_type_to_what_it_is_compared_with():
+def test_the_type_of_a_branch_applies_to_the_value_it_is_compared_with():
     choice = {"if": [var("user.lead"), var("user.limit"), 100]}
     assert analyse_condition({"==": [var("args.n"), choice]}).reads == {
         "args.n": "number",

@@ -71,7 +71,7 @@ def test_a_rule_that_reads_arguments_waits_until_they_exist(point):
         assert decide(policies, EARLY, point=point).reason == "allowed"
 
 
-def test_at_plan_only_literal_arguments_are_judged():
+def test_at_plan_only_literal_arguments_are_evaluated():
     policies = policy(leveled(ALLOW_AGENTS, SMALL, rule("R_EUR", {"==": [var("args.currency"), "EUR"]}, allow=False)))
     literal_amount = decide(policies, EARLY | {"args": {"amount_inr": 10}}, point="plan")
     assert literal_amount.matched_rule_ids == ("R_AGENTS", "R_SMALL")
@@ -169,7 +169,7 @@ def test_of_several_modes_the_strictest_counts():
     assert (above.allowed, above.reason) == (False, "mode_above_declared")
 
 
-def test_a_mode_lowered_without_a_bound_is_denied_even_where_lint_was_told_otherwise():
+def test_a_mode_lowered_without_a_bound_is_denied_even_where_lint_was_disabled():
     free = rule("R_FREE", True, approval_mode="local_write", applies_to={"capability": REFUND.capability_id})
     policies = policy(leveled(free), declared={REFUND.capability_id: "local_write"})
     decision = decide(policies, FACTS)

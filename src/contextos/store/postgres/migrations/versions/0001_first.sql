@@ -6,6 +6,10 @@ BEGIN
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'contextos_app') THEN
     CREATE ROLE contextos_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
   END IF;
+  -- In addition to `contextos_app`, for the process that erases bodies.
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'contextos_eraser') THEN
+    CREATE ROLE contextos_eraser NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+  END IF;
 END $$;
 
 CREATE TABLE contextos.journal (
@@ -25,6 +29,12 @@ CREATE TABLE contextos.journal (
   PRIMARY KEY (tenant, run, seq),
   CHECK ((salt IS NULL) = (body IS NULL))
 );
+
+-- The lines about one run, and the control entry of one erasure.
+CREATE INDEX journal_lines ON contextos.journal (tenant, run, key, seq) WHERE run IN ('index', 'control');
+
+-- The latest recorded time.
+CREATE INDEX journal_times ON contextos.journal (tenant, at_us) WHERE run IN ('index', 'control');
 
 CREATE TABLE contextos.heads (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
@@ -98,6 +108,8 @@ CREATE INDEX edges_out ON contextos.edges (tenant, src, edge_id);
 
 CREATE INDEX edges_in ON contextos.edges (tenant, dst, edge_id);
 
+CREATE INDEX edges_step ON contextos.edges (tenant, src, predicate, edge_id);
+
 -- After a commit the setting is '' and not NULL, so '' must not count as a tenant.
 DO $$
 DECLARE
@@ -133,21 +145,90 @@ BEGIN
   END LOOP;
 END $$;
 
--- The only allowed update erases body and salt together.
-CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.journal FOR EACH ROW
-WHEN (NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
-  OR (NEW.tenant, NEW.run, NEW.seq, NEW.v, NEW.kind, NEW.key, NEW.at_us, NEW.by, NEW.body_digest, NEW.prev_hash, NEW.hash)
-  IS DISTINCT FROM
-  (OLD.tenant, OLD.run, OLD.seq, OLD.v, OLD.kind, OLD.key, OLD.at_us, OLD.by, OLD.body_digest, OLD.prev_hash, OLD.hash))
-EXECUTE FUNCTION contextos.append_only();
+-- The conditions are in the functions and not in the triggers, so that a start can compare their text.
+-- The only allowed update erases body and salt of a run's entry together, once `control` says so.
+CREATE FUNCTION contextos.erases_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.run IN ('index', 'control') OR NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
+    OR (NEW.tenant, NEW.run, NEW.seq, NEW.v, NEW.kind, NEW.key, NEW.at_us, NEW."by", NEW.body_digest, NEW.prev_hash, NEW.hash)
+    IS DISTINCT FROM
+    (OLD.tenant, OLD.run, OLD.seq, OLD.v, OLD.kind, OLD.key, OLD.at_us, OLD."by", OLD.body_digest, OLD.prev_hash, OLD.hash)
+    OR NOT EXISTS (SELECT FROM contextos.journal AS j WHERE j.tenant = OLD.tenant AND j.run = 'control'
+                   AND j.kind = 'entry.erased' AND j.key = OLD.run || '/' || OLD.seq)
+  THEN
+    RAISE EXCEPTION 'journal is append-only' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
 
--- The only allowed update withdraws a valid edge once, at a later commit, with evidence.
-CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.edges FOR EACH ROW
-WHEN (OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
-  OR (NEW.tenant, NEW.edge_id, NEW.src, NEW.predicate, NEW.dst, NEW.evidence_ref, NEW.body, NEW.valid_from)
-  IS DISTINCT FROM
-  (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from))
-EXECUTE FUNCTION contextos.append_only();
+CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.journal FOR EACH ROW EXECUTE FUNCTION contextos.erases_only();
+
+-- A snapshot of the past takes no new edge: an edge begins with the commit that this transaction makes.
+CREATE FUNCTION contextos.edge_begins_now() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.valid_to IS NOT NULL OR NOT EXISTS (
+    SELECT FROM contextos.graph_commits AS g
+    WHERE g.tenant = NEW.tenant AND g.head = NEW.valid_from AND g.xmin = pg_current_xact_id()::xid)
+  THEN
+    RAISE EXCEPTION 'an edge begins with the newest commit' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER begins_now BEFORE INSERT ON contextos.edges FOR EACH ROW EXECUTE FUNCTION contextos.edge_begins_now();
+
+-- The only allowed update withdraws a valid edge once, at the newest commit, with evidence.
+CREATE FUNCTION contextos.edge_ends_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.valid_to IS NOT NULL OR NEW.valid_to IS NULL
+    OR NEW.valid_to IS DISTINCT FROM (SELECT head FROM contextos.graph_commits WHERE tenant = NEW.tenant)
+    OR (NEW.tenant, NEW.edge_id, NEW.src, NEW.predicate, NEW.dst, NEW.evidence_ref, NEW.body, NEW.valid_from)
+    IS DISTINCT FROM
+    (OLD.tenant, OLD.edge_id, OLD.src, OLD.predicate, OLD.dst, OLD.evidence_ref, OLD.body, OLD.valid_from)
+  THEN
+    RAISE EXCEPTION 'edges is append-only' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.edges FOR EACH ROW EXECUTE FUNCTION contextos.edge_ends_only();
+
+-- A document is only replaced by its next version, and these collections are written once.
+CREATE FUNCTION contextos.next_version_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.version <> OLD.version + 1
+    OR (NEW.tenant, NEW.collection, NEW.key) IS DISTINCT FROM (OLD.tenant, OLD.collection, OLD.key)
+    OR OLD.collection IN ('artifacts', 'cancels', 'denials', 'pins', 'requests')
+  THEN
+    RAISE EXCEPTION 'a document is replaced by its next version' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER steps_only BEFORE UPDATE ON contextos.documents
+FOR EACH ROW EXECUTE FUNCTION contextos.next_version_only();
+
+CREATE FUNCTION contextos.keeps_number() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF (NEW.tenant, NEW.run) IS DISTINCT FROM (OLD.tenant, OLD.run) OR (OLD.number <> 0 AND NEW.number <> OLD.number) THEN
+    RAISE EXCEPTION 'a run keeps its number' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER steps_only BEFORE UPDATE ON contextos.runs FOR EACH ROW EXECUTE FUNCTION contextos.keeps_number();
+
+-- The head of a graph is locked by an update that does not change it.
+CREATE FUNCTION contextos.next_commit_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.tenant <> OLD.tenant OR NEW.head NOT IN (OLD.head, OLD.head + 1) THEN
+    RAISE EXCEPTION 'graph_commits is append-only' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER steps_only BEFORE UPDATE ON contextos.graph_commits
+FOR EACH ROW EXECUTE FUNCTION contextos.next_commit_only();
 
 -- The parts of a batch, as rows. The first entry of a batch follows the stored head, the others follow each other.
 CREATE TYPE contextos.entry AS (
@@ -173,9 +254,34 @@ CREATE TYPE contextos.draft AS (
   header_3 text, body bytea, salt bytea, v integer, numbers_run boolean
 );
 
+-- Appends a line to a shared stream, whose lock the caller holds, and returns its sequence.
+CREATE FUNCTION contextos.append_line(p_tenant text, d contextos.draft) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  head_seq bigint;
+  head_hash text;
+BEGIN
+  SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
+  WHERE tenant = p_tenant AND run = d.run ORDER BY seq DESC LIMIT 1;
+  IF NOT FOUND THEN
+    head_seq := 0;
+    head_hash := d.genesis;
+  END IF;
+  INSERT INTO contextos.journal
+    (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
+  VALUES (p_tenant, d.run, head_seq + 1, d.kind, d.key, d.at_us, d.by_whom, d.body_digest,
+          head_hash, 'sha256:' || encode(sha256(convert_to(
+            d.header_1 || head_hash || d.header_2 || head_seq + 1 || d.header_3, 'UTF8')), 'hex'),
+          d.body, d.salt, d.v)
+  ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'a shared stream was written without its lock' USING ERRCODE = 'serialization_failure';
+  END IF;
+  RETURN head_seq + 1;
+END $$;
+
 -- Writes batches of one tenant, all or none: the inner block is a savepoint. Returns NULL if they were written, otherwise
--- the conflict: `collection/key`, or a run whose sequence or hash has changed, or '' if there is no entry to sign. A call
--- contains a run at most once.
+-- the conflict: `collection/key`, or a run whose sequence or hash has changed, or '' if there is no entry to sign. A write
+-- before or after its time is `@`, the server's clock, a space and `collection/key`. A call contains a run at most once.
 -- The locks are those of the whole transaction. All writers take them in the same order, so there is no deadlock. They are
 -- taken outside the savepoint, because its rollback would release them. They also serialize checks for absent rows, which
 -- row locks cannot. An element of `p_locks` is twice the lock key, plus one if the lock is exclusive and not shared. A wait
@@ -216,19 +322,20 @@ BEGIN
         SELECT j.hash FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = e.run AND j.seq = e.seq - 1);
       GET DIAGNOSTICS done = ROW_COUNT;
       IF done <> cardinality(p_entries) THEN
-        RAISE EXCEPTION 'a stream moved' USING ERRCODE = 'ZX001';
+        RAISE EXCEPTION 'the stream changed' USING ERRCODE = 'ZX001';
       END IF;
     END IF;
     FOREACH w IN ARRAY p_writes LOOP
       what := w.collection || '/' || w.key;
       IF now_us > w.not_after_us OR now_us < w.not_before_us THEN
-        RAISE EXCEPTION 'too late or too early' USING ERRCODE = 'ZX001';
+        what := '@' || now_us || ' ' || what;
+        RAISE EXCEPTION 'the deadline has passed or is not reached' USING ERRCODE = 'ZX001';
       END IF;
       IF w.body IS NULL THEN
         SELECT version INTO found_version FROM contextos.documents
         WHERE tenant = p_tenant AND collection = w.collection AND key = w.key;
         IF coalesce(found_version, 0) <> w.expect THEN
-          RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
+          RAISE EXCEPTION 'the document changed' USING ERRCODE = 'ZX001';
         END IF;
         CONTINUE;
       ELSIF w.expect = 0 THEN
@@ -239,7 +346,7 @@ BEGIN
         WHERE tenant = p_tenant AND collection = w.collection AND key = w.key AND version = w.expect;
       END IF;
       IF NOT FOUND THEN
-        RAISE EXCEPTION 'a document moved' USING ERRCODE = 'ZX001';
+        RAISE EXCEPTION 'the document changed' USING ERRCODE = 'ZX001';
       END IF;
     END LOOP;
     FOREACH s IN ARRAY p_signatures LOOP
@@ -247,30 +354,15 @@ BEGIN
       SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
       WHERE tenant = p_tenant AND run = s.run ORDER BY seq DESC LIMIT 1;
       IF NOT FOUND THEN
-        RAISE EXCEPTION 'nothing to sign' USING ERRCODE = 'ZX001';
+        RAISE EXCEPTION 'the stream has no entry to sign' USING ERRCODE = 'ZX001';
       END IF;
       INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
       VALUES (p_tenant, s.run, head_seq, s.kid, head_hash, s.sig) ON CONFLICT DO NOTHING;
     END LOOP;
     FOREACH d IN ARRAY p_drafts LOOP
-      SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
-      WHERE tenant = p_tenant AND run = d.run ORDER BY seq DESC LIMIT 1;
-      IF NOT FOUND THEN
-        head_seq := 0;
-        head_hash := d.genesis;
-      END IF;
-      INSERT INTO contextos.journal
-        (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
-      VALUES (p_tenant, d.run, head_seq + 1, d.kind, d.key, d.at_us, d.by_whom, d.body_digest,
-              head_hash, 'sha256:' || encode(sha256(convert_to(
-                d.header_1 || head_hash || d.header_2 || head_seq + 1 || d.header_3, 'UTF8')), 'hex'),
-              d.body, d.salt, d.v)
-      ON CONFLICT DO NOTHING;
-      IF NOT FOUND THEN
-        RAISE EXCEPTION 'a shared stream was written past its lock' USING ERRCODE = 'serialization_failure';
-      END IF;
+      head_seq := contextos.append_line(p_tenant, d);
       IF d.numbers_run THEN
-        lines := lines || (d.key, head_seq + 1)::contextos.index_line;
+        lines := lines || (d.key, head_seq)::contextos.index_line;
       END IF;
     END LOOP;
     IF cardinality(p_runs) > 0 THEN
@@ -300,6 +392,24 @@ BEGIN
     SELECT j.tenant, j.run, j.seq, j.kind, j.key, j.at_us, j.by, j.body_digest, j.prev_hash, j.hash, j.body, j.salt, j.v
     FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq > p_after
     ORDER BY j.seq LIMIT p_limit;
+END $$;
+
+-- Returns the lines of a shared stream with one key, in order.
+CREATE FUNCTION contextos.read_lines(p_tenant text, p_stream text, p_keys text[])
+RETURNS TABLE (
+  tenant text, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
+  hash text, body bytea, salt bytea, v integer
+) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  IF p_stream NOT IN ('index', 'control') THEN
+    RETURN;
+  END IF;
+  RETURN QUERY
+    SELECT j.tenant, j.run, j.seq, j.kind, j.key, j.at_us, j.by, j.body_digest, j.prev_hash, j.hash, j.body, j.salt, j.v
+    FROM contextos.journal AS j
+    WHERE j.tenant = p_tenant AND j.run = p_stream AND j.run IN ('index', 'control') AND j.key = ANY (p_keys)
+    ORDER BY j.seq;
 END $$;
 
 CREATE FUNCTION contextos.read_document(p_tenant text, p_collection text, p_key text)
@@ -354,18 +464,18 @@ END $$;
 -- Returns the first `p_limit` edges of each frontier node as of commit `p_at`, in order of id. Both indexes are in that
 -- order, so reading a hub costs as much as the limit, not as much as the hub has edges.
 CREATE FUNCTION contextos.graph_hop(p_tenant text, p_at bigint, p_limit bigint, p_frontier text[])
-RETURNS TABLE (node text, edge_id text, src text, dst text, body bytea) LANGUAGE plpgsql AS $$
+RETURNS TABLE (node text, edge_id text, src text, dst text, body bytea, valid_from bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true);
   RETURN QUERY
-    SELECT frontier.node, found.edge_id, found.src, found.dst, found.body FROM unnest(p_frontier) AS frontier (node)
+    SELECT frontier.node, found.edge_id, found.src, found.dst, found.body, found.valid_from FROM unnest(p_frontier) AS frontier (node)
     CROSS JOIN LATERAL (SELECT * FROM (
-      (SELECT edge_id, src, dst, body FROM contextos.edges
+      (SELECT edge_id, src, dst, body, valid_from FROM contextos.edges
        WHERE tenant = p_tenant AND src = frontier.node
          AND valid_from <= p_at AND (valid_to IS NULL OR valid_to > p_at) ORDER BY edge_id LIMIT p_limit)
       UNION ALL
-      (SELECT edge_id, src, dst, body FROM contextos.edges
+      (SELECT edge_id, src, dst, body, valid_from FROM contextos.edges
        WHERE tenant = p_tenant AND dst = frontier.node AND src <> dst
          AND valid_from <= p_at AND (valid_to IS NULL OR valid_to > p_at) ORDER BY edge_id LIMIT p_limit)
     ) AS both_ends ORDER BY edge_id LIMIT p_limit) AS found
@@ -383,11 +493,36 @@ REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos TO contextos_app;
 
+-- Appends the control entry of an erasure and empties the entry that it names, in one transaction. Returns NULL if there
+-- is no such entry, and false if it was erased before. Runs as the owner, because no other role can update the journal.
+CREATE FUNCTION contextos.erase_entry(p_tenant text, p_lock bigint, p_run text, p_seq bigint, d contextos.draft)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  kept boolean;
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true), pg_advisory_xact_lock(p_lock);
+  SELECT j.body IS NOT NULL INTO kept FROM contextos.journal AS j
+  WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq = p_seq AND j.run NOT IN ('index', 'control');
+  IF kept THEN
+    IF d.run <> 'control' OR d.kind <> 'entry.erased' OR d.key <> p_run || '/' || p_seq THEN
+      RAISE EXCEPTION 'an erasure is recorded' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    PERFORM contextos.append_line(p_tenant, d);
+    UPDATE contextos.journal AS j SET body = NULL, salt = NULL
+    WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq = p_seq;
+  END IF;
+  RETURN kept;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION contextos.erase_entry FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION contextos.erase_entry TO contextos_eraser;
+
 GRANT USAGE ON SCHEMA contextos TO contextos_app;
 
 GRANT SELECT ON contextos.schema_version TO contextos_app;
 
-GRANT SELECT, INSERT, UPDATE (salt, body) ON contextos.journal TO contextos_app;
+GRANT SELECT, INSERT ON contextos.journal TO contextos_app;
 
 GRANT SELECT, INSERT ON contextos.heads, contextos.nodes TO contextos_app;
 

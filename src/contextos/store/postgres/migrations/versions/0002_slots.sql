@@ -91,7 +91,7 @@ CREATE TABLE contextos.context_selection_acts (
   PRIMARY KEY (tenant, org_id, selection_id)
 );
 
-CREATE INDEX acts_of_run ON contextos.context_selection_acts (tenant, org_id, parent_run_id, ordinal);
+CREATE INDEX acts_of_run ON contextos.context_selection_acts (tenant, parent_run_id, ordinal);
 
 CREATE TABLE contextos.run_context_selections (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
@@ -140,24 +140,40 @@ BEGIN
 END $$;
 
 -- The only allowed update of an artifact marks it as deleted, once.
-CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.artifacts FOR EACH ROW
-WHEN (OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
-  OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.type, NEW.title, NEW.owner_level, NEW.owner_id, NEW.visibility,
-      NEW.created_by, NEW.created_at_us)
-  IS DISTINCT FROM
-  (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.type, OLD.title, OLD.owner_level, OLD.owner_id, OLD.visibility,
-   OLD.created_by, OLD.created_at_us))
-EXECUTE FUNCTION contextos.append_only();
+CREATE FUNCTION contextos.artifact_ends_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.deleted_at_us IS NOT NULL OR NEW.deleted_at_us IS NULL
+    OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.type, NEW.title, NEW.owner_level, NEW.owner_id, NEW.visibility,
+        NEW.created_by, NEW.created_at_us)
+    IS DISTINCT FROM
+    (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.type, OLD.title, OLD.owner_level, OLD.owner_id, OLD.visibility,
+     OLD.created_by, OLD.created_at_us)
+  THEN
+    RAISE EXCEPTION 'artifacts is append-only' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.artifacts
+FOR EACH ROW EXECUTE FUNCTION contextos.artifact_ends_only();
 
 -- The only allowed update of an assertion archives it, once. A draft never becomes eligible.
-CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.semantic_assertions FOR EACH ROW
-WHEN (OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
-  OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.extension, NEW.assertion_id, NEW.asserted_by, NEW.principal_id,
-      NEW.confidence, NEW.asserted_at_us, NEW.visibility, NEW.source_scope, NEW.own_user)
-  IS DISTINCT FROM
-  (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.extension, OLD.assertion_id, OLD.asserted_by, OLD.principal_id,
-   OLD.confidence, OLD.asserted_at_us, OLD.visibility, OLD.source_scope, OLD.own_user))
-EXECUTE FUNCTION contextos.append_only();
+CREATE FUNCTION contextos.assertion_ends_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.eligibility = 'archived' OR NEW.eligibility <> 'archived'
+    OR (NEW.tenant, NEW.org_id, NEW.artifact_id, NEW.extension, NEW.assertion_id, NEW.asserted_by, NEW.principal_id,
+        NEW.confidence, NEW.asserted_at_us, NEW.visibility, NEW.source_scope, NEW.own_user)
+    IS DISTINCT FROM
+    (OLD.tenant, OLD.org_id, OLD.artifact_id, OLD.extension, OLD.assertion_id, OLD.asserted_by, OLD.principal_id,
+     OLD.confidence, OLD.asserted_at_us, OLD.visibility, OLD.source_scope, OLD.own_user)
+  THEN
+    RAISE EXCEPTION 'semantic_assertions is append-only' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER ends_only BEFORE UPDATE ON contextos.semantic_assertions
+FOR EACH ROW EXECUTE FUNCTION contextos.assertion_ends_only();
 
 -- Refuses a ref that is not coherent at this moment, for every writer. Waits for a concurrent archiving, as the writer does.
 CREATE FUNCTION contextos.coherent_only() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -174,12 +190,66 @@ BEGIN
     AND s.extension = NEW.extension AND s.assertion_id = NEW.semantic_assertion_id AND s.eligibility = 'eligible'
   FOR SHARE OF a, s;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'a ref that is not coherent is not recorded' USING ERRCODE = 'integrity_constraint_violation';
+    RAISE EXCEPTION 'a ref that is not coherent cannot be recorded' USING ERRCODE = 'integrity_constraint_violation';
   END IF;
   RETURN NEW;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION contextos.coherent_only FROM PUBLIC;
+-- The audit of a governed run takes only an act that is in the journal of this run.
+CREATE FUNCTION contextos.act_of_run_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.parent_run_id ~ '^run_[0-9a-f]{16}$' AND NOT EXISTS (
+    SELECT FROM (SELECT convert_from(j.body, 'UTF8')::jsonb #> '{answer,act}' AS act FROM contextos.journal AS j
+                 WHERE j.tenant = NEW.tenant AND j.run = NEW.parent_run_id
+                   AND j.kind = 'slot.selected' AND j.key = NEW.act_key) AS made
+    WHERE act ->> 'selection_id' = NEW.selection_id AND act #>> '{origin,org_id}' = NEW.org_id
+      AND act #>> '{origin,parent_run_id}' = NEW.parent_run_id
+      AND act #>> '{origin,parent_package_name}' = NEW.parent_package_name
+      AND act #>> '{origin,principal_id}' = NEW.principal_id AND act #>> '{origin,act_key}' = NEW.act_key
+      AND act ->> 'slot_id' = NEW.slot_id AND act ->> 'resolution_mode' = NEW.resolution_mode
+      AND act ->> 'selection_mode' = NEW.selection_mode AND act ->> 'selected_by' = NEW.selected_by
+      AND act ->> 'selected_at_us' = NEW.selected_at_us::text AND jsonb_array_length(act -> 'refs') = NEW.picked)
+  THEN
+    RAISE EXCEPTION 'the journal of the run does not hold this act' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER of_run_only BEFORE INSERT ON contextos.context_selection_acts FOR EACH ROW
+EXECUTE FUNCTION contextos.act_of_run_only();
+
+-- A ref is one of its act: of the header row, and in a governed run also of the journal.
+CREATE FUNCTION contextos.ref_of_act_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM contextos.context_selection_acts AS h
+    WHERE h.tenant = NEW.tenant AND h.org_id = NEW.org_id AND h.selection_id = NEW.selection_id
+      AND NEW.position < h.picked AND h.parent_run_id = NEW.parent_run_id
+      AND h.parent_package_name = NEW.parent_package_name AND h.slot_id = NEW.slot_id
+      AND h.selected_by = NEW.selected_by AND h.selection_mode = NEW.selection_mode
+      AND h.selected_at_us = NEW.selected_at_us)
+    OR NEW.parent_run_id ~ '^run_[0-9a-f]{16}$' AND NOT EXISTS (
+    SELECT FROM (SELECT made.act, made.act -> 'refs' -> NEW.position::integer AS ref
+                 FROM (SELECT convert_from(j.body, 'UTF8')::jsonb #> '{answer,act}' AS act
+                       FROM contextos.journal AS j
+                       WHERE j.tenant = NEW.tenant AND j.run = NEW.parent_run_id AND j.kind = 'slot.selected') AS made
+                ) AS picked
+    WHERE act ->> 'selection_id' = NEW.selection_id AND ref ->> 'artifactId' = NEW.artifact_id
+      AND ref ->> 'representationRevisionId' = NEW.representation_revision_id
+      AND ref ->> 'semanticAssertionId' = NEW.semantic_assertion_id AND ref ->> 'extension' = NEW.extension
+      AND ref ->> 'sourceScope' = NEW.source_scope AND ref ->> 'ownerId' = NEW.owner_id)
+  THEN
+    RAISE EXCEPTION 'a ref that contradicts its act cannot be recorded' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER of_act_only BEFORE INSERT ON contextos.run_context_selections FOR EACH ROW
+EXECUTE FUNCTION contextos.ref_of_act_only();
+
+REVOKE EXECUTE ON FUNCTION contextos.coherent_only, contextos.artifact_ends_only, contextos.assertion_ends_only,
+  contextos.act_of_run_only, contextos.ref_of_act_only
+FROM PUBLIC;
 
 CREATE TRIGGER coherent_only BEFORE INSERT ON contextos.run_context_selections FOR EACH ROW
 EXECUTE FUNCTION contextos.coherent_only();

@@ -1,0 +1,164 @@
+"""Foreign code behind the `Adapter` port: whatever an adapter does becomes what the port promises (ADR 0008).
+
+An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is no reply. A fault
+in a write is a `LostReply`, because nobody knows whether it happened; a fault in a read is `Unavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, NoReturn, cast
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.model import MAX_TEXT_CHARS
+from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
+from contextos.contracts.ports.outside import Adapter
+from contextos.errors import ContextOSError, LostReply, Overloaded, Unavailable
+
+GRACE_MS: Final = 1_000
+"""How much longer than its own time limit an adapter is waited for, so that its own answer to a timeout comes first."""
+
+ReportFault = Callable[[BaseException, Mapping[str, str]], None]
+"""Reports an exception that foreign code raised, with the ids of the tenant, run and tool call, and the capability."""
+
+
+def ignore_fault(_fault: BaseException, _fields: Mapping[str, str]) -> None:
+    """The `ReportFault` of a deployment without a log."""
+
+
+class ForeignFaults(AbstractContextManager[None]):
+    """Turns what foreign code raises into what the port promises. With `FunctionAdapter`, the place for any exception.
+
+    `Unavailable`, `Overloaded` and `LostReply` pass; from a lookup only the last two do, because `Unavailable` would
+    claim that the call that is looked up did not happen. Their subclasses are the runtime's own and do not pass.
+    """
+
+    def __init__(
+        self,
+        adapter_id: str,
+        capability: str,
+        context: CallContext,
+        report: ReportFault,
+        *,
+        is_read: bool,
+        passing: Any,
+    ) -> None:
+        self._adapter_id, self._capability, self._context = adapter_id, capability, context
+        self._report_fault, self._is_read = report, is_read
+        self._passing: frozenset[type[ContextOSError]] = passing
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        # Checks `kind` and not the object: a foreign object can claim another class, or raise when it is inspected.
+        if kind is None or not issubclass(kind, Exception | SystemExit | KeyboardInterrupt):
+            return None
+        fault = cast(BaseException, error)
+        if kind in self._passing and self._is_short(fault):
+            return None
+        if issubclass(kind, Unavailable) and Unavailable in self._passing:
+            raise Unavailable(self._adapter_id, f"`{self._capability}`: it raised `{kind.__name__}`") from fault
+        if issubclass(kind, ForeignExit) and fault.__cause__ is not None:
+            fault = fault.__cause__
+        self.report(fault)
+        self.uncertain(f"it raised `{type(fault).__name__}`", fault)
+
+    def report(self, fault: BaseException) -> None:
+        """Report an exception of foreign code."""
+        # A handler or filter of the embedding application is foreign code too: it must not change the outcome.
+        with suppress(Exception):
+            self._report_fault(fault, self._fields())
+
+    def uncertain(self, why: str, cause: BaseException | None = None) -> NoReturn:
+        """Raise `Unavailable` for a read, which changes nothing, and `LostReply` for everything else."""
+        if self._is_read:
+            raise Unavailable(self._adapter_id, f"`{self._capability}`: {why}") from cause
+        detail = f"`{self._adapter_id}.{self._capability}` may have happened: {why}; look before it is sent again"
+        raise LostReply(detail) from cause
+
+    def _is_short(self, fault: BaseException) -> bool:
+        return all(isinstance(said, str) and len(said) <= MAX_TEXT_CHARS // 2 for said in fault.args)
+
+    def _fields(self) -> dict[str, str]:
+        return {
+            "tenant": self._context.tenant_id,
+            "run": self._context.run_id,
+            "tool_call": self._context.tool_call_id,
+            "capability": f"{self._adapter_id}.{self._capability}",
+        }
+
+
+CALL_PASSES: Final = frozenset({Unavailable, Overloaded, LostReply})
+LOOKUP_PASSES: Final = frozenset({Overloaded, LostReply})
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCode:
+    """How the calls of one run reach foreign code: bounded in time, and with every fault turned into a promise."""
+
+    concurrency: Concurrency
+    report: ReportFault
+
+    async def call(
+        self, adapter_id: str, capability: str, context: CallContext, call: Callable[[], Awaitable[Any]]
+    ) -> AdapterReply:
+        """Call an adapter. Raises `Unavailable` (nothing happened) or `LostReply` (it may have happened)."""
+        # Every write has a key, so a call without one is a read.
+        is_read = context.idempotency_key is None
+        faults = ForeignFaults(adapter_id, capability, context, self.report, is_read=is_read, passing=CALL_PASSES)
+        reply: AdapterReply = await self._reply(call, context, faults)
+        return reply
+
+    async def lookup(
+        self, adapter_id: str, capability: str, context: CallContext, call: Callable[[], Awaitable[Any]]
+    ) -> AdapterReply | None:
+        """Look a call up. Raises `LostReply`: it is still not known; or `Overloaded`: it was not asked."""
+        faults = ForeignFaults(adapter_id, capability, context, self.report, is_read=False, passing=LOOKUP_PASSES)
+        reply: AdapterReply | None = await self._reply(call, context, faults, or_none=True)
+        return reply
+
+    async def _reply(
+        self, call: Callable[[], Awaitable[Any]], context: CallContext, faults: ForeignFaults, *, or_none: bool = False
+    ) -> Any:
+        answer: Any = None
+        with faults:
+            answer = await self.concurrency.within(context.timeout_ms + GRACE_MS, call)
+            if isinstance(answer, AdapterReply):
+                check_reply(answer)
+        if isinstance(answer, AdapterReply) or (or_none and answer is None):
+            return answer
+        faults.uncertain(f"it answered a `{type(answer).__name__}`, not a reply")
+
+
+def check_reply(reply: AdapterReply) -> None:
+    """Raise whatever foreign values raise: a reply can be made without validation, or be changed afterwards."""
+    AdapterReply.model_validate(dict(reply))
+    canonical({"mutations": reply.mutations, "error": reply.error and reply.error.to_json()})
+
+
+def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:
+    """The definition of an adapter. Raises `Unavailable` where the adapter does not give one."""
+    definition: Any = None
+    with _Undescribed(adapter_id):
+        definition = adapter.describe()
+    if not isinstance(definition, AdapterDefinition):
+        raise Unavailable(adapter_id, f"it describes itself as a `{type(definition).__name__}`, not a definition")
+    return definition
+
+
+class _Undescribed(AbstractContextManager[None]):
+    """Turns whatever `describe` raises into `Unavailable`. It is synchronous, so nothing of ours can arrive in it."""
+
+    def __init__(self, adapter_id: str) -> None:
+        self._adapter_id = adapter_id
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if kind is None:
+            return None
+        raise Unavailable(self._adapter_id, f"it does not describe itself: it raised `{kind.__name__}`") from error

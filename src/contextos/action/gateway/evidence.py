@@ -1,0 +1,51 @@
+"""Which evidence counts for a call: only evidence about the arguments of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contextos.contracts.envelopes.pack import Permission
+from contextos.contracts.scope import Fact, RunScope, StepCall
+
+
+def permissions_of(scope: RunScope, capability_id: str) -> list[Permission]:
+    """Return the pack's permissions for a capability, of every role: their constraints apply to every caller."""
+    adapter, _, capability = capability_id.partition(".")
+    listed = scope.pinned.pack.tooling_layer.permissions
+    return [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
+
+
+def evidence_about(scope: RunScope, call: StepCall) -> dict[str, Fact]:
+    """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
+    nothing: no requirement is met by it, and no rule reads it.
+    """
+    permissions = permissions_of(scope, call.step.tool)
+
+    def counts(fact: Fact) -> bool:
+        stated = [one.evidence_args[fact.name] for one in permissions if fact.name in one.evidence_args]
+        return all(fact.is_about(call.args, names) for names in stated) if stated else fact.is_about(call.args)
+
+    return {fact.name: fact for fact in call.evidence if counts(fact)}
+
+
+def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn dotted evidence names into nested objects for policy rules: `policy.eval` becomes `{"policy": {"eval":
+    value}}`.
+    """
+    tree: dict[str, Any] = {}
+    for name in sorted(values):
+        *path, last = name.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                break
+        else:
+            node[last] = values[name]
+    return tree
+
+
+def reads_evidence(path: str, name: str) -> bool:
+    """Return whether a policy rule that reads the dotted fact `path` reads the evidence `name` or a part of it."""
+    return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")

@@ -1,0 +1,184 @@
+"""History: what effects of a capability happened before, for policy, and the reservation of the next one. Two guards.
+
+Each dispatched effect is counted in one bucket for each declared fact: those of one user, agent, tenant or argument
+value. The count is written in the commit that dispatches the call, with a compare-and-set on the bucket, so two runs
+cannot pass a limit together. An effect counts until its operation is released, which says that it did not happen.
+Source: docs/adr/0023-history-is-read-from-buckets.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from contextos.action.gateway import guards, idempotency
+from contextos.action.gateway.delivery import DispatchPorts
+from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.contracts.documents.collection import find_documents
+from contextos.contracts.documents.operations import (
+    COUNTED_EFFECTS,
+    HISTORY_BUCKETS,
+    OPERATIONS,
+    CountedEffect,
+    HistoryBucket,
+    operation_key,
+)
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.policy import HistoryFact
+from contextos.contracts.journal import Write
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.scope import RunScope
+
+MAX_COUNTED: Final = 5_000
+"""The effects within the window of a fact that are added up. With more the fact is not known, which denies."""
+
+
+def buckets_of(
+    facts: Mapping[str, HistoryFact], scope: RunScope, capability_id: str, args: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the bucket of each fact about `capability_id`, by the name of the fact.
+
+    A fact over an argument that this call does not have is left out.
+    """
+    principals = scope.identity.principals
+    owners: dict[str, Any] = {
+        "user": principals.user.user_id,
+        "agent": principals.agent.agent_id,
+        "tenant": scope.run.tenant_id,
+    }
+    buckets = {}
+    for name, fact in facts.items():
+        value = args.get(fact.subject) if fact.subject is not None else owners[fact.over]
+        if fact.capability == capability_id and value is not None:
+            digest = content_address([fact.subject, value]).removeprefix("sha256:")
+            buckets[name] = f"{capability_id}/{fact.over}/{digest}"
+    return buckets
+
+
+async def read_history(
+    journal: Journal,
+    ports: DispatchPorts,
+    facts: Mapping[str, HistoryFact],
+    buckets: Mapping[str, str],
+    operation: str,
+    key: str,
+) -> dict[str, Any]:
+    """Read the facts whose `buckets` are given, and record them as one answer under `key`.
+
+    `operation` is the call's own operation, which is not part of its history.
+    """
+
+    async def look() -> dict[str, Any]:
+        now_us = journal.time_us
+        found = await find_documents(ports.store, *(HISTORY_BUCKETS.place(bucket) for bucket in set(buckets.values())))
+        # The versions are read first: an effect that is counted meanwhile fails the commit that relies on them.
+        documents = {bucket: found.one(HISTORY_BUCKETS, bucket) for bucket in sorted(set(buckets.values()))}
+        values = {}
+        for name, bucket in buckets.items():
+            value = await _aggregate(ports, facts[name], bucket, operation, now_us)
+            if value is not None:
+                values[name] = value
+        versions = {bucket: document.version if document else 0 for bucket, document in documents.items()}
+        return {"facts": values, "at_us": now_us, "buckets": versions}
+
+    answer: dict[str, Any] = await journal.record("history.read", key, {"buckets": dict(buckets)}, look)
+    return answer
+
+
+async def _aggregate(
+    ports: DispatchPorts, fact: HistoryFact, bucket: str, operation: str, now_us: int
+) -> int | float | None:
+    """The value of one fact; None if there is too much to add up, or an effect whose number is missing or below 0."""
+    effects: dict[str, CountedEffect] = {}
+    after = f"{bucket}/{max(0, now_us - fact.window_s * 1_000_000):020d}"
+    while page := await COUNTED_EFFECTS.page(ports.store, prefix=f"{bucket}/", after=after):
+        # A later entry of an operation replaces an earlier one, which was released in between.
+        effects |= {one.body.operation: one.body for one in page if one.body.operation != operation}
+        after = page[-1].key
+        if len(effects) > MAX_COUNTED:
+            return None
+    if not effects:
+        return 0
+    operations = await find_documents(ports.store, *(OPERATIONS.place(name) for name in effects))
+    counted = []
+    for name, effect in effects.items():
+        known = operations.one(OPERATIONS, name)
+        # A row that is not proved any more has changed since it was read: the effect counts.
+        if known is None or known.body.state != "released" or not await idempotency.is_proved(ports, name, known):
+            counted.append(effect)
+    if fact.of is None:
+        return len(counted)
+    numbers = [effect.numbers.get(fact.of) for effect in counted]
+    # A negative number would make room for what the limit forbids.
+    known_numbers = [number for number in numbers if number is not None and number >= 0]
+    return sum(known_numbers) if len(known_numbers) == len(numbers) else None
+
+
+def reservation(
+    capability_id: str, idempotency_key: str, args: Mapping[str, Any], answer: Mapping[str, Any]
+) -> tuple[Write, ...]:
+    """Build the writes that count this call in every bucket of the recorded `answer`.
+
+    They fail the commit if another effect was counted since the answer was read.
+    """
+    numbers = {
+        name: value for name, value in args.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    effect = CountedEffect(operation_key(capability_id, idempotency_key), answer["at_us"], numbers)
+    writes = []
+    for bucket, version in answer["buckets"].items():
+        writes.append(HISTORY_BUCKETS.write(bucket, version, HistoryBucket(capability_id)))
+        writes.append(COUNTED_EFFECTS.write(f"{bucket}/{answer['at_us']:020d}/{idempotency_key}", 0, effect))
+    return tuple(writes)
+
+
+async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Read what earlier effects of this capability add up to, where a bundle declares a fact about it."""
+    if not _buckets(context, call):
+        return call
+    if call.capability.definition.kind == "read":
+        name = call.capability.capability_id
+        return Refusal("blocked", "policy_eval_error", f"a history fact counts effects of `{name}`, which has none")
+    return await _with_history(context, call, f"before/{call.key}")
+
+
+async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Read the history again right before the call is sent, decide again if it changed, and count the call in it.
+
+    The count is part of the commit that dispatches the call, and that commit fails if another effect was faster.
+    """
+    if not call.history:
+        return call
+    before, call = call, await _with_history(context, call, f"dispatch/{call.key}")
+    if call.history["facts"] != before.history["facts"]:
+        assert before.decision is not None, "the policy guard has run"
+        again = await guards.policy_allows(context, call, ("dispatch", "dispatch_commit"))
+        if isinstance(again, Refusal):
+            return again
+        if again.decision is None or again.decision.gates != before.decision.gates:
+            return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
+    key = _operation_of(context, call)
+    counts = reservation(call.capability.capability_id, key, call.args, call.history)
+    return replace(call, preconditions=(*call.preconditions, *counts))
+
+
+def _buckets(context: GuardContext, call: GuardedCall) -> dict[str, str]:
+    return buckets_of(context.policy.history, context.scope, call.capability.capability_id, call.args)
+
+
+def _operation_of(context: GuardContext, call: GuardedCall) -> str:
+    rule = call.capability.definition.idempotency
+    return idempotency.key_for_call(context.scope, rule, call.capability.capability_id, call.step_call)
+
+
+async def _with_history(context: GuardContext, call: GuardedCall, key: str) -> GuardedCall:
+    answer = await read_history(
+        context.journal,
+        context.ports,
+        context.policy.history,
+        _buckets(context, call),
+        operation_key(call.capability.capability_id, _operation_of(context, call)),
+        key,
+    )
+    return replace(call, history=answer)

@@ -1,0 +1,172 @@
+"""When an effect is sent again, or looked up again, after an outage: after growing waits, until a limit.
+
+A wait is recorded before it begins (`tool.retry_scheduled`) and when it is over (`tool.retry_due`). Meanwhile the run
+is suspended and holds nothing. The jitter is derived from the call, so that a replay computes the same times, and the
+runs that an outage stopped do not all come back in one moment.
+Source: docs/design/contracts.md, "Uncertain effects"; ADR 0020.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from contextos.action.budget import exceeded_limit
+from contextos.action.gateway import idempotency
+from contextos.action.gateway.delivery import Delivery, DispatchPorts
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
+from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import CLOCK_MARGIN_US, Timeout
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.scope import RunScope
+from contextos.errors import CircuitOpen
+
+READ_ATTEMPTS: Final = 3
+"""Attempts of a read."""
+FIRST_WAIT_US: Final = 250_000
+MAX_WAIT_US: Final = 300_000_000
+MAX_ATTEMPTS: Final = 500
+"""Attempts of one effect. More would not fit a run's journal."""
+MAX_ANSWERED_LOOKUPS: Final = 3
+"""Lookups that were answered with "no such call" before a person is asked."""
+
+LAST_ATTEMPT_US: Final = 1_000_000
+"""The last attempt is planned this long before the limit, because a run that is woken after it makes none."""
+
+How = Literal["send", "send_again", "look_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The next attempt of an effect: what it does, and when by the clock (`at_us`, Unix time in microseconds)."""
+
+    how: How
+    at_us: int
+
+
+def next_attempt(journal: Journal, scope: RunScope, delivery: Delivery, answer: Mapping[str, Any]) -> Retry | None:
+    """Return the next attempt after this recorded answer, or None where the answer is final or a limit is reached.
+
+    A call that an open circuit refused was not sent, so it can be sent later whatever its strategy. Otherwise a call
+    with a key is sent again under its key, and an effect that can be looked up is looked up again.
+    """
+    how = _how(delivery, answer)
+    if how is None or delivery.attempt >= MAX_ATTEMPTS:
+        return None
+    now_us, last_us = journal.clock_us, journal.clock_us + _left_us(journal, scope, delivery) - LAST_ATTEMPT_US
+    wait_us = _wait_us(f"{journal.run_id}/{delivery.key}", delivery.attempt)
+    at_us = max(now_us, answer.get("retry_at_us", 0)) + wait_us
+    return Retry(how, min(at_us, last_us)) if now_us < last_us else None
+
+
+async def wait_for(journal: Journal, delivery: Delivery, retry: Retry) -> None:
+    """Record the wait, suspend the run, and record that the wait is over."""
+    body = {"how": retry.how, "at_us": retry.at_us, "tool_call_id": delivery.call.envelope.tool_call_id}
+    journal.derive("tool.retry_scheduled", delivery.key, body)
+    await journal.commit()
+    await journal.wait(("tool.retry_due",), delivery.key, wake_at_us=retry.at_us, on_timeout=Timeout("tool.retry_due"))
+
+
+async def why_not_again(
+    journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery, retry: Retry
+) -> Failure | None:
+    """Return what forbids the next attempt after a wait, or None."""
+    if _left_us(journal, scope, delivery) < 0:
+        return Failure(code="tool_failed", detail="the time in which it is tried again is over")
+    spent, definition = ports.spent(), delivery.call.capability.definition
+    if retry.how == "send" and (reached := exceeded_limit(scope.run.run_budget, spent, definition)):
+        return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(reached), facts=(reached,))
+    return None if retry.how == "look_up" else await _recheck(journal, ports, delivery)
+
+
+def refused(journal: Journal, delivery: Delivery, result: ToolResultEnvelope, failure: Failure) -> ToolResultEnvelope:
+    """Record that no other attempt is made, and return the result that says why."""
+    lacking: Any = {"facts": failure.facts} if failure.facts else {}
+    error = ToolError(code=failure.code, message=failure.detail, **lacking)
+    blocked = result.model_copy(update={"status": "blocked", "error": error, "risk_tags": ()})
+    journal.derive("tool.refused", delivery.key, {"envelope": blocked.to_json()})
+    return blocked
+
+
+async def _recheck(journal: Journal, ports: DispatchPorts, delivery: Delivery) -> Failure | None:
+    """Check again what was checked before the first attempt: after a wait, the next one can be the first to arrive.
+
+    Keeps in `delivery` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
+    """
+    call, key = delivery.call, delivery.call.envelope.idempotency_key
+    assert key is not None, "the guard `idempotency_check` gives every write its key"
+    operation = await idempotency.look_up_operation(
+        journal, ports, call.capability, key, call.envelope.args, step_key=delivery.key, when="again", session=None
+    )
+    if operation["cancelled"]:
+        return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")
+    if operation["denied"]:
+        return Failure(code="approval_denied", detail="a person denied this operation meanwhile")
+    rechecked = await ports.recheck(delivery.key)
+    lookup_checks = idempotency.lookup_preconditions(journal.run_id, call.capability, key, operation)
+    delivery.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
+    return rechecked.failure
+
+
+def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
+    strategy = delivery.call.capability.definition.idempotency.strategy
+    outcome, error = answer["outcome"], answer["envelope"]["error"]
+    if outcome == "returned":
+        return None
+    if outcome == "not_sent":
+        if error is not None and error["code"] == "budget_exhausted":
+            return None
+        return "send" if strategy == "keyed" or circuit_open(answer) else None
+    if strategy == "keyed":
+        return "send_again"
+    # The system answers; asking it again for a day would tell a person no more.
+    exhausted = answer.get("no_record", False) and delivery.attempt >= MAX_ANSWERED_LOOKUPS
+    return "look_up" if strategy == "lookup" and not exhausted else None
+
+
+def circuit_open(answer: Mapping[str, Any]) -> bool:
+    """Return whether an open circuit refused the call."""
+    error = answer["envelope"]["error"]
+    return error is not None and error["code"] == CircuitOpen.code and answer["outcome"] == "not_sent"
+
+
+def admitted(deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the capabilities of a group that a circuit let through at least once."""
+    asked = [one for one, answer in zip(deliveries, answers, strict=True) if not circuit_open(answer)]
+    return {delivery.call.capability.capability_id for delivery in asked}
+
+
+def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
+    """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake."""
+    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS
+    return again and (delivery.grouped or not circuit_open(answer))
+
+
+def over_at_us(delivery: Delivery, answer: Mapping[str, Any]) -> int | None:
+    """Return when a call that a look-up did not find is over; until then another process can still send it."""
+    looked_up = delivery.mode == "reconcile" and answer["outcome"] == "not_sent"
+    return delivery.not_after_us + CLOCK_MARGIN_US if looked_up else None
+
+
+def _left_us(journal: Journal, scope: RunScope, delivery: Delivery) -> int:
+    """Return how long it is tried again: the life of the key, the pack's limit or the end of the session.
+
+    The record and the clock both count: the record does not go on while a clock that is behind it catches up.
+    """
+    seconds = delivery.call.capability.definition.idempotency.key_ttl_s
+    if (most_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:
+        seconds = min(seconds, most_s)
+    # At its deadline a session is over.
+    most_us = seconds * 1_000_000
+    by_record_us = scope.within_session(delivery.first_us + most_us + 1) - 1 - journal.now_us
+    return min(by_record_us, delivery.first_clock_us + most_us - journal.clock_us)
+
+
+def _wait_us(call: str, attempt: int) -> int:
+    """Exponential back-off; half of it is jitter."""
+    most_us = min(FIRST_WAIT_US << min(attempt - 1, 20), MAX_WAIT_US)
+    draw = int.from_bytes(hashlib.sha256(call.encode()).digest()[:4])
+    return most_us // 2 + most_us // 2 * draw // (1 << 32)

@@ -1,0 +1,106 @@
+"""The profile of JSON Schema (2020-12) for capabilities: every keyword is enforced, and the work of a check is bounded.
+
+Refuses a keyword or `format` that the validator does not enforce, a schema that accepts unnamed properties, references
+that leave the schema or come back, and schemas beyond the size limits.
+Source: docs/design/standards.md, "JSON Schema".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, NoReturn
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.errors import InvalidArtifact, Problem
+
+MAX_SCHEMA_DEPTH: Final = 32
+MAX_SUBSCHEMAS: Final = 2_000
+"""The most subschemas, where each reference counts as a copy of what it refers to."""
+
+FORMATS: Final = frozenset({
+    "date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri",
+    "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference",
+    "uri-template", "uuid",
+})  # fmt: skip
+"""The formats that are asserted."""
+
+_IN_MAPS: Final = frozenset({"$defs", "dependentSchemas", "patternProperties", "properties"})
+_IN_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_SINGLE: Final = frozenset({
+    "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems",
+    "unevaluatedProperties",
+})  # fmt: skip
+_PLAIN: Final = frozenset({
+    "$comment", "$ref", "const", "default", "dependentRequired", "deprecated", "description", "enum", "examples",
+    "exclusiveMaximum", "exclusiveMinimum", "format", "maxContains", "maxItems", "maxLength", "maxProperties",
+    "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "pattern",
+    "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
+})  # fmt: skip
+_KEYWORDS: Final = _IN_MAPS | _IN_LISTS | _SINGLE | _PLAIN
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_TOO_LARGE: Final = (
+    f"is larger than depth {MAX_SCHEMA_DEPTH} or {MAX_SUBSCHEMAS} subschemas, with its references written out"
+)
+
+_Path = tuple[str | int, ...]
+
+
+def profile(schema: Mapping[str, Any], name: str) -> None:
+    """Check a schema: an object without unnamed properties at its root, and otherwise as this module says.
+
+    Raises:
+        InvalidArtifact: the schema violates the profile; `name` says which schema.
+    """
+
+    def refuse(code: str, at: _Path, detail: str, remedy: str) -> NoReturn:
+        where = f" at `{pointer(at)[:200]}`" if at else ""
+        raise InvalidArtifact(Problem("", code, f"`{name}` {detail}{where}", remedy))
+
+    if schema.get("type") != "object":
+        refuse("schema_root", (), "is not an object at its root", "set `type` to `object`")
+    if schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False:
+        refuse("schema_open", (), "accepts unnamed properties", "set `additionalProperties` to false")
+    if schema.get("$schema", _DIALECT) != _DIALECT:
+        refuse("schema_keyword", (), "is written in another dialect", f"write it in `{_DIALECT}`")
+    below: dict[str, list[str]] = {}
+    references: list[tuple[str, str]] = []
+    stack: list[tuple[Mapping[str, Any], _Path, int]] = [(schema, (), 1)]
+    while stack:
+        node, path, depth = stack.pop()
+        if depth > MAX_SCHEMA_DEPTH or len(below) == MAX_SUBSCHEMAS:
+            refuse("schema_bounds", (), _TOO_LARGE, "make it smaller")
+        unknown = sorted(node.keys() - _KEYWORDS - ({"$schema"} if not path else set()))
+        if unknown:
+            refuse("schema_keyword", path, f"has `{unknown[0][:80]}`, which nothing enforces", "remove or correct it")
+        if "format" in node and node["format"] not in FORMATS:
+            refuse("schema_keyword", path, "has a `format` that nothing enforces", f"use one of {sorted(FORMATS)}")
+        children = [(child, (*path, *steps), depth + 1) for steps, child in _children(node)]
+        below[pointer(path)] = [pointer(one) for _, one, _ in children]
+        stack += children
+        if "$ref" in node:
+            references.append((pointer(path), str(node["$ref"])))
+    for place, reference in references:
+        if not reference.startswith("#") or reference[1:] not in below:
+            refuse("schema_remote", (), f"refers to `{reference[:80]}`, which is no part of it", "inline what it means")
+        below[place].append(reference[1:])
+    sizes: dict[str, int] = {}
+    try:
+        for place in TopologicalSorter(below).static_order():
+            sizes[place] = 1 + sum(sizes[one] for one in below[place])
+    except CycleError:
+        refuse("schema_recursive", (), "refers to itself, so a check of it is not bounded", "write the levels out")
+    if sizes[""] > MAX_SUBSCHEMAS:
+        refuse("schema_bounds", (), _TOO_LARGE, "make it smaller")
+
+
+def _children(node: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
+    """The subschemas directly below `node`, each with its steps. A boolean has nothing to check."""
+    for keyword, value in node.items():
+        inside: list[tuple[_Path, Any]] = [((keyword,), value)] if keyword in _SINGLE else []
+        if keyword in _IN_MAPS and isinstance(value, dict):
+            inside = [((keyword, str(name)), child) for name, child in value.items()]
+        elif keyword in _IN_LISTS and isinstance(value, list):
+            inside = [((keyword, index), child) for index, child in enumerate(value)]
+        yield from ((steps, child) for steps, child in inside if isinstance(child, dict))

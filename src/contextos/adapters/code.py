@@ -1,0 +1,105 @@
+"""`SourceCode`: the `Code` port over the source files of this process, each read once.
+
+For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
+embedding application made as an object has no list of files: its digest covers the modules of its class, of the
+functions and adapters in its attributes, and nothing that these import.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.adapters.function.loading import LoadedAdapters
+from contextos.adapters.function.sources import tree_digest
+from contextos.contracts.encoding.jcs import content_address, digest
+from contextos.contracts.ports.outside import Adapter
+
+RUNTIME_FOLDER: Final = Path(__file__).parents[1]
+"""The folder of the installed runtime."""
+
+
+@functools.cache
+def runtime_digest() -> str:
+    """Return the digest of the runtime's own files, as they were when a deployment of this process was first built."""
+    return tree_digest(RUNTIME_FOLDER)
+
+
+class SourceCode:
+    """The digests of the code that this process runs.
+
+    `loaded` are the adapters that the loader made. The source of any other adapter is read when it is first asked
+    about, and a later change of the file changes nothing. An adapter whose source cannot be read has no digest.
+    """
+
+    def __init__(self, *loaded: LoadedAdapters) -> None:
+        self._loaded = tuple((adapter, one.code_digest) for one in loaded for adapter in one.adapters)
+        self._modules: dict[str, str | None] = {}
+        self._runtime = runtime_digest()
+
+    def runtime(self) -> str:
+        return self._runtime
+
+    def adapter(self, adapter: Adapter) -> str | None:
+        parts: dict[str, str] = {}
+        for name, found in self._parts(adapter, set()):
+            if found is None:
+                return None
+            parts[name] = found
+        return parts["loaded"] if parts.keys() == {"loaded"} else content_address(parts)
+
+    def _parts(self, value: Any, seen: set[int]) -> Iterator[tuple[str, str | None]]:
+        """Yield the name and digest of each piece of code that an adapter, or a function in it, consists of."""
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        known = [code_digest for adapter, code_digest in self._loaded if adapter is value]
+        if known:
+            yield "loaded", known[0]
+            return
+        if isinstance(value, functools.partial):
+            yield from self._parts(value.func, seen)
+        elif inspect.isroutine(value):
+            yield from self._module(inspect.unwrap(value).__module__)
+        else:
+            for kind in type(value).__mro__[:-1]:
+                yield from self._module(kind.__module__)
+            for held in _held(value):
+                yield from self._parts(held, seen)
+
+    def _module(self, name: str | None) -> Iterator[tuple[str, str | None]]:
+        top = str(name).partition(".")[0]
+        # The pin `runtime` covers the runtime's own modules.
+        if top == "contextos" or (top in sys.stdlib_module_names and top != "__main__"):
+            return
+        if str(name) not in self._modules:
+            self._modules[str(name)] = _source_digest(str(name))
+        yield str(name), self._modules[str(name)]
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Yield the functions and adapters in the attributes of an adapter, and in mappings there."""
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    attributes = {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
+    for held in attributes.values():
+        for one in held.values() if isinstance(held, Mapping) else (held,):
+            if inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one):
+                yield one
+
+
+def _is_adapter(value: Any) -> bool:
+    return not isinstance(value, type) and all(
+        callable(getattr(value, method, None)) for method in ("describe", "call", "lookup")
+    )
+
+
+def _source_digest(module: str) -> str | None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    try:
+        return digest(Path(file).read_bytes()) if isinstance(file, str) else None
+    except OSError:
+        return None

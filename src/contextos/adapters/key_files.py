@@ -1,0 +1,298 @@
+"""`KeyFiles`: the runtime's keys, one for each purpose, from the files of a directory.
+
+`runtime.json` lists every public key: what it is for, since when it signs, and when it was retired. The private half of
+each key that signs, now or soon, is in a file `<kid>.key` of 32 bytes in hex, which only its owner can read. That of a
+key that was replaced is deleted by the first process that finds it, so also after a crash and by a copy on another
+machine. The directory is read again whenever it changes, and when a key begins or ceases to sign.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.model import MAX_COUNT, Count, Model, Name, Seq
+from contextos.contracts.ports.outside import Clock
+from contextos.errors import InvalidInput, InvalidSettings, Problem
+from contextos.files import read_regular_file
+from contextos.operations.acts.keys import OVERLAP_US, NewKey, overtaken
+from contextos.trust.seal import KEY_BYTES, MAX_KEYS_PER_PURPOSE, PURPOSES, KeyRing
+
+RING_FILE: Final = "runtime.json"
+MAX_KEY_FILE_BYTES: Final = 4096
+MAX_RING_BYTES: Final = 262_144
+
+
+class ListedKey(Model):
+    """A public key (hex) of the runtime. Times are Unix microseconds; `retired_at_us` is None until a rotation."""
+
+    purpose: Name
+    kid: Name
+    public_key: Name
+    activated_at_us: Count
+    retired_at_us: Count | None
+
+
+class RingFile(Model):
+    """The content of `runtime.json`."""
+
+    keys: Seq[ListedKey]
+
+
+class KeyFiles:
+    """The `Keys` port over the directory `folder`.
+
+    A purpose whose private file is missing can be verified and not signed.
+
+    Raises:
+        InvalidSettings: from the constructor and every method, if a file cannot be read, can be read by others, or
+            holds another key than the list says; from a rotation, also if one cannot be written.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder, self._clock = folder, clock
+        self._stamp: tuple[int, ...] | None = None
+        self._next_us = 0
+        self._listed: tuple[ListedKey, ...] = ()
+        self._signing: dict[str, ListedKey] = {}
+        self._ring = KeyRing({})
+        self._current()
+
+    @classmethod
+    def make(cls, folder: Path, clock: Clock) -> KeyFiles:
+        """Make one new key for each purpose in `folder`. Raises `FileExistsError` if there are some already."""
+        listed = [_made(folder, purpose, clock.now_us()) for purpose in PURPOSES]
+        with open(os.open(folder / RING_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(_content(listed))
+        return cls(folder, clock)
+
+    def listed(self) -> tuple[ListedKey, ...]:
+        """Return every key, those of one purpose together, the newest first."""
+        self._current()
+        return self._listed
+
+    def kids(self, purpose: str) -> Sequence[str]:
+        """Return the ids of the keys trusted for `purpose`, the signing key first."""
+        return self._current().kids(purpose)
+
+    def public_key(self, purpose: str, kid: str) -> bytes | None:
+        """Return the 32 raw bytes of the public key `kid`, or None if there is no such key for `purpose`."""
+        return self._current().public_key(purpose, kid)
+
+    def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
+        """Sign `payload` with the key that signs now; return the key id and the signature (64 bytes)."""
+        return self._current().sign(purpose, payload)
+
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
+        """Return whether the key `kid` is trusted for `purpose` and made this signature before it was retired."""
+        return self._current().verify(purpose, kid, payload, signature, at_us=at_us)
+
+    def prepare(self, purpose: str, from_us: int) -> NewKey:
+        """Make a key that would replace the one that signs for `purpose`; see `RotatingKeys`."""
+        if purpose not in PURPOSES:
+            detail = f"there is no purpose `{purpose[:40]}`"
+            raise InvalidInput(Problem("/purpose", "unknown_purpose", detail, f"use one of {', '.join(PURPOSES)}"))
+        known = self.kids(purpose)
+        old = self._signing.get(purpose)
+        if old is None:
+            detail = f"this workspace cannot sign for `{purpose}`"
+            raise InvalidInput(
+                Problem("/purpose", "no_signing_key", detail, "rotate the key where its private half is")
+            )
+        if old.retired_at_us is not None:
+            detail = f"the key for `{purpose}` was rotated, and the new one does not sign yet"
+            raise InvalidInput(
+                Problem("/purpose", "pending", detail, "rotate it again when `keys list` says that it does")
+            )
+        if len(known) >= MAX_KEYS_PER_PURPOSE:
+            detail = f"there are {len(known)} keys for `{purpose}`, which is the most"
+            remedy = f"remove one from `{RING_FILE}` whose signatures nobody needs any more"
+            raise InvalidInput(Problem("/purpose", "too_many_keys", detail, remedy))
+        raw = secrets.token_bytes(KEY_BYTES)
+        [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
+        public = ring.public_key(purpose, kid) or b""
+        with _write_faults():
+            write_seed(_file(self._folder, kid), raw)
+        return NewKey(purpose, old.kid, kid, public.hex(), from_us, from_us + OVERLAP_US)
+
+    def install(self, new: NewKey) -> None:
+        """List a prepared key behind the one that it replaces; see `RotatingKeys`. The list is replaced in one step."""
+        with _write_faults(), _locked(self._folder, fcntl.LOCK_EX) as folder:
+            with _list_faults():
+                self._reread()
+            listed = list(self._listed)
+            at = next((at for at, one in enumerate(listed) if one.kid == new.old_kid), None)
+            if at is None or listed[at].retired_at_us is not None:
+                raise overtaken(new)
+            retired = listed[at].model_copy(update={"retired_at_us": new.retired_at_us})
+            made = ListedKey(
+                purpose=new.purpose,
+                kid=new.kid,
+                public_key=new.public_key,
+                activated_at_us=new.activated_at_us,
+                retired_at_us=None,
+            )
+            listed[at : at + 1] = [made, retired]
+            beside = self._folder / f"{RING_FILE}.new"
+            try:
+                with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(_content(listed))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(beside, self._folder / RING_FILE)
+            finally:
+                beside.unlink(missing_ok=True)
+            os.fsync(folder)
+        self._current()
+
+    def discard(self, new: NewKey) -> None:
+        """Delete the file of a prepared key, unless it is listed or the list cannot be read."""
+        with suppress(OSError, InvalidSettings), _locked(self._folder, fcntl.LOCK_SH), _list_faults():
+            self._reread()
+            if all(one.kid != new.kid for one in self._listed):
+                _file(self._folder, new.kid).unlink(missing_ok=True)
+
+    def _current(self) -> KeyRing:
+        with _list_faults():
+            if self._changed() != self._stamp or self._clock.now_us() >= self._next_us:
+                with _locked(self._folder, fcntl.LOCK_SH):
+                    self._reread()
+        return self._ring
+
+    def _changed(self) -> tuple[int, ...]:
+        """When the list and the directory changed; a copy from another machine can bring a private half later."""
+        listed, around = os.stat(self._folder / RING_FILE), os.stat(self._folder)
+        return listed.st_mtime_ns, listed.st_ino, listed.st_size, around.st_mtime_ns
+
+    def _reread(self) -> None:
+        """Read the directory, in which no other process rotates a key meanwhile."""
+        self._stamp, stamp, now_us = None, self._changed(), self._clock.now_us()
+        raw = read_regular_file(self._folder / RING_FILE, MAX_RING_BYTES)
+        self._listed = tuple(parse(RingFile, raw, max_bytes=MAX_RING_BYTES).keys)
+        self._ring = self._read(self._listed, now_us)
+        times = [time for one in self._listed for time in (one.activated_at_us, one.retired_at_us or 0)]
+        self._stamp, self._next_us = stamp, min((time for time in times if time > now_us), default=MAX_COUNT)
+
+    def _read(self, listed: Sequence[ListedKey], now_us: int) -> KeyRing:
+        trusted: dict[str, list[bytes]] = {}
+        for one in listed:
+            trusted.setdefault(one.purpose, []).append(bytes.fromhex(one.public_key))
+        self._signing = {}
+        for purpose in trusted:
+            held = [one for one in listed if one.purpose == purpose and _file(self._folder, one.kid).exists()]
+            begun = [one for one in held if one.activated_at_us <= now_us]
+            # A clock that went back behind them all leaves the oldest.
+            newest = next(iter(begun or held[-1:]), None)
+            if newest is not None and now_us < (newest.retired_at_us or MAX_COUNT):
+                self._signing[purpose] = newest
+            for replaced in begun[1:]:
+                if replaced.retired_at_us is not None:
+                    with suppress(OSError):
+                        _file(self._folder, replaced.kid).unlink()
+        signing = {purpose: read_seed(_file(self._folder, one.kid)) for purpose, one in self._signing.items()}
+        signs = {one.kid for one in self._signing.values()}
+        retired = {
+            one.kid: one.retired_at_us for one in listed if one.retired_at_us is not None and one.kid not in signs
+        }
+        ring = KeyRing(signing, trusted, retired)
+        if any(one.kid not in ring.kids(one.purpose) for one in listed):
+            raise ValueError("a key id is not that of its key")
+        if sum(len(ring.kids(purpose)) for purpose in PURPOSES) != len(listed):
+            raise ValueError("a private key is not the one that is listed, or a key is listed twice")
+        return ring
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[int]:
+    """Hold a lock on `folder`, to read it (`LOCK_SH`) or to change it (`LOCK_EX`); gives the open directory."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, how)
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _list_faults() -> Iterator[None]:
+    """Raise `InvalidSettings` for what makes the list of keys unusable."""
+    try:
+        yield
+    except (OSError, InvalidInput, ValueError) as error:
+        detail = f"`{RING_FILE}` is not a list of keys: {error}"
+        remedy = "make the keys with `contextos demo --keep DIR`, or bring them back from a backup"
+        raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
+
+
+@contextmanager
+def _write_faults() -> Iterator[None]:
+    """Raise `InvalidSettings` for what keeps a rotation from writing."""
+    try:
+        yield
+    except OSError as error:
+        detail = f"the directory of the keys cannot be changed: {error.strerror}"
+        remedy = "see to that, list the keys, and rotate again if it is still needed"
+        raise InvalidSettings(Problem("/keys", "unwritable", detail, remedy)) from None
+
+
+def read_seed(path: Path) -> bytes:
+    """Read a key file: 32 bytes in hex, readable by its owner only.
+
+    Raises:
+        InvalidSettings: the file is missing, other users can read it, or it holds no key.
+    """
+    try:
+        if os.stat(path).st_mode & 0o077:
+            detail = f"`{path.name}` can be read by others"
+            raise InvalidSettings(Problem("/keys", "open_key", detail, "run `chmod 600` on it"))
+        raw = bytes.fromhex(read_regular_file(path, MAX_KEY_FILE_BYTES).decode("ascii").strip())
+    except (OSError, ValueError) as error:
+        detail = f"`{path.name}` is not a key file: {error}"
+        raise InvalidSettings(
+            Problem("/keys", "unreadable", detail, "make one with `contextos demo --keep DIR`")
+        ) from None
+    if len(raw) != KEY_BYTES:
+        detail = f"`{path.name}` has {len(raw)} bytes, not {KEY_BYTES}"
+        raise InvalidSettings(Problem("/keys", "unreadable", detail, "make a new one"))
+    return raw
+
+
+def write_seed(path: Path, raw: bytes | None = None) -> bytes:
+    """Write a key to a new key file and return its 32 bytes; a random one if `raw` is None.
+
+    Raises `FileExistsError` if the file exists, and `OSError` if it cannot be written; then none is left.
+    """
+    raw = secrets.token_bytes(KEY_BYTES) if raw is None else raw
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        try:
+            file.write(raw.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
+    return raw
+
+
+def _made(folder: Path, purpose: str, at_us: int) -> ListedKey:
+    raw = secrets.token_bytes(KEY_BYTES)
+    [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
+    write_seed(_file(folder, kid), raw)
+    public = ring.public_key(purpose, kid) or b""
+    return ListedKey(purpose=purpose, kid=kid, public_key=public.hex(), activated_at_us=at_us, retired_at_us=None)
+
+
+def _file(folder: Path, kid: str) -> Path:
+    return folder / f"{kid}.key"
+
+
+def _content(listed: Sequence[ListedKey]) -> bytes:
+    return canonical(RingFile(keys=tuple(listed)).to_json()) + b"\n"

@@ -1,0 +1,78 @@
+"""Verify the operator acts in a tenant's control stream, and that what is active is what the last act made it.
+
+Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contextos.contracts.acts import ActiveSet
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.bodies import ACT_ARGUMENTS, body_fault
+from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.control.artifacts import ACTIVE_SET_TYPE
+from contextos.errors import ChainBroken, InvalidInput, SignatureInvalid
+from contextos.operations.acts.keys import is_introduced
+from contextos.trust.approvals.acts import read_act
+from contextos.trust.seal import open_sealed
+
+ACTIVATING: frozenset[str] = frozenset({"policies.activated", "packs.pinned", "packs.withdrawn", "artifact.withdrawn"})
+"""The kinds of act that make the next version of the active set."""
+
+
+async def verify_acts(store: Store, tenant_id: str, control: Sequence[Entry], keys: Keys) -> None:
+    """Check that the runtime sealed every act in `control`, that its actor signed it or the record says that nobody
+    did, that every other entry is of a known kind and fits it, and that the active set is what the last act left.
+
+    Raises:
+        ChainBroken: an act is not sealed or not signed, or is a copy; an entry is of no known kind, or its body does
+            not fit; or the active set is missing, changed or another version's.
+    """
+    seals: set[str] = set()
+    version, left = _left_by(control, (0, ""), seals, keys)
+    document = await ACTIVE_SETS.one(store, ACTIVE_SET_KEY)
+    if document and document.version > version:
+        # An operator acted since the stream was read.
+        version, left = _left_by(await store.read(CONTROL, after=len(control)), (version, left), seals, keys)
+    found = document.version if document else 0
+    if found != version:
+        detail = f"left the active set at version {version}, and the stored one has version {found}"
+        raise ChainBroken(CONTROL, len(control), detail)
+    if document is None:
+        return
+    try:
+        content = parse(ActiveSet, open_sealed(document.body, keys, "active", {ACTIVE_SET_TYPE}))
+        found_set = (content.tenant_id, content.version, content_address(content.to_json()))
+    except (InvalidInput, SignatureInvalid):
+        found_set = ("", 0, "")
+    if found_set != (tenant_id, version, left):
+        raise ChainBroken(CONTROL, len(control), "left an active set that somebody changed past the runtime")
+
+
+def _left_by(control: Sequence[Entry], before: tuple[int, str], seals: set[str], keys: Keys) -> tuple[int, str]:
+    """The version and the digest of the active set after these acts, from `before` on. `seals` are those that were
+    seen.
+    """
+    version, left = before
+    for entry in control:
+        if entry.kind not in ACT_ARGUMENTS:
+            if fault := body_fault(CONTROL, entry.kind, entry.body or b""):
+                raise ChainBroken(CONTROL, entry.seq, f"is nothing that the runtime writes there: {fault}")
+            continue
+        recorded = read_act(entry, keys)
+        if recorded.seal.signature in seals:
+            raise ChainBroken(CONTROL, entry.seq, "is a copy of an earlier act")
+        seals.add(recorded.seal.signature)
+        if entry.kind == "key.rotated" and not is_introduced(recorded.act.arguments, keys):
+            raise ChainBroken(CONTROL, entry.seq, "introduces a key that the old one did not sign")
+        if entry.kind in ACTIVATING:
+            if recorded.act.expected != version:
+                detail = f"is an act on version {recorded.act.expected} of the active set, which had {version}"
+                raise ChainBroken(CONTROL, entry.seq, detail)
+            version, left = version + 1, str(recorded.act.arguments.get("active_digest"))
+    return version, left

@@ -1,0 +1,52 @@
+"""Verify the audit of context slots: it holds for each run exactly what the run's journal says was selected.
+
+Source: docs/design/contracts.md, "Context slots"; docs/adr/0025-a-run-writes-its-selections-from-its-journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.slots import SelectionAct
+from contextos.contracts.journal import Entry
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken, Integrity
+
+
+async def verify_selections(store: Store, run_id: str, entries: Sequence[Entry]) -> None:
+    """Compare the selections of a run in the audit with the entries of its verified journal.
+
+    A selection that the run has not pinned yet can be in the audit or not.
+
+    Raises:
+        ChainBroken: an act of the journal is missing or altered in the audit, or the audit has one more.
+    """
+    try:
+        stored = {one.selection_id: one for one in await store.selections(run_id)}
+    except Integrity as altered:
+        raise ChainBroken(run_id, len(entries), f"is not what the audit of its slots holds: {altered}") from None
+    made = _made(entries)
+    if stored.keys() - made.keys():
+        # The run can have gone on since its entries were read.
+        entries = await store.read(run_id)
+        made = _made(entries)
+    pinned = {
+        one.key for one in entries if one.kind == "slot.pinned" and (read_body(one) or {}).get("pinned") is not None
+    }
+    for selection_id, (entry, act) in made.items():
+        found = stored.pop(selection_id, None)
+        if found is None and entry.key in pinned:
+            raise ChainBroken(run_id, entry.seq, "selected for a slot, and the audit of slots does not hold that")
+        if found is not None and found != act:
+            raise ChainBroken(run_id, entry.seq, "selected something else for a slot than the audit of slots holds")
+    if len(stored) > sum(one.kind == "slot.selected" and one.body is None for one in entries):
+        detail = f"made no such selection as `{min(stored)}`, which is in the audit of slots"
+        raise ChainBroken(run_id, len(entries), detail)
+
+
+def _made(entries: Sequence[Entry]) -> dict[str, tuple[Entry, SelectionAct]]:
+    """Return the acts in a journal by selection id. The body of an entry can be erased; then its act is unknown."""
+    found = ((one, read_body(one)) for one in entries if one.kind == "slot.selected")
+    acts = [(one, SelectionAct.model_validate(body["act"])) for one, body in found if body and body.get("act")]
+    return {act.selection_id: (one, act) for one, act in acts}

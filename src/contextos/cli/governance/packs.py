@@ -1,0 +1,205 @@
+"""`init` and `packs`: publish artifacts, and decide which packs requests may use for which intents, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor
+from contextos.cli.command_context import (
+    MAX_FILE_BYTES,
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_read_context,
+    with_unchecked_context,
+)
+from contextos.cli.terminal import Heading, print_result
+from contextos.contracts.encoding.display_escape import displayed
+
+if TYPE_CHECKING:
+    from contextos.contracts.acts import PackPin
+    from contextos.control.artifact_repository import ActiveArtifacts
+
+RefsArgument = Annotated[
+    list[str], typer.Argument(metavar="REF...", help="A pack, and the catalogs and policies named beside it.")
+]
+IntentOption = Annotated[list[str], typer.Option("--intent", metavar="ID", help="An intent. Repeatable.")]
+EnvironmentOption = Annotated[str, typer.Option("--environment", help="The profile: embedded or service.")]
+
+
+def init_command(
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Publish and pin packs, and put the policies in force.
+
+    A new store runs nothing before this. What is done already is left as it is.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> list[str]:
+        from contextos.app import initialise
+
+        return await initialise(context.app, context.tenant_id, by=actor)
+
+    done = with_unchecked_context(workspace, tenant, operation)
+    print_result({"done": done}, [displayed(one) for one in done] or ["everything is done already"], as_json=as_json)
+    return 0
+
+
+def publish_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A signed artifact in its envelope.")],
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Publish a signed pack, catalog or policy bundle.
+
+    The publisher cannot approve what depends on it. Nothing uses it before it is pinned or activated.
+    """
+    from contextos.contracts.encoding.codec import loads
+    from contextos.operations.acts.governance import publish_artifact
+
+    raw, actor = read_file(file), named_actor(by, key)
+
+    async def operation(context: CommandContext) -> str:
+        with about(file):
+            envelope = loads(raw, max_bytes=MAX_FILE_BYTES)
+            return await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
+
+    ref = with_unchecked_context(workspace, tenant, operation)
+    print_result({"ref": ref}, [f"{displayed(ref)} is published"], as_json=as_json)
+    return 0
+
+
+def packs_list_command(
+    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """List the tenant pins: which packs requests may use."""
+
+    async def operation(context: CommandContext) -> ActiveArtifacts:
+        return await context.deployment.catalog(context.tenant_id).active()
+
+    _print(with_read_context(workspace, tenant, operation), as_json)
+    return 0
+
+
+def pin_command(
+    refs: RefsArgument,
+    intent: IntentOption,
+    expect: ExpectOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    environment: EnvironmentOption = "embedded",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Allow requests that name exactly these refs, for these intents.
+
+    A request that names others, for example an older version, is refused.
+    """
+    from contextos.operations.acts.governance import pin_packs
+
+    actor, pin = named_actor(by, key), _pin(refs, intent, environment)
+
+    async def operation(context: CommandContext) -> None:
+        await pin_packs(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
+
+    return _changed(operation, workspace, tenant, as_json)
+
+
+def withdraw_command(
+    refs: RefsArgument,
+    intent: IntentOption,
+    expect: ExpectOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    environment: EnvironmentOption = "embedded",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End what `packs pin` allowed.
+
+    Approvals that wait under a pack without any pin become void.
+    """
+    from contextos.operations.acts.governance import withdraw_pin
+
+    actor, pin = named_actor(by, key), _pin(refs, intent, environment)
+
+    async def operation(context: CommandContext) -> None:
+        await withdraw_pin(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
+
+    return _changed(operation, workspace, tenant, as_json)
+
+
+def retire_command(
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A published artifact.")],
+    expect: ExpectOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Withdraw a published artifact for ever, with all its pins.
+
+    Runs that used it still replay.
+    """
+    from contextos.operations.acts.governance import withdraw_artifact
+
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> None:
+        await withdraw_artifact(context.deployment, context.tenant_id, ref, reason=reason, expected=expect, by=actor)
+
+    return _changed(operation, workspace, tenant, as_json)
+
+
+def _pin(refs: list[str], intents: list[str], environment: str) -> PackPin:
+    from contextos.contracts.acts import PackPin
+    from contextos.contracts.encoding.codec import parse
+
+    told = {"refs": sorted(set(refs)), "intents": sorted(set(intents)), "environment": environment}
+    return parse(PackPin, told)
+
+
+def _changed(act: Callable[[CommandContext], Awaitable[None]], workspace: Path, tenant: str, as_json: bool) -> int:
+    async def operation(context: CommandContext) -> ActiveArtifacts:
+        await act(context)
+        return await context.deployment.catalog(context.tenant_id).active()
+
+    _print(with_unchecked_context(workspace, tenant, operation), as_json)
+    return 0
+
+
+def _print(active: ActiveArtifacts, as_json: bool) -> None:
+    lines: list[str] = [Heading(f"{'where':<9}  {'intents':<24}  refs")]
+    lines += [
+        f"{pin.environment:<9}  {displayed(', '.join(pin.intents)):<24}  {displayed(', '.join(pin.refs))}"
+        for pin in active.packs
+    ]
+    if not active.packs:
+        lines = ["no pack is pinned, so no request is accepted"]
+    lines += [f"withdrawn  {displayed(ref)}" for ref in sorted(active.withdrawn)]
+    document: dict[str, Any] = {
+        "version": active.version,
+        "packs": [pin.to_json() for pin in active.packs],
+        "withdrawn": sorted(active.withdrawn),
+    }
+    print_result(document, [*lines, f"version {active.version}"], as_json=as_json)

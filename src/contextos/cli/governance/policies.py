@@ -1,0 +1,109 @@
+"""`policies`: list, activate and deactivate the policies in force above every pack of a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_read_context,
+    with_unchecked_context,
+)
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import NotFound
+
+if TYPE_CHECKING:
+    from contextos.control.artifact_repository import ActiveArtifacts
+
+PolicyArgument = Annotated[
+    str, typer.Argument(metavar="REF", help="A published policy bundle, such as `POLICY_X@1.0.0`.")
+]
+LevelOption = Annotated[str, typer.Option("--level", help="platform or tenant.")]
+Policies = tuple[tuple[Any, str], ...]
+
+
+def policies_list_command(
+    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """List the policies in force, and the version of the active set."""
+
+    async def operation(context: CommandContext) -> ActiveArtifacts:
+        return await context.deployment.catalog(context.tenant_id).active()
+
+    _print(with_read_context(workspace, tenant, operation), as_json)
+    return 0
+
+
+def activate_command(
+    ref: PolicyArgument,
+    expect: ExpectOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    level: LevelOption = "tenant",
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Put a policy in force above every pack.
+
+    It binds every decision from then on, also of runs that wait.
+    """
+    return _changed(lambda before: (*before, (level, ref)), expect, by, key, workspace, tenant, as_json)
+
+
+def deactivate_command(
+    ref: PolicyArgument,
+    expect: ExpectOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End a policy that is in force."""
+
+    def without(before: Policies) -> Policies:
+        if all(one != ref for _, one in before):
+            raise NotFound(f"`{ref[:200]}` is not in force; list the policies with `contextos policies list`")
+        return tuple(pair for pair in before if pair[1] != ref)
+
+    return _changed(without, expect, by, key, workspace, tenant, as_json)
+
+
+def _changed(
+    change: Callable[[Policies], Policies],
+    expect: int,
+    by: str,
+    key: Path | None,
+    workspace: Path,
+    tenant: str,
+    as_json: bool,
+) -> int:
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> ActiveArtifacts:
+        from contextos.operations.acts.governance import activate_policies
+
+        catalog = context.deployment.catalog(context.tenant_id)
+        policies = change((await catalog.active()).policies)
+        await activate_policies(context.deployment, context.tenant_id, policies, expected=expect, by=actor)
+        return await catalog.active()
+
+    _print(with_unchecked_context(workspace, tenant, operation), as_json)
+    return 0
+
+
+def _print(active: ActiveArtifacts, as_json: bool) -> None:
+    lines = [f"{level:<9} {displayed(ref)}" for level, ref in active.policies] or ["no policy is in force"]
+    document = {"version": active.version, "policies": [{"level": level, "ref": ref} for level, ref in active.policies]}
+    print_result(document, [*lines, f"version {active.version}"], as_json=as_json)

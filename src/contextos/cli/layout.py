@@ -1,0 +1,77 @@
+"""Layout of text in lines of 80 columns, as a terminal counts them: a wide character takes two.
+
+Text of other parties comes here after `displayed`, so no character of it takes less than one column.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+
+WIDTH: Final = 80
+MIN_WIDTH: Final = 40
+
+_TOKENS: Final = re.compile(r" +|[^ ]+")
+
+
+def line_width() -> int:
+    """Return the columns of a line: 80, or those of the terminal if it has less."""
+    return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
+
+
+def columns_of(text: str) -> int:
+    """Return the columns that `text` takes at most. Characters of ambiguous width count as wide.
+
+    >>> columns_of("INR 4200"), columns_of("金")
+    (8, 2)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(character) in "WFA" else 1 for character in text)
+
+
+def folded(first: str, text: str) -> Iterator[str]:
+    """Yield `text` wrapped at blanks, the first line after `first` and the others indented below it."""
+    width = line_width()
+    line, below = first, " " * (len(first) + 2)
+    used, empty = columns_of(first), True
+    for token in _TOKENS.findall(text):
+        for part in _parts(token, width - len(below)):
+            taken = columns_of(part)
+            if used + taken > width and not empty:
+                yield line.rstrip()
+                line, used, empty = below, len(below), True
+            if empty and part.isspace():
+                continue
+            line, used, empty = line + part, used + taken, False
+    if not empty or line == first:
+        yield line.rstrip()
+
+
+def chopped(line: str, indent: int) -> Iterator[str]:
+    r"""Yield `line` cut where it is full, with a backslash after each part and `indent` blanks before the next.
+
+    Nothing is dropped, so two texts never look alike, and what goes on never begins where a new line would.
+    """
+    width, used, part = line_width() - 1, 0, ""
+    for character in line:
+        taken = columns_of(character)
+        if used + taken > width:
+            yield part + "\\"
+            used, part = indent, " " * indent
+        part, used = part + character, used + taken
+    yield part
+
+
+def _parts(token: str, width: int) -> Iterator[str]:
+    """Yield a token, or the parts of one that is too long for a line."""
+    part = ""
+    for character in token if columns_of(token) > width else ():
+        if columns_of(part + character) > width:
+            yield part
+            part = ""
+        part += character
+    yield part or token

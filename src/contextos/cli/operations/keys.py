@@ -1,0 +1,76 @@
+"""`keys`: list the keys of the runtime, and rotate the one of a purpose."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    WorkspaceOption,
+    with_read_context,
+    with_unchecked_context,
+)
+from contextos.cli.terminal import Heading, print_result
+
+if TYPE_CHECKING:
+    from contextos.operations.acts.keys import NewKey
+
+
+def keys_list_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
+    """List the public keys of the runtime, by purpose."""
+
+    async def operation(context: CommandContext) -> list[dict[str, object]]:
+        return [one.to_json() for one in context.app.keys.listed()]
+
+    found = with_read_context(workspace, None, operation)
+    lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
+    for one in found:
+        retired = one["retired_at_us"]
+        lines.append(
+            f"{one['purpose']:<8} {one['kid']:<21} {_time(one['activated_at_us']):<20} "
+            f"{'-' if retired is None else _time(retired)}"
+        )
+    print_result({"keys": found}, lines, as_json=as_json)
+    return 0
+
+
+def keys_rotate_command(
+    purpose: Annotated[str, typer.Option("--purpose", help="head, claim, export, pack, active or act.")],
+    by: ByOption,
+    key: ActKeyOption = None,
+    now: Annotated[bool, typer.Option("--now", help="On PostgreSQL: the new key signs at once.")] = False,
+    workspace: WorkspaceOption = WORKSPACE,
+    as_json: JsonOption = False,
+) -> int:
+    """Replace the key that signs for a purpose.
+
+    The new key signs at once; on PostgreSQL, whose store several machines can share, after an hour, within which `keys`
+    has to be copied to each of them. What the old key signed still counts. The act is recorded in every tenant. While
+    the record of one is ahead of the clock by more than five seconds, no key is rotated.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> NewKey:
+        from contextos.operations.acts.keys import OVERLAP_US, rotate_key
+        from contextos.settings import is_postgres_url
+
+        after_us = OVERLAP_US if is_postgres_url(context.app.settings.store) and not now else 0
+        keys, tenants = context.app.keys, context.concerned
+        return await rotate_key(context.deployment, keys, tenants, purpose, by=actor, after_us=after_us)
+
+    new = with_unchecked_context(workspace, None, operation)
+    since, retired = _time(new.activated_at_us), _time(new.retired_at_us)
+    lines = [f"{new.kid} signs for {new.purpose} from {since} on; {new.old_kid} is retired at {retired}"]
+    print_result(dict(new._asdict()), lines, as_json=as_json)
+    return 0
+
+
+def _time(at_us: object) -> str:
+    assert isinstance(at_us, int), "times are microseconds"
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,141 @@
+"""`resolve`, `reopen` and `close`: what a person does about a run that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    RunArgument,
+    TenantOption,
+    WorkspaceOption,
+    document_of,
+    exit_code_of,
+    with_context,
+)
+from contextos.cli.runs.requests import outcome_lines
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.queries.decisions import DecisionView
+
+WhyOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
+
+
+def resolve_command(
+    run: RunArgument,
+    by: ByOption,
+    reason: WhyOption,
+    decided: Annotated[bool, typer.Option("--decided", help="What the run was asked for was done.")] = False,
+    rejected: Annotated[bool, typer.Option("--rejected", help="It was not done.")] = False,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Record what a person decided about an escalated run.
+
+    The run and its record do not change. Only an operator can, and not for their own request.
+    """
+    if decided == rejected:
+        detail = "resolve needs --decided or --rejected"
+        raise InvalidInput(Problem("", "usage", detail, "pass exactly one of the two"))
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> Any:
+        from contextos.operations.acts.ended_runs import resolve_escalation
+
+        run_id = await context.run_id(run)
+        status: Any = "DECIDED" if decided else "REJECTED"
+        await resolve_escalation(context.deployment, context.tenant_id, run_id, status, by=actor, reason=reason)
+        return await _decision(context, run_id)
+
+    return _print_decision(*with_context(workspace, tenant, operation), as_json=as_json)
+
+
+def close_command(
+    run: RunArgument,
+    by: ByOption,
+    reason: WhyOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Record that nothing more follows from an ended run.
+
+    It is neither resolved nor reopened any more. Only an operator can, and not for their own request.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> Any:
+        from contextos.operations.acts.ended_runs import close_decision
+
+        run_id = await context.run_id(run)
+        await close_decision(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
+        return await _decision(context, run_id)
+
+    return _print_decision(*with_context(workspace, tenant, operation), as_json=as_json)
+
+
+def reopen_command(
+    run: RunArgument,
+    by: ByOption,
+    reason: WhyOption,
+    to: Annotated[
+        float | None, typer.Option("--to", metavar="VALUE", help="The new value of the limit that the run exhausted.")
+    ] = None,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Let an escalated run go on from its journal.
+
+    The run is then driven on. What was sent is not sent again, and approvals are asked anew. Only an operator can, and
+    not for their own request.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> Any:
+        from contextos.operations.acts.ended_runs import reopen_run
+
+        run_id = await context.run_id(run)
+        await reopen_run(context.deployment, context.tenant_id, run_id, by=actor, reason=reason, to=to)
+        return await context.drive_on(run_id)
+
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
+async def _decision(context: CommandContext, run_id: str) -> tuple[str, DecisionView]:
+    from contextos.queries.decisions import decision_of
+
+    view = await context.deployment.view(context.tenant_id, run_id)
+    return run_id, await decision_of(context.store, view, context.app.keys)
+
+
+def _print_decision(run_id: str, decision: DecisionView, *, as_json: bool) -> int:
+    document = {"run_id": run_id, "decision": decision_document(decision)}
+    print_result(document, [f"{run_id}: {decision_line(decision)}"], as_json=as_json)
+    return 0
+
+
+def decision_document(decision: DecisionView) -> dict[str, str | None]:
+    """Return where a decision stands as a JSON object."""
+    return {"status": decision.status, "by": decision.by, "reason": decision.reason}
+
+
+def decision_line(decision: DecisionView) -> str:
+    """Return where a decision stands as one line, with the person who resolved or closed it."""
+    if decision.by is None:
+        return f"the decision is {decision.status or 'erased'}"
+    return f"the decision is {decision.status} by {displayed(decision.by)}: {displayed(decision.reason or '')}"

@@ -1,0 +1,19 @@
+"""How commands that show runs say what of them does not verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contextos.cli.layout import folded
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import Integrity
+
+
+def fault_lines(fault: str | None) -> list[str]:
+    """Return the lines that say what does not verify; none if `fault` is None."""
+    return [] if fault is None else list(folded("  DOES NOT VERIFY: ", f"{displayed(fault)}; see `contextos verify`"))
+
+
+def exit_code_of_faults(faults: Iterable[str | None]) -> int:
+    """Return the exit code of a command that shows runs: 3 if one of them does not verify, as `verify` has it."""
+    return 0 if all(fault is None for fault in faults) else Integrity.exit_code

@@ -1,0 +1,96 @@
+"""Operator acts: what a person decides about a tenant, as they sign it and as the control stream records it.
+
+Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Strict
+
+from contextos.contracts.envelopes.identity import ApproverKey, SignerAssertion
+from contextos.contracts.envelopes.policy import Level
+from contextos.contracts.ids import TenantId
+from contextos.contracts.journal import Write
+from contextos.contracts.model import Count, Model, Name, NonEmpty, OpenObject, Positive, Seq
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedAct:
+    """An act before it is signed, and the writes that carry it out.
+
+    `about` is the key of its control entry, and `not_before_us` (Unix microseconds) the earliest time that this entry
+    can have; the other fields are as in `OperatorAct`.
+    """
+
+    kind: str
+    about: str
+    arguments: Mapping[str, Any]
+    expected: int = 0
+    writes: tuple[Write, ...] = ()
+    not_before_us: int = 0
+
+
+class OperatorAct(Model):
+    """The statement that the actor signs.
+
+    `kind` is the kind of the control entry, and `arguments` says what exactly is done. `expected` is the version of
+    what the act changes, or the length of the run that it is about; 0 for an act that changes nothing. So a signature
+    counts for one change only.
+    """
+
+    tenant_id: TenantId
+    kind: Name
+    actor: Name
+    arguments: OpenObject
+    expected: Count
+
+
+class ActSeal(Model):
+    """The runtime's signature (hex) over a recorded act and its place, with its key `kid` of the purpose `act`."""
+
+    kid: Name
+    signature: Name
+
+
+class RecordedAct(Model):
+    """The body of the control entry of an act.
+
+    `role` is the role under which the actor was allowed to do it; None where they needed none, because the run is
+    theirs. `key` is the actor's key in the directory at that time, so that the signature can be checked for ever; None
+    for the stand-in. `seal` proves that the runtime checked both and wrote this entry, once.
+    """
+
+    act: OperatorAct
+    role: Name | None
+    assertion: SignerAssertion
+    key: ApproverKey | None = None
+    seal: ActSeal
+
+
+class PackPin(Model):
+    """A tenant pin: requests that name exactly these refs may be made for these intents in this environment.
+
+    `refs` are a context pack and the other artifacts that a request names beside it, sorted. `environment` is the
+    profile of a deployment.
+    """
+
+    refs: NonEmpty[Name]
+    intents: NonEmpty[Name]
+    environment: Name
+
+
+class ActiveSet(Model):
+    """What is active in a tenant: the policies in force, strongest level first, the tenant pins and the withdrawn refs.
+
+    The stored document is this, sealed by the runtime. `version` is that of the document.
+    """
+
+    tenant_id: TenantId
+    version: Positive
+    policies: Seq[Annotated[tuple[Level, Name], Strict(False)]] = ()
+    packs: Seq[PackPin] = ()
+    withdrawn: Seq[Name] = ()

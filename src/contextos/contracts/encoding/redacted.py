@@ -1,0 +1,39 @@
+"""The mark that redaction leaves where something was, and where a JSON value holds such marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import pointer
+
+REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
+"""Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
+
+REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})\]")
+
+
+def redacted_places(value: Any) -> dict[str, list[str]]:
+    """Return the JSON Pointer of each text of `value` that something was removed from, with the kinds of what it was.
+
+    >>> redacted_places({"note": "card [redacted:pan]"})
+    {'/note': ['pan']}
+    """
+    found: dict[str, set[str]] = {}
+    for path, text in _texts(value, ()):
+        for kind in REDACTION_MARK.findall(text):
+            found.setdefault(pointer(path), set()).add(kind)
+    return {place: sorted(kinds) for place, kinds in sorted(found.items())}
+
+
+def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield path, key
+            yield from _texts(child, (*path, key))
+    elif isinstance(value, list | tuple):
+        for at, child in enumerate(value):
+            yield from _texts(child, (*path, at))

@@ -1,0 +1,265 @@
+"""The facts that policy rules can read: a closed, typed vocabulary with, for each fact, who supplies it and when.
+
+`FACTS` lists every fact. The last segment of a path can be a placeholder (`<argument>`), whose values depend on the
+pack; a `Vocabulary` adds what a pack and its adapters say about them. Lint types each rule against a `Vocabulary`, and
+the runtime supplies facts through `supplied`, which passes on declared facts only. So a rule that lints reads facts
+that exist, and a fact that the runtime supplies is one that a rule can read.
+Source: docs/design/contracts.md, "Policy", "Who is asking".
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from contextos.contracts.envelopes.policy import HistoryFact, Point
+
+Supplier = Literal[
+    "caller",
+    "request",
+    "directory",
+    "deployment",
+    "intent catalog",
+    "adapter definition",
+    "call",
+    "evidence",
+    "run",
+    "memory proposal",
+    "history index",
+]
+"""Who supplies a fact. What the `caller` supplies is only asserted; every other fact is verified."""
+
+ENVIRONMENTS: Final = ("embedded", "service")
+"""The values of `run.environment`: the profiles of a deployment."""
+
+CALLED_POINTS: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "memory", "commit")
+"""The points at which the runtime asks policy. Lint refuses a rule for any other point."""
+
+_ALWAYS: Final[tuple[Point, ...]] = CALLED_POINTS
+_CALL: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "commit")
+_LATE: Final[tuple[Point, ...]] = ("execute", "commit")
+
+MIN_SIMILARITY: Final = 0.6
+TYPO_SIMILARITY: Final = 0.9
+"""How alike two names are, from 0 to 1: above the first one is suggested, above the second it is certainly meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFact:
+    """A fact: its dotted path, its type, who supplies it, and the points at which it is known.
+
+    `type` is None where it depends on the pack. A fact that is not `always` there can be absent.
+    """
+
+    path: str
+    type: str | None
+    supplier: Supplier
+    points: tuple[Point, ...]
+    always: bool = True
+
+    @property
+    def root(self) -> str:
+        return self.path.partition(".")[0]
+
+    @property
+    def asserted(self) -> bool:
+        return self.supplier == "caller"
+
+
+def _facts(
+    root: str, supplier: Supplier, points: tuple[Point, ...], always: str, optional: str = ""
+) -> Iterator[DeclaredFact]:
+    """Declare facts of one root from `name:type` words."""
+    for words, present in ((always, True), (optional, False)):
+        for word in words.split():
+            name, _, kind = word.partition(":")
+            yield DeclaredFact(f"{root}.{name}", kind or None, supplier, points, present)
+
+
+FACTS: Final[tuple[DeclaredFact, ...]] = (
+    *_facts("request", "intent catalog", _ALWAYS, "intent:string", "channel:string locale:string"),
+    *_facts("request", "request", _ALWAYS, "mode:string"),
+    *_facts("request", "caller", _ALWAYS, "message:string request_id:string", "context.<name>"),
+    *_facts("user", "directory", _ALWAYS, "user_id:string role:string"),
+    *_facts(
+        "user",
+        "directory",
+        _ALWAYS,
+        "",
+        "roles:array<string> scopes:array<string> delegation_live:boolean organization_id:string "
+        "team_ids:array<string> project_ids:array<string> platform_admin:boolean",
+    ),
+    *_facts(
+        "agent",
+        "directory",
+        _ALWAYS,
+        "agent_id:string agent_urn:string workload_identity:string role:string owner:string lifecycle:string "
+        "ceiling:string",
+        "scopes:array<string> max_cost_cents:number",
+    ),
+    *_facts("tenant", "request", _ALWAYS, "tenant_id:string"),
+    *_facts("run", "run", _ALWAYS, "run_id:string safety_mode:string mode:string"),
+    *_facts("run", "deployment", _ALWAYS, "environment:string"),
+    *_facts(
+        "capability",
+        "adapter definition",
+        _CALL,
+        "capability_id:string kind:string risk_level:string approval_mode:string external:boolean",
+    ),
+    *_facts("args", "call", _LATE, "", "<argument>"),
+    *_facts("provenance", "call", _LATE, "", "<argument>:string"),
+    *_facts("evidence", "evidence", _LATE, "", "<name>"),
+    *_facts("history", "history index", _LATE, "", "<name>:number"),
+    *_facts(
+        "memory",
+        "memory proposal",
+        ("memory",),
+        "entity:string predicate:string write_class:string tier_target:string classification:string consent:string",
+    ),
+)
+"""Every fact. `provenance.<argument>` is `literal` or `source:pointer`.
+
+A rule that names no point and reads only literal arguments is also asked at `plan`.
+"""
+
+ROOTS: Final = tuple(sorted({fact.root for fact in FACTS}))
+"""The roots of facts, sorted like the keys of canonical JSON."""
+
+LATE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "compile" not in fact.points})
+"""Roots of facts that do not exist yet at `compile`. Literal arguments exist from `plan` on."""
+
+_DECLARED: Final = {fact.path: fact for fact in FACTS}
+
+_NAMES: Final = {root: frozenset(fact.path.split(".")[1] for fact in FACTS if fact.root == root) for root in ROOTS}
+"""The first names that are declared below each root."""
+
+
+def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -> DeclaredFact | None:
+    """Return the declaration that covers a path, or None. A placeholder covers everything below it."""
+    if path in declared and "<" not in path:
+        return declared[path]
+    covering = (fact for fact in declared.values() if "<" in fact.path and path.startswith(fact.path.partition("<")[0]))
+    return next(covering, None)
+
+
+def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `values` that are declared below `root`: all that a rule can read."""
+    return {name: value for name, value in values.items() if name in _NAMES[root]}
+
+
+EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})
+"""Roots of facts that exist at `execute`: all but what a memory proposal supplies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The facts that exist for the rules of one pack, with the types that its adapters declare.
+
+    `arguments` holds the input schema of each capability and `evidence` the schema of each piece of evidence (None: of
+    any type); both are None while they are not known. `complete` says that no other evidence can exist. `history` holds
+    the history facts that policy bundles declare, by name.
+    """
+
+    arguments: Mapping[str, Mapping[str, Any]] | None = None
+    evidence: Mapping[str, Mapping[str, Any] | None] | None = None
+    complete: bool = False
+    history: Mapping[str, HistoryFact] = field(default_factory=dict)
+    environments: tuple[str, ...] = ENVIRONMENTS
+    points: tuple[Point, ...] = CALLED_POINTS
+    declared: Mapping[str, DeclaredFact] = field(default_factory=lambda: _DECLARED)
+
+    def above_the_pack(self) -> Vocabulary:
+        """Return the vocabulary for rules of a tenant or of the platform.
+
+        They apply to every pack, so they can read arguments and evidence that this pack does not declare.
+        """
+        return replace(self, arguments=None, evidence=None, complete=False)
+
+    def find(self, path: str, capability: str | None = None) -> DeclaredFact | None:
+        """Return the declaration of a path as read by a rule about `capability`, or None if there is no such fact."""
+        found = declared_fact(path, self.declared)
+        if found is None or "<" not in found.path:
+            return found
+        segments = path.split(".")
+        if found.root == "history":
+            declared = self.history.get(path.partition(".")[2])
+            fits = declared is not None and declared.capability == capability
+            return replace(found, path=path) if fits else None
+        if found.root == "evidence":
+            return self._evidence(path, found)
+        if found.root in ("args", "provenance") and self.arguments is not None:
+            own = self.arguments.get(capability or "")
+            schemas = list(self.arguments.values()) if own is None else [own]
+            if found.root == "provenance":
+                return found if any(property_type(one, segments[1:2]) is not NO_SUCH for one in schemas) else None
+            kinds = {kind for one in schemas if (kind := property_type(one, segments[1:])) is not NO_SUCH}
+            return replace(found, path=path, type=kinds.pop() if len(kinds) == 1 else None) if kinds else None
+        return found
+
+    def _evidence(self, path: str, found: DeclaredFact) -> DeclaredFact | None:
+        below = path.partition(".")[2]
+        for name, schema in (self.evidence or {}).items():
+            if below == name:
+                kind = None if schema is None else "object"
+            elif below.startswith(f"{name}."):
+                kind = None if schema is None else property_type(schema, below[len(name) + 1 :].split("."))
+            else:
+                continue
+            return None if kind is NO_SUCH else replace(found, path=path, type=kind)
+        if self.complete or (self.evidence is not None and self._nearest(path, TYPO_SIMILARITY)):
+            return None
+        return found
+
+    def nearest(self, path: str) -> str | None:
+        """Return the known path that is most like `path`, or None if none is."""
+        return self._nearest(path, MIN_SIMILARITY)
+
+    def _nearest(self, path: str, least: float) -> str | None:
+        return nearest_name(path, self.paths(), least)
+
+    def paths(self) -> list[str]:
+        """Return every known path, without placeholders."""
+        known = [path for path in self.declared if "<" not in path] + [f"history.{name}" for name in self.history]
+        for schema in (self.arguments or {}).values():
+            known += [f"{root}.{name}" for name in _properties(schema) for root in ("args", "provenance")]
+        for name, output in (self.evidence or {}).items():
+            known += [f"evidence.{name}", *(f"evidence.{name}.{one}" for one in _properties(output or {}))]
+        return sorted(set(known))
+
+
+NO_SUCH: Final = "no such property"
+
+_JSON_TYPES: Final = {"string": "string", "boolean": "boolean", "number": "number", "integer": "number"}
+
+
+def property_type(schema: Mapping[str, Any], segments: list[str]) -> str | None:
+    """Return the type of the property at the path `segments` of a JSON Schema, as the vocabulary of facts names types.
+
+    `NO_SUCH` if the schema excludes the property, None if the schema does not say.
+    """
+    node: Any = schema
+    for segment in segments:
+        if not isinstance(node, Mapping) or not isinstance(node.get("properties"), Mapping):
+            return NO_SUCH if isinstance(node, Mapping) and node.get("type") in _JSON_TYPES else None
+        if segment not in node["properties"]:
+            return NO_SUCH if node.get("additionalProperties") is False else None
+        node = node["properties"][segment]
+    kind = node.get("type") if isinstance(node, Mapping) else None
+    if kind == "array":
+        items = node.get("items")
+        element = _JSON_TYPES.get(str(items.get("type"))) if isinstance(items, Mapping) else None
+        return f"array<{element}>" if element else "array"
+    return _JSON_TYPES.get(kind, "object" if kind == "object" else None) if isinstance(kind, str) else None
+
+
+def nearest_name(name: str, known: Any, least: float = MIN_SIMILARITY) -> str | None:
+    """Return the one of `known` that is most like `name`, if one is at least `least` alike."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
+    return found[0] if found else None
+
+
+def _properties(schema: Mapping[str, Any]) -> list[str]:
+    found = schema.get("properties")
+    return list(found) if isinstance(found, Mapping) else []

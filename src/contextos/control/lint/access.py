@@ -1,0 +1,109 @@
+"""Lint of who may do what: capabilities that nobody may call, gates that nobody can answer, effects that nobody checks.
+
+Only `contextos lint` asks: each of these denies at run time, so it refuses no pack and no run.
+Source: docs/design/contracts.md, "Approval modes", "Policy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.identity import HeldRoles
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import nearest_name
+from contextos.control.artifacts import MergedArtifacts
+from contextos.control.lint.graph import BindingTargets, PointerPath, binding_targets
+from contextos.errors import Problem
+
+
+def lint_access(
+    merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition] | None, held: HeldRoles | None
+) -> Iterator[Problem]:
+    """Yield the problems of permissions, gates and destructive capabilities. Without `held`, roles are not checked."""
+    edges = binding_targets(merged, definitions, complete=definitions is not None)
+    yield from _unpermitted(merged)
+    yield from _unchecked_effects(merged, edges)
+    yield from _gated_reads(merged, edges)
+    if held is not None:
+        yield from _roles(merged, held)
+
+
+def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
+    """A capability that no permission allows is in the registry for nobody."""
+    layer = merged.pack.tooling_layer
+    allowed = {f"{one.adapter_id}.{one.capability}" for one in layer.permissions if one.allow}
+    for place, entry in enumerate(layer.adapter_registry):
+        for index, short in enumerate(entry.capabilities):
+            name = f"{entry.adapter_id}.{short}"
+            if name not in allowed and name not in layer.prohibitions:
+                at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                remedy = "add a permission for it, or remove it from the registry"
+                yield Problem(pointer(at), "no_permission", f"no permission lets anybody call `{name}`", remedy)
+
+
+def _unchecked_effects(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
+    """A destructive capability needs a gate or a denying rule; otherwise nothing but its allow decides about it."""
+    layer = merged.pack.tooling_layer
+    for place, entry in enumerate(layer.adapter_registry):
+        for index, short in enumerate(entry.capabilities):
+            name = f"{entry.adapter_id}.{short}"
+            if name in layer.prohibitions or not _is_destructive(name, merged, edges) or _is_checked(name, merged):
+                continue
+            at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+            detail = f"`{name}` is destructive, and no rule gates or denies it"
+            remedy = "add a rule with `requires_approval_gate`, or one that denies"
+            yield Problem(pointer(at), "no_gate", detail, remedy)
+
+
+def _is_destructive(name: str, merged: MergedArtifacts, edges: BindingTargets) -> bool:
+    """Whether a capability is declared `destructive`; before its adapter is known, as the steps state it."""
+    declared = edges.capability(name)
+    if declared is not None:
+        return declared.approval_mode == "destructive"
+    steps = (step for template in merged.templates.values() for step in template.steps)
+    return any(step.tool == name and step.approval_mode == "destructive" for step in steps)
+
+
+def _is_checked(name: str, merged: MergedArtifacts) -> bool:
+    rules = [
+        rule
+        for leveled in merged.bundles.values()
+        if leveled.bundle.mode == "enforce"
+        for rule in leveled.bundle.policy_dsl.rules
+        if rule.applies_to.capability in (None, name)
+    ]
+    steps = [step for template in merged.templates.values() for step in template.steps if step.tool == name]
+    gated = bool(steps) and all(step.requires for step in steps)
+    return gated or any(rule.then.requires_approval_gate or not rule.then.allow for rule in rules)
+
+
+def _gated_reads(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
+    """An approval is for one effect, so a read behind a gate could never run."""
+    for place, bundle in enumerate(merged.pack.policy_layer.policy_bundles):
+        for index, rule in enumerate(bundle.policy_dsl.rules):
+            declared = edges.capability(rule.applies_to.capability or "")
+            if rule.then.requires_approval_gate and declared is not None and declared.kind == "read":
+                at: PointerPath = ("policy_layer", "policy_bundles", place, "policy_dsl", "rules", index, "then")
+                detail = f"`{rule.applies_to.capability}` is a read, and a gate is only for writes"
+                yield Problem(
+                    pointer((*at, "requires_approval_gate")), "gate_on_read", detail, "drop the gate, or deny the read"
+                )
+
+
+def _roles(merged: MergedArtifacts, held: HeldRoles) -> Iterator[Problem]:
+    for index, gate in enumerate(merged.pack.policy_layer.approval_gates):
+        if gate.required_approver_role not in held.approvers:
+            at: PointerPath = ("policy_layer", "approval_gates", index, "required_approver_role")
+            yield _nobody(at, "approver", gate.required_approver_role, held.approvers)
+    for index, permission in enumerate(merged.pack.tooling_layer.permissions):
+        for number, role in enumerate(permission.roles):
+            if role not in held.users:
+                at = ("tooling_layer", "permissions", index, "roles", number)
+                yield _nobody(at, "user", role, held.users)
+
+
+def _nobody(at: PointerPath, who: str, role: str, held: Collection[str]) -> Problem:
+    near = nearest_name(role, held)
+    remedy = f"write `{near}`" if near else f"give somebody the role, or use one of {', '.join(held) or 'no role yet'}"
+    return Problem(pointer(at), "nobody_holds", f"no {who} of the tenant holds the role `{role[:80]}`", remedy)

@@ -1,0 +1,64 @@
+"""Lint of egress: whatever leaves the machine names its endpoints, and the pack and the tenant allow each of them.
+
+Code of an adapter runs in the process, where it cannot be held to a part of what it declares. So an endpoint that the
+adapter declares and another list lacks refuses the pack, and is not merely left out.
+Source: docs/design/contracts.md, "Approval modes"; docs/security.md, "Egress".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import nearest_name
+from contextos.control.artifacts import MergedArtifacts
+from contextos.control.lint.graph import PointerPath
+from contextos.errors import Problem
+
+
+def lint_egress(
+    merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition] | None, tenant: Collection[str] | None = None
+) -> Iterator[Problem]:
+    """Yield each call that leaves the machine without being listed. Without `tenant` its list is not compared."""
+    if definitions is None:
+        yield from _stated(merged)
+        return
+    layer = merged.pack.tooling_layer
+    for place, entry in enumerate(layer.adapter_registry):
+        adapter = definitions.get(entry.adapter_id)
+        leaving = {one.name for one in adapter.capabilities if adapter.leaves(one)} if adapter else set[str]()
+        for index, name in enumerate(entry.capabilities):
+            if adapter is None or name not in leaving:
+                continue
+            at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+            if not adapter.egress:
+                detail = f"`{entry.adapter_id}.{name}` leaves the machine, and its adapter declares no endpoint"
+                yield Problem(pointer(at), "no_egress_list", detail, "list its endpoints in `egress` of the adapter")
+            for endpoint in adapter.egress:
+                if endpoint not in layer.egress:
+                    remedy = _remedy(endpoint, layer.egress, "`tooling_layer.egress`")
+                    yield _not_allowed(at, endpoint, entry.adapter_id, "the pack", remedy)
+                elif tenant is not None and endpoint not in tenant:
+                    remedy = _remedy(endpoint, tenant, "the tenant's list in `[egress]` of the settings")
+                    yield _not_allowed(at, endpoint, entry.adapter_id, "the tenant", remedy)
+
+
+def _stated(merged: MergedArtifacts) -> Iterator[Problem]:
+    """Before the adapters are known: a step that states `network`, in a pack without a list."""
+    for number, template in enumerate(merged.pack.decision_layer.task_templates):
+        for index, step in enumerate(template.steps):
+            if step.approval_mode == "network" and not merged.pack.tooling_layer.egress:
+                at: PointerPath = ("decision_layer", "task_templates", number, "steps", index, "approval_mode")
+                detail = f"`{step.tool}` leaves the machine, and the pack lists no endpoint"
+                yield Problem(pointer(at), "no_egress_list", detail, "list its endpoints in `tooling_layer.egress`")
+
+
+def _remedy(endpoint: str, listed: Collection[str], where: str) -> str:
+    near = nearest_name(endpoint, listed)
+    return f"write `{endpoint}` for `{near}` in {where}" if near else f"add it to {where}, or drop the capability"
+
+
+def _not_allowed(at: PointerPath, endpoint: str, adapter_id: str, who: str, remedy: str) -> Problem:
+    detail = f"`{adapter_id}` reaches `{endpoint}`, which {who} does not allow"
+    return Problem(pointer(at), "egress_not_allowed", detail, remedy)

@@ -1,0 +1,80 @@
+"""Lint of what evidence is about: a call can use evidence only if it has the arguments that the evidence is about.
+
+What the gateway would refuse in every run is refused here once.
+Source: docs/design/contracts.md, "Policy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from contextos.contracts.encoding.pointer import last_name, pointer
+from contextos.contracts.envelopes.pack import Permission
+from contextos.contracts.envelopes.plan import PlanStep, TaskTemplate
+from contextos.control.artifacts import MergedArtifacts
+from contextos.control.lint.graph import BindingTargets, PointerPath, steps_before
+from contextos.errors import Problem
+
+
+def lint_evidence(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
+    """Yield a problem for each unknown name in `evidence_args`, and for each step that has not the arguments that its
+    required evidence is about.
+    """
+    for index, permission in enumerate(merged.pack.tooling_layer.permissions):
+        yield from _stated(permission, edges, ("tooling_layer", "permissions", index, "evidence_args"))
+    for template in merged.templates.values():
+        before = steps_before(template)
+        for step in template.steps:
+            yield from _required(merged, edges, template, step, before[step.id])
+
+
+def _stated(permission: Permission, edges: BindingTargets, at: PointerPath) -> Iterator[Problem]:
+    tool = f"{permission.adapter_id}.{permission.capability}"
+    known = edges.properties(tool)
+    for name, names in permission.evidence_args.items():
+        here = pointer((*at, name))
+        if edges.produces is not None and name not in edges.available_evidence:
+            detail = f"there is no evidence `{name}`"
+            yield Problem(here, "unknown_edge", detail, "name evidence that is retrieved or produced")
+        for argument in names.values() if known is not None else ():
+            if argument not in (known or ()):
+                detail = f"there is no argument of `{tool}` `{argument}`"
+                yield Problem(here, "unknown_edge", detail, "name a property of its input schema")
+
+
+def _required(
+    merged: MergedArtifacts, edges: BindingTargets, template: TaskTemplate, step: PlanStep, before: set[str]
+) -> Iterator[Problem]:
+    known = edges.properties(step.tool)
+    if known is None or step.approval_mode == "read_only":
+        return
+    adapter, _, capability = step.tool.partition(".")
+    stated = {
+        name
+        for one in merged.pack.tooling_layer.permissions
+        if (one.adapter_id, one.capability) == (adapter, capability)
+        for name in one.evidence_args
+    }
+    keys = {point.decision_id for point in template.decision_checkpoints if point.after_step in before}
+    required = {name for key in keys if key in edges.specs for name in edges.specs[key].required_evidence}
+    for name in sorted(required - stated):
+        for argument in sorted(_about(merged, edges, name) - known.keys()):
+            detail = f"evidence `{name}` is about `{argument}`, and `{step.tool}` has no such argument"
+            remedy = f"say in `evidence_args` of its permission which argument must be the same for `{name}`"
+            yield Problem("/tooling_layer/permissions", "evidence_unbound", detail, remedy)
+
+
+def _about(merged: MergedArtifacts, edges: BindingTargets, name: str) -> set[str]:
+    """The arguments that this evidence is always about, by all of its sources."""
+    retrieval = merged.pack.intelligence_refs.retrieval
+    abouts = [
+        {last_name(retrieval.seeds[path.seed].binding.pointer)}
+        for path in retrieval.evidence
+        if path.name == name
+        and path.seed < len(retrieval.seeds)
+        and retrieval.seeds[path.seed].binding.source == "request"
+    ]
+    abouts += [
+        set(one.input_schema.get("required", ())) for one in (edges.declared or {}).values() if name in one.produces
+    ]
+    return set.intersection(*abouts) if abouts else set()

@@ -1,0 +1,33 @@
+"""The vocabulary of facts of one pack: the arguments and evidence that its adapters, retrieval and specs name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.plan import DecisionSpec
+from contextos.contracts.envelopes.tool import AdapterDefinition, capability_id
+from contextos.contracts.facts import Vocabulary
+
+
+def pack_vocabulary(
+    pack: ContextPack, specs: Mapping[str, DecisionSpec], definitions: Iterable[AdapterDefinition] | None
+) -> Vocabulary:
+    """Return the facts that the rules of `pack` can read.
+
+    Without `definitions` the arguments are not known, and evidence can exist that neither retrieval nor a spec names.
+    """
+    retrieved = [path.name for path in pack.intelligence_refs.retrieval.evidence]
+    if definitions is None:
+        required = [name for spec in specs.values() for name in spec.required_evidence]
+        return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]))
+    listed = {f"{one.adapter_id}.{name}" for one in pack.tooling_layer.adapter_registry for name in one.capabilities}
+    registered = {
+        name: capability
+        for adapter in definitions
+        for capability in adapter.capabilities
+        if (name := capability_id(adapter, capability)) in listed
+    }
+    produced = {name: one.output_schema for one in registered.values() for name in one.produces}
+    arguments = {name: one.input_schema for name, one in registered.items()}
+    return Vocabulary(arguments, {**produced, **dict.fromkeys(retrieved)}, complete=True)

@@ -1,0 +1,82 @@
+"""Reads files that people and settings name, regular ones of at most so many bytes, and writes new files whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a file. A pipe, a device or a directory is refused, because reading it could last for ever.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file or is larger than `max_bytes`; `strerror` says which.
+    """
+    try:
+        # Without O_NONBLOCK opening a pipe waits for its writer.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a null character") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        with open(file, "rb", closefd=False) as opened:
+            raw = opened.read(max_bytes + 1)
+    finally:
+        os.close(file)
+    if len(raw) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes} bytes")
+    return raw
+
+
+class NewFiles:
+    """New files that appear together: each is written beside its place, and moved there by `publish`.
+
+    A name is taken by an empty file until then. Without `publish` nothing stays. Existing files are not replaced, and
+    links are not followed. Files can be read by their owner only.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Path, str]] = []
+
+    def __enter__(self) -> NewFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path, part in self._parts:
+            for name in (part, path):
+                with suppress(OSError):
+                    os.unlink(name)
+
+    def write(self, path: Path, raw: bytes) -> None:
+        """Take the name `path` and write `raw` beside it.
+
+        Raises:
+            FileExistsError: there is something at `path`.
+            OSError: the file cannot be written.
+        """
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except ValueError:
+            raise OSError(errno.EINVAL, "its name holds a null character") from None
+        self._parts.append((path, ""))
+        file, part = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=path.parent)
+        self._parts[-1] = (path, part)
+        try:
+            rest = memoryview(raw)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def publish(self) -> None:
+        """Move every file to its place. Raises `OSError`."""
+        while self._parts:
+            path, part = self._parts[-1]
+            os.replace(part, path)
+            self._parts.pop()

@@ -1,0 +1,102 @@
+"""Prove an operator's act and make the control entry that records it.
+
+The actor signs the kind of the act, its arguments and the version of what it changes. The signature is checked against
+the actor's keys and roles in the tenant's directory. The runtime seals the entry.
+Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contextos.contracts.acts import OperatorAct, ProposedAct
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.journal import CONTROL, SALT_BYTES, Batch, Draft
+from contextos.errors import ApprovalRefused
+from contextos.operations.ports import DeploymentConfig, Ports
+from contextos.operations.signing import SignStatement, act_signer
+from contextos.trust.approvals.acts import (
+    ACT_ROLES,
+    OWN_RUN_ACTS,
+    UNSAFE_LOCAL_OPERATORS,
+    act_fault,
+    act_key,
+    sealed_act,
+)
+from contextos.trust.approvals.assertion import read_assertion
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person who acts: their id in the directory, and the function that signs for them."""
+
+    id: str
+    vouch: SignStatement
+
+    @classmethod
+    def with_key(cls, actor_id: str, private_key: bytes) -> Actor:
+        """Return the actor who signs with a raw Ed25519 private key of 32 bytes. Raises `ValueError` for others."""
+        return cls(actor_id, act_signer(private_key))
+
+
+def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an unsigned assertion in place of a person's signature, for development. Refused unless the settings
+    allow it.
+    """
+    return {"kind": "unsafe_local"}
+
+
+async def signed_act(
+    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
+) -> dict[str, Any]:
+    """Have the actor sign the act, check it, and return the fields of a `RecordedAct` without its seal.
+
+    `own_run`: the run is the actor's own, so that they need no role.
+
+    Raises:
+        ApprovalRefused: `unknown_actor`, `not_allowed`, `self_granted`, `not_granted`, `assertion_invalid`,
+            `unsafe_not_allowed`.
+        InvalidInput: the act does not fit its contract.
+        Unavailable: the directory did not answer.
+    """
+    fields = {
+        "tenant_id": tenant_id,
+        "kind": proposed.kind,
+        "actor": by.id,
+        "arguments": dict(proposed.arguments),
+        "expected": proposed.expected,
+    }
+    act = parse(OperatorAct, fields)
+    role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
+    person = await ports.directory.approver(tenant_id, act.actor)
+    assertion = read_assertion(by.vouch(act.to_json()))
+    refused: ApprovalRefused | None = act_fault(
+        person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
+    )
+    if refused:
+        raise refused
+    key = act_key(person, act, assertion)
+    return {"act": act.to_json(), "role": role, "assertion": assertion.to_json(), "key": key.to_json() if key else None}
+
+
+async def prove_act(
+    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
+) -> tuple[str, Draft]:
+    """Have the actor sign the act, check it, and return its entry for the control stream. Raises as `signed_act`."""
+    body = await signed_act(ports, config, tenant_id, proposed, by, own_run=own_run)
+    at_us = max(ports.clock.now_us(), proposed.not_before_us)
+    draft = Draft(proposed.kind, proposed.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
+    return CONTROL, sealed_act(tenant_id, draft, body, ports.keys)
+
+
+async def commit_act(ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor) -> None:
+    """Prove an act that is about no run, and commit its writes together with its control entry.
+
+    Raises:
+        Conflict: another process changed the same at the same moment; look at it and act again.
+        ApprovalRefused, InvalidInput, Unavailable: as `prove_act`.
+    """
+    control = await prove_act(ports, config, tenant_id, proposed, by)
+    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, writes=proposed.writes, shared=(control,)))

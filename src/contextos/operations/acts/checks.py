@@ -1,0 +1,51 @@
+"""What is checked before anybody acts on a run: that its journal verifies, and that the stated reason is clean text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import INDEX, Entry
+from contextos.contracts.ports.storage import Store
+from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.operations.deployment import Deployment
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.redact import scan_unsafe
+
+MAX_REASON_CHARS: Final = 2_000
+
+
+async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:
+    """Return the store of a tenant and the entries of a run, whose chain, index lines and last signed head verify.
+
+    Raises:
+        NotFound: no such run in this tenant.
+        ChainBroken: an entry is missing or was changed.
+    """
+    store = app.ports.stores.tenant(tenant_id)
+    # The lines are read before the run, which only grows.
+    lines = await store.lines(INDEX, run_id)
+    entries, heads = await read_signed(store, run_id)
+    if not entries:
+        raise no_run(run_id)
+    verify_chain(tenant_id, run_id, entries)
+    await verify_indexed(store, run_id, entries, lines)
+    verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
+    return store, entries
+
+
+def no_run(run_id: str) -> NotFound:
+    """Return the error about a run that does not exist."""
+    return NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+
+
+def refuse_reason(reason: str) -> None:
+    """Check the reason of an act before it is recorded. Raises `InvalidInput` if it is too long or has unsafe text."""
+    if len(reason) > MAX_REASON_CHARS:
+        detail = f"the reason has more than {MAX_REASON_CHARS} characters"
+        raise InvalidInput(Problem("/reason", "too_long", detail, "shorten it"))
+    canonical(reason)  # raises for a lone surrogate
+    if unsafe := scan_unsafe(reason, declared_text=True):
+        raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))

@@ -1,0 +1,71 @@
+"""Write facts into a tenant's graph: an act of the person who wrote them, which names each edge by its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from contextos.contracts.acts import ProposedAct
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.evidence import commit_key
+from contextos.errors import InvalidInput, Problem
+from contextos.operations.acts.act import Actor, prove_act
+from contextos.operations.deployment import Deployment
+
+MAX_WITHDRAWN: Final = 100
+"""Edges that one call withdraws at most: each of them is an act of its own, under the id of the edge."""
+_MAX_STATED_CHARS: Final = 8_000
+"""Ids and digests of the edges in one act. Its signature is a token that contains them, in base64."""
+
+
+async def write_facts(
+    app: Deployment,
+    tenant_id: str,
+    nodes: Sequence[Mapping[str, Any]],
+    edges: Sequence[Mapping[str, Any]],
+    *,
+    by: Actor,
+) -> int:
+    """Append nodes and edges to the graph as one commit, with the acts that name them; return the commit's number.
+
+    What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`.
+
+    Raises:
+        InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; or too many are
+            withdrawn at once.
+        ApprovalRefused: as `prove_act`; the role is `knowledge_writer`.
+        Conflict: another process wrote to the graph at the same moment; write again.
+    """
+    graph = app.ports.stores.graph(tenant_id)
+    planned = await graph.plan(nodes, edges)
+    if not planned.changes:
+        return planned.number - 1
+    if len(planned.withdrawn) > MAX_WITHDRAWN:
+        detail = f"one call withdraws at most {MAX_WITHDRAWN} edges"
+        raise InvalidInput(Problem("/edges", "too_many", detail, "withdraw them in several calls"))
+    before = planned.number - 1
+    proposed = [
+        ProposedAct("graph.written", commit_key(planned.number), {"commit": planned.number, "edges": edges}, before)
+        for edges in _stated_together(planned.appended)
+    ]
+    proposed += [
+        ProposedAct(
+            "graph.withdrawn", edge_id, {"edge_id": edge_id, "commit": planned.number, "evidence_ref": ref}, before
+        )
+        for edge_id, ref in planned.withdrawn.items()
+    ]
+    acts = [(await prove_act(app.ports, app.config, tenant_id, one, by))[1] for one in proposed]
+    return await graph.put(nodes, edges, acts=acts, expect=before)
+
+
+def _stated_together(appended: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The appended edges (id -> digest) of each act: as many as fit its signature; at least one act, also of none."""
+    edges: dict[str, str] = {}
+    chars = 0
+    for edge_id, digest in appended.items():
+        chars += len(canonical([edge_id, digest]))
+        if edges and chars > _MAX_STATED_CHARS:
+            yield edges
+            edges, chars = {}, len(canonical([edge_id, digest]))
+        edges[edge_id] = digest
+    yield edges

@@ -1,0 +1,112 @@
+"""Acts on the catalog of a tenant: publish, activate policies, pin packs, withdraw.
+
+Each act names the version of the tenant's active set that the actor saw. If the set has another version now, nothing
+changes and the act is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import Level
+from contextos.errors import InvalidArtifact
+from contextos.operations.acts.act import Actor, commit_act
+from contextos.operations.deployment import Deployment
+from contextos.trust.redact import SECRET_REMEDY, find_secrets
+
+
+async def publish_artifact(app: Deployment, tenant_id: str, envelope: Mapping[str, Any], *, by: Actor) -> str:
+    """Publish a signed artifact and return its ref. Publishing the same content again changes nothing.
+
+    The publisher is the person whose key signs this act. They cannot approve what depends on the artifact.
+
+    Raises:
+        SignatureInvalid: no key that is allowed to sign packs signed the artifact.
+        InvalidArtifact: lint refuses it, it is for another tenant, or the ref already has different content.
+        ApprovalRefused: as `prove_act`.
+        Conflict: another process published at the same moment; publish again.
+    """
+    catalog = app.catalog(tenant_id)
+    if secrets := find_secrets(catalog.opened(dict(envelope)).to_json(), SECRET_REMEDY):
+        raise InvalidArtifact(*secrets)
+    ref, proposed = await catalog.publication(dict(envelope))
+    if proposed:
+        await app.refuse_retired(tenant_id, envelope)
+        await commit_act(app.ports, app.config, tenant_id, proposed, by)
+    return ref
+
+
+async def activate_policies(
+    app: Deployment, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
+) -> None:
+    """Put exactly these policies in force above every pack. The same list again changes nothing.
+
+    Raises:
+        NotFound: a ref is not published in this tenant, or is withdrawn.
+        InvalidArtifact: the active set has another version than `expected`, or a ref cannot be active at its level.
+        ApprovalRefused: as `prove_act`.
+        Conflict: another process changed the set at the same moment; look at it and activate again.
+    """
+    proposed = await app.catalog(tenant_id).activation(level_refs, expected=expected)
+    if proposed:
+        await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+    """Allow requests that name exactly the refs of `pin`, for its intents in its environment. Raises as above."""
+    await commit_act(app.ports, app.config, tenant_id, await app.catalog(tenant_id).pinning(pin, expected=expected), by)
+
+
+async def withdraw_pin(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+    """End what `pin_packs` allowed, for the intents of `pin` in its environment. Raises as above."""
+    proposed = await app.catalog(tenant_id).unpinning(pin, expected=expected)
+    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def withdraw_artifact(
+    app: Deployment, tenant_id: str, ref: str, *, reason: str, expected: int, by: Actor
+) -> None:
+    """Withdraw a ref: no new run can pin it, and approvals that depend on it become void. Raises as above."""
+    proposed = await app.catalog(tenant_id).withdrawal(ref, reason=reason, expected=expected)
+    await commit_act(app.ports, app.config, tenant_id, proposed, by)
+
+
+async def initialise_tenant(
+    app: Deployment,
+    tenant_id: str,
+    envelopes: Sequence[dict[str, Any]],
+    policies: Sequence[tuple[Level, str]],
+    *,
+    by: Actor,
+) -> list[str]:
+    """Publish these signed artifacts, put these policies in force if nothing is active yet, and pin the packs.
+
+    A pack is pinned alone, for its own intents, in the environment of this deployment. Returns what was done, as
+    sentences; what is done already is left out. Raises as the functions above.
+    """
+    catalog = app.catalog(tenant_id)
+    done: list[str] = []
+    packs: list[ContextPack] = []
+    for envelope in envelopes:
+        artifact = catalog.opened(envelope)
+        ref, proposed = await catalog.publication(envelope)
+        if proposed:
+            await app.refuse_retired(tenant_id, envelope)
+            await commit_act(app.ports, app.config, tenant_id, proposed, by)
+            done.append(f"published {ref}")
+        packs += [artifact] if isinstance(artifact, ContextPack) else []
+    if not (await catalog.active()).version:
+        await activate_policies(app, tenant_id, policies, expected=0, by=by)
+        done.append(f"put {len(policies)} policies in force")
+    for pack in packs:
+        active, environment = await catalog.active(), app.config.profile
+        intents = [one.intent_id for one in pack.decision_layer.intents]
+        wanted = tuple(one for one in intents if not active.allows((pack.pin,), one, environment))
+        if wanted:
+            pin = PackPin(refs=(pack.pin,), intents=wanted, environment=environment)
+            await pin_packs(app, tenant_id, pin, expected=active.version, by=by)
+            done.append(f"pinned {pack.pin} for {', '.join(wanted)} in {environment}")
+    return done

@@ -1,0 +1,102 @@
+"""Read a run together with what about it does not verify, so that nothing altered is shown as if it were true.
+
+Checked are the chain of the run, its last signed head, its erased bodies, and what the index states of it. The work is
+bounded by the run itself: the whole index, the witness and the other runs are checked by `contextos verify` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from contextos.contracts.journal import INDEX, Entry
+from contextos.errors import ChainBroken, ContextOSError, Unavailable
+from contextos.queries.run_view import RunView, run_view
+from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import SignedHead
+    from contextos.contracts.ports.outside import Keys
+    from contextos.contracts.ports.storage import Store
+
+UNREADABLE: Final = "unreadable"
+"""The state of a run that does not verify and whose entries tell no state."""
+
+_Told = TypeVar("_Told")
+_MALFORMED: Final = (ContextOSError, ValueError, LookupError, TypeError, AttributeError)
+"""What reading altered bodies can raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """The entries of a run as of one moment. `fault` says what does not verify; None if all of it does."""
+
+    tenant_id: str
+    run_id: str
+    entries: Sequence[Entry]
+    fault: str | None
+
+    def view(self) -> RunView:
+        """Return the state of the run, or `unreadable` where altered entries tell none."""
+        unreadable = RunView(self.tenant_id, self.run_id, UNREADABLE, None, None, None)
+        return self.told(lambda: run_view(self.tenant_id, self.run_id, self.entries), unreadable)
+
+    def told(self, fold: Callable[[], _Told], otherwise: _Told) -> _Told:
+        """Return what `fold` makes of the entries, or `otherwise` where the run does not verify and `fold` fails."""
+        if self.fault is None:
+            return fold()
+        try:
+            return fold()
+        except _MALFORMED:
+            return otherwise
+
+
+async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) -> CheckedRun:
+    """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it.
+
+    Raises:
+        Unavailable: the run changes faster than it can be read.
+    """
+    # The lines are read before the run, which only grows.
+    lines = await store.lines(INDEX, run_id)
+    entries, heads = await read_signed(store, run_id)
+    if entries and entries[-1].kind == "run.ended":
+        # The run can have ended between the two reads.
+        lines = await store.lines(INDEX, run_id)
+    try:
+        await require_acts(store, entries, keys)
+        await _verify(store, tenant_id, run_id, entries, heads, lines, keys)
+    except Unavailable:
+        raise
+    except ChainBroken as broken:
+        return CheckedRun(tenant_id, run_id, entries, str(broken))
+    except _MALFORMED as error:
+        return CheckedRun(tenant_id, run_id, entries, f"`{run_id}` is malformed: {type(error).__name__}")
+    return CheckedRun(tenant_id, run_id, entries, None)
+
+
+async def _verify(
+    store: Store,
+    tenant_id: str,
+    run_id: str,
+    entries: Sequence[Entry],
+    heads: Sequence[SignedHead],
+    lines: Sequence[Entry],
+    keys: Keys,
+) -> None:
+    kinds = {line.kind for line in lines}
+    if not entries and not lines:
+        return
+    if not entries:
+        raise ChainBroken(run_id, 1, "is missing: the index names the run")
+    verify_chain(tenant_id, run_id, entries)
+    await verify_indexed(store, run_id, entries, lines)
+    # The last signed head covers all entries before it.
+    verify_heads(tenant_id, run_id, entries, heads[-1:], keys)
+    if "run.indexed" not in kinds:
+        raise ChainBroken(run_id, 1, "is in no line of the index")
+    if entries[-1].kind == "run.ended" and "run.closed" not in kinds:
+        raise ChainBroken(run_id, len(entries), "ends the run, and the index does not say so")

@@ -1,0 +1,78 @@
+"""What is redacted of a request before it is admitted, and of the answers that a run gets before they are recorded.
+
+The rules of the pack and of the tenant say what; secrets always. The catalog loads a pack with both. The original is
+kept nowhere (ADR 0024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.control.catalog import Catalog
+from contextos.errors import InvalidInput, Problem
+from contextos.intelligence.retrieval import fact_digest
+from contextos.trust.redact import find_secrets, redact, scan_unsafe
+
+
+async def redacted_request(request: InvokeRequest, catalog: Catalog) -> InvokeRequest:
+    """Return the request without what its pack classifies, in `input`. If the pack is not known, every rule applies.
+
+    The original is kept nowhere, and no digest of it is made: a digest of few possible values can be inverted.
+
+    Raises:
+        InvalidInput: a text of the request looks like a secret. Nothing was stored.
+    """
+    body: dict[str, Any] = request.to_json()
+    if secrets := find_secrets(_without_tokens(body), "send a reference to it, and nothing secret"):
+        raise InvalidInput(*secrets)
+    named = await catalog.redaction_rules(request.context_pack_refs)
+    cleaned, applied = redact(body["input"], REDACTION_TARGETS if named is None else named)
+    return parse(InvokeRequest, {**body, "input": cleaned}) if applied else request
+
+
+def _without_tokens(body: dict[str, Any]) -> dict[str, Any]:
+    """The body without the fields that are made for references to tokens, and for a signed claim."""
+    agent = {name: value for name, value in body["agent"].items() if name not in ("token_ref", "identity_claim")}
+    user = dict(body["user"])
+    if user.get("delegation"):
+        user["delegation"] = {name: value for name, value in user["delegation"].items() if name != "token_ref"}
+    return {**body, "agent": agent, "user": user}
+
+
+def redaction_rules(pack: ContextPack) -> frozenset[str]:
+    """Return the rules by which a run of this pack redacts. Secrets are redacted, whatever the pack says."""
+    return frozenset(pack.policy_layer.guardrails.redaction_rules) | {"secret"}
+
+
+def redacted_items(items: Iterable[EvidenceItem], pack: ContextPack) -> tuple[EvidenceItem, ...]:
+    """Return evidence without what the pack classifies. The digest of a changed item is of what is left."""
+    rules = redaction_rules(pack)
+    return tuple(_redacted_item(item, rules) for item in items)
+
+
+def _redacted_item(item: EvidenceItem, rules: frozenset[str]) -> EvidenceItem:
+    value, applied = redact(item.value, rules)
+    if not applied:
+        return item
+    digest = fact_digest(item.subject, item.predicate, value)
+    return item.model_copy(update={"value": value, "digest": digest})
+
+
+def cleanse_output(pack: ContextPack, output: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+    """Redact the output of a tool by the rules of the pack. Returns (output, rules applied, what makes it unsafe).
+
+    A secret that no rule of the pack redacts makes the output unsafe.
+    """
+    cleaned, applied = redact(output, pack.policy_layer.guardrails.redaction_rules)
+    return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
+
+
+def cleanse_text(pack: ContextPack, texts: Any) -> Any:
+    """Redact what an adapter says beside its output (errors, mutations), secrets included."""
+    return redact(texts, redaction_rules(pack))[0]

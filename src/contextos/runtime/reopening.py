@@ -1,0 +1,57 @@
+"""An ended run that an operator lets go on: which runs can, and with how much more of the limit that they exhausted.
+
+The run goes on from its journal with a new plan. What was sent is not sent again, because its operation is done, and
+every approval is asked anew. Evidence that became too old since the run began satisfies nothing, and context slots are
+filled anew, because the user can have lost what was selected.
+Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from contextos.contracts.entries.recorded import ReopenedRun
+from contextos.contracts.envelopes.verdicts import FailureCode
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.scope import SESSION_LIMIT, RunScope, SessionWindow
+from contextos.intelligence.retrieval import drop_stale_names
+from contextos.runtime.admission import AdmittedRun
+from contextos.trust.journal.record import RunOutcome
+
+RAISABLE: Final = frozenset(
+    {"total_tokens", "max_tool_calls", "max_replan_attempts", "wall_clock_ms", "max_cost_cents", SESSION_LIMIT}
+)
+"""The limits of a run that an operator can raise, each only when it is the one that was exhausted."""
+
+ASKED_AGAIN: Final[frozenset[FailureCode]] = frozenset({"approval_timeout", "approval_void"})
+"""The failures after which a run can go on with no more budget: people are asked anew."""
+
+
+async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun | None:
+    """Return the operator's entry that lets this ended run go on, or None if the journal ends with the run."""
+    if outcome.end not in ("escalated", "exhausted") or not journal.on_tape:
+        return None
+    _, answer = await journal.wait(("run.reopened",), "", wake_at_us=0, on_timeout=None)
+    return ReopenedRun.model_validate(answer)
+
+
+def as_reopened(admitted: AdmittedRun, reopened: ReopenedRun, now_us: int) -> AdmittedRun:
+    """Return the run with the limit that the operator granted, and with the evidence that is not too old at `now_us`
+    (Unix microseconds).
+    """
+    items = drop_stale_names(admitted.items, admitted.query.named, now_us)
+    return replace(admitted, scope=with_raised_limit(admitted.scope, reopened), items=items)
+
+
+def with_raised_limit(scope: RunScope, reopened: ReopenedRun) -> RunScope:
+    """Return the scope with the value that the operator granted. Nothing else of it changes."""
+    limit, to = reopened.limit, reopened.to
+    if limit is None or to is None:
+        return scope
+    if limit != SESSION_LIMIT:
+        budget = scope.run.run_budget.model_copy(update={limit: to})
+        return replace(scope, run=scope.run.model_copy(update={"run_budget": budget}))
+    assert scope.session is not None, "only a run with a session exhausts it"
+    began_us = scope.session.deadline_us - scope.session.max_duration_ms * 1_000
+    return replace(scope, session=SessionWindow(int(to), began_us + int(to) * 1_000))

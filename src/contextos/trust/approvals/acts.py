@@ -1,0 +1,184 @@
+"""Operator acts: which role each kind of act needs, every reason to refuse an act, and the seal of a recorded one.
+
+An act is checked like a settlement: a key that the directory lists for the actor must have signed exactly this act in
+this tenant, and the directory must say that another person granted the role. `unsafe_local` is an act whose actor is
+only named, for development. The runtime then seals the entry, so nobody who can only write the store can add an act.
+Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.acts import ActSeal, OperatorAct, RecordedAct
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import Approver, ApproverKey, SignerAssertion
+from contextos.contracts.journal import CONTROL, Draft, Entry, body_digest, header_hash
+from contextos.contracts.ports.outside import Keys
+from contextos.errors import ApprovalRefused, ChainBroken, InvalidInput
+from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
+from contextos.trust.identity.jws import sign_compact, verify_compact
+
+ACT_TYP: Final = "contextos-act+jws"
+POLICY_ADMIN_ROLE: Final = "policy_admin"
+PUBLISHER_ROLE: Final = "publisher"
+AUDITOR_ROLE: Final = "auditor"
+MEMORY_REVIEWER_ROLE: Final = "memory_reviewer"
+KNOWLEDGE_WRITER_ROLE: Final = "knowledge_writer"
+
+ACT_ROLES: Final[Mapping[str, str]] = {
+    "artifact.published": PUBLISHER_ROLE,
+    "artifact.withdrawn": POLICY_ADMIN_ROLE,
+    "policies.activated": POLICY_ADMIN_ROLE,
+    "packs.pinned": POLICY_ADMIN_ROLE,
+    "packs.withdrawn": POLICY_ADMIN_ROLE,
+    "graph.withdrawn": KNOWLEDGE_WRITER_ROLE,
+    "graph.written": KNOWLEDGE_WRITER_ROLE,
+    "memory.reviewed": MEMORY_REVIEWER_ROLE,
+    "runs.exported": AUDITOR_ROLE,
+    "run.cancelled": OPERATOR_ROLE,
+    "run.retried": OPERATOR_ROLE,
+    "run.reopened": OPERATOR_ROLE,
+    "decision.resolved": OPERATOR_ROLE,
+    "decision.closed": OPERATOR_ROLE,
+    "entry.erased": OPERATOR_ROLE,
+    "store.restored": OPERATOR_ROLE,
+    "key.rotated": OPERATOR_ROLE,
+    "slots.extension_registered": PUBLISHER_ROLE,
+    "slots.artifact_added": PUBLISHER_ROLE,
+    "slots.artifact_revised": PUBLISHER_ROLE,
+    "slots.artifact_classified": PUBLISHER_ROLE,
+    "slots.assertion_archived": PUBLISHER_ROLE,
+    "slots.artifact_deleted": PUBLISHER_ROLE,
+}
+"""The role that the directory must name for the actor, by kind of act. A kind that is not here is nobody's to do."""
+
+SLOT_ANSWER: Final = "slot.answered"
+"""The act with which the run's user selects for a context slot. It is recorded in the run, not in `control`."""
+
+OWN_RUN_ACTS: Final = frozenset({"run.cancelled", SLOT_ANSWER})
+"""The acts that need no role: the run's user may do them, and cancelling also the agent's owner."""
+
+UNSAFE_LOCAL_OPERATORS: Final = "unsafe_local_operators"
+"""The setting under which an actor is named and not proved."""
+
+
+def sign_act(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
+    """Sign an act with the actor's raw Ed25519 private key; return the compact JWS.
+
+    Its `typ` differs from those of an approval and of a settlement, so none can be used as another.
+    """
+    return sign_compact(private_key, kid, ACT_TYP, statement)
+
+
+def act_fault(
+    person: Approver | None, act: OperatorAct, role: str | None, assertion: SignerAssertion, *, unsafe_local: bool
+) -> ApprovalRefused | None:
+    """Return why an act is refused, or None.
+
+    `person` is the directory's entry for the actor. `role` is the role that the act needs; None where the actor needs
+    none, because the run is theirs. `unsafe_local`: the deployment accepts actors that are only named.
+    """
+    if role is not None:
+        if person is None or person.approver_id != act.actor:
+            return ApprovalRefused("unknown_actor", f"`{act.actor}` is not known in this tenant; ask a `{role}`")
+        if role not in person.roles:
+            return ApprovalRefused(
+                "not_allowed", f"`{act.actor}` does not hold the role `{role}`; ask somebody who does"
+            )
+        if refused := grant_fault(person, role):
+            return refused
+    if assertion.token is None and not unsafe_local:
+        detail = f"`{act.actor}` is only named; sign with their key, or allow `{UNSAFE_LOCAL_OPERATORS}`"
+        return ApprovalRefused("unsafe_not_allowed", detail)
+    if assertion.token is None or act_key(person, act, assertion):
+        return None
+    return ApprovalRefused("assertion_invalid", f"no key of `{act.actor}` signed this act; sign it with their key")
+
+
+def slot_answer_fault(
+    person: Approver | None, act: OperatorAct, assertion: SignerAssertion, expected: OperatorAct, *, unsafe_local: bool
+) -> str | None:
+    """Return why a run does not take the recorded answer to its slot, or None.
+
+    `person` is the directory's entry for the run's user now. `expected` is the act that the run asked for. Any process
+    with store access can append an answer, so nothing of it is believed that the user's key did not sign.
+    """
+    if act != expected:
+        return "it answers another question, or somebody else answered"
+    refused = act_fault(person, act, None, assertion, unsafe_local=unsafe_local)
+    return str(refused) if refused else None
+
+
+def act_key(person: Approver | None, act: OperatorAct, assertion: SignerAssertion) -> ApproverKey | None:
+    """Return the key of `person` that signed this act, or None."""
+    if person is None or person.approver_id != act.actor:
+        return None
+    return next((key for key in person.keys if _signed(key, act, assertion.token)), None)
+
+
+def sealed_act(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any], keys: Keys) -> Draft:
+    """Return `draft` with a body: the fields `unsealed` of a `RecordedAct`, and the runtime's seal.
+
+    The salt of `draft` is random, so every seal differs.
+    """
+    kid, signature = keys.sign("act", _payload(tenant_id, draft, unsealed))
+    return draft._replace(body=canonical({**unsealed, "seal": {"kid": kid, "signature": signature.hex()}}))
+
+
+def read_act(entry: Entry, keys: Keys) -> RecordedAct:
+    """Return the act in an entry of `control`, which the runtime sealed. The directory is not asked: people change.
+
+    Raises:
+        ChainBroken: the entry is no act, or not the one that the runtime wrote there.
+    """
+    if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
+        raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
+    if body_digest(entry.salt, entry.body) != entry.body_digest:
+        raise ChainBroken(CONTROL, entry.seq, "has a body that its digest does not cover")
+    try:
+        body = orjson.loads(entry.body)
+        recorded = parse(RecordedAct, body)
+    except (InvalidInput, orjson.JSONDecodeError) as error:
+        raise ChainBroken(CONTROL, entry.seq, f"is no operator act: {error}") from None
+    draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, entry.body, entry.salt)
+    payload = _payload(entry.tenant, draft, {name: value for name, value in body.items() if name != "seal"})
+    if fault := _act_fault(entry.tenant, draft, recorded) or _seal_fault(recorded.seal, payload, entry.at_us, keys):
+        raise ChainBroken(CONTROL, entry.seq, f"is an act that does not count: {fault}")
+    return recorded
+
+
+def _act_fault(tenant_id: str, draft: Draft, recorded: RecordedAct) -> str | None:
+    act, assertion = recorded.act, recorded.assertion
+    if (act.tenant_id, act.kind, act.actor) != (tenant_id, draft.kind, draft.by):
+        return "it holds the act of somebody else, of another kind or of another tenant"
+    if recorded.role != ACT_ROLES.get(draft.kind, "") and not (draft.kind in OWN_RUN_ACTS and recorded.role is None):
+        return "its actor had no role for it"
+    if assertion.token is not None and (recorded.key is None or not _signed(recorded.key, act, assertion.token)):
+        return "its actor did not sign this act"
+    return None
+
+
+def _seal_fault(seal: ActSeal, payload: bytes, at_us: int, keys: Keys) -> str | None:
+    if not re.fullmatch(r"[0-9a-f]{128}", seal.signature):
+        return "its seal is no signature"
+    if not keys.verify("act", seal.kid, payload, bytes.fromhex(seal.signature), at_us=at_us):
+        return "the runtime did not seal it"
+    return None
+
+
+def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes:
+    """What the seal covers: the place of the entry and all of its body but the seal."""
+    place = {"tenant": tenant_id, "kind": draft.kind, "key": draft.key, "at_us": draft.at_us, "by": draft.by}
+    return canonical({**place, "salt": draft.salt.hex(), "body": dict(unsealed)})
+
+
+def _signed(key: ApproverKey, act: OperatorAct, token: str | None) -> bool:
+    return (
+        token is not None and verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP) == act.to_json()
+    )

@@ -1,0 +1,78 @@
+"""Which cancel requests are believed: those that a sealed act of a person in the stream `control` states.
+
+The document beside the act is only where a run looks first. A writer of the database can add or alter it.
+Source: docs/design/journal.md, "Rows that the journal proves".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.runs import CANCELS, CancelRequest
+from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.seams import Journal, ProvedCancels
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken
+from contextos.trust.approvals.acts import read_act
+
+
+async def proved_cancels(store: Store, keys: Keys, run_id: str) -> Sequence[dict[str, str]]:
+    """Return the cancel requests of a run that a sealed act proves (`by`, `reason`). An act that is not sealed proves
+    nothing.
+    """
+    found = _requests(await store.lines(CONTROL, run_id), keys)
+    return [{"by": request.by, "reason": request.reason} for _, request in found]
+
+
+UNPROVED_CANCEL: Final = "a cancel request that no sealed act proves"
+
+
+async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCancels) -> bool:
+    """Return whether no sealed act proves `said`, the cancel request that ended the wait for `key`; that is then
+    recorded. Any process with store access can append such an entry to a run that waits.
+    """
+
+    async def look() -> dict[str, str] | None:
+        return None if said in await proved() else {}
+
+    return await journal.record_found("run.cancel_unproved", key, look) is not None
+
+
+async def verify_cancels(store: Store, control: Sequence[Entry], keys: Keys) -> None:
+    """Check that the stored cancel requests are those of the acts, and that none is gone.
+
+    `control` was read before the call. The acts that are added meanwhile are read here.
+
+    Raises:
+        ChainBroken: a request is missing, made up or altered; names its run.
+        Integrity: a stored request is malformed.
+    """
+    stored = list[StoredDocument[CancelRequest]]()
+    while page := await CANCELS.page(store, after=stored[-1].key if stored else ""):
+        stored += page
+    stated = _requests(control, keys)
+    later = _requests(await store.read(CONTROL, after=len(control)), keys)
+    for one in stored:
+        if (one.key, one.body) not in {*stated, *later}:
+            detail = f"is the last, and no sealed act states the stored cancel request of `{one.key[:64]}`"
+            raise ChainBroken(CONTROL, len(control), detail)
+    for run_id in sorted({run_id for run_id, _ in stated} - {one.key for one in stored}):
+        raise ChainBroken(CONTROL, len(control), f"is the last, and the cancel request of `{run_id[:64]}` is gone")
+
+
+def _requests(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelRequest]]:
+    """The runs that sealed acts in these entries cancel, each with the request."""
+    found = []
+    for entry in control:
+        if entry.kind != "run.cancelled":
+            continue
+        try:
+            act = read_act(entry, keys).act
+        except ChainBroken:
+            continue
+        if act.arguments.get("run") == entry.key:
+            found.append((entry.key, CancelRequest(act.actor, str(act.arguments.get("reason", "")))))
+    return found

@@ -1,0 +1,76 @@
+"""What only an operator's act explains in a run: a body that is missing, and an entry that reopens an ended run.
+
+The act of an erasure names the entry's place and digest, that of a reopening the run, the place and the raised limit;
+the runtime seals both. So a process that can write to the store but has no key for acts cannot account for a body that
+it has emptied, nor reopen a run, not even with a key that signs heads.
+Source: docs/design/journal.md, "Erasures"; docs/adr/0026-an-escalated-run-has-a-way-on.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from contextos.contracts.acts import OperatorAct
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import CONTROL, ENTRY_ERASED, Entry, erasure_key
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken, Integrity
+from contextos.trust.approvals.acts import read_act
+
+
+def erasure_of(entry: Entry) -> dict[str, Any]:
+    """Return what the act that erases `entry` says about it: its place and its digest."""
+    return {"run": entry.run, "seq": entry.seq, "body_digest": entry.body_digest}
+
+
+async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tuple[int, ...]:
+    """Return the sequence numbers of the entries without a body, each of which was erased by a signed `entry.erased`.
+
+    Raises:
+        ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
+            run was reopened, and no signed entry of `control` did so there and with this limit.
+    """
+    gaps = [entry for entry in entries if entry.body is None]
+    for entry in gaps:
+        lines = await store.lines(CONTROL, erasure_key(entry.run, entry.seq))
+        if not any(_erases(line, entry, keys) for line in lines):
+            raise ChainBroken(entry.run, entry.seq, "has no body, and no signed `entry.erased` says who erased it")
+    for entry in entries:
+        if entry.kind == "run.reopened":
+            lines = await store.lines(CONTROL, entry.run)
+            if not any(_reopens(line, entry, keys) for line in lines):
+                raise ChainBroken(entry.run, entry.seq, "reopens the run, and no signed act of an operator did so")
+    return tuple(entry.seq for entry in gaps)
+
+
+def _erases(line: Entry, entry: Entry, keys: Keys) -> bool:
+    """Return whether a control entry is an act that erased `entry`."""
+    act = _act(line, ENTRY_ERASED, entry, keys)
+    if act is None:
+        return False
+    return {name: act.arguments.get(name) for name in ("run", "seq", "body_digest")} == erasure_of(entry)
+
+
+def _reopens(line: Entry, entry: Entry, keys: Keys) -> bool:
+    """Return whether a control entry is the act by which its operator made this `run.reopened`."""
+    act = _act(line, "run.reopened", entry, keys)
+    if act is None or (act.actor, act.arguments.get("run"), act.expected) != (entry.by, entry.run, entry.seq - 1):
+        return False
+    try:
+        answer = read_body(entry)
+    except (Integrity, ValueError):
+        return False
+    said = {"by": act.actor, **{name: act.arguments.get(name) for name in ("reason", "limit", "to")}}
+    return entry.body is None or answer == said
+
+
+def _act(line: Entry, kind: str, entry: Entry, keys: Keys) -> OperatorAct | None:
+    """The sealed act of this kind in a control entry of the tenant of `entry`, or None."""
+    if line.kind != kind or line.tenant != entry.tenant:
+        return None
+    try:
+        return read_act(line, keys).act
+    except ChainBroken:
+        return None

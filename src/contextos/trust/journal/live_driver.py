@@ -1,0 +1,102 @@
+"""`LiveDriver`: what a journal needs to go on after the tape, and the lease under which it does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contextos.contracts.documents.runs import LEASES, Lease
+from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, SignedHead, Write
+from contextos.contracts.ports.concurrency import Concurrency, Sequential
+from contextos.contracts.ports.outside import Clock, Entropy, Keys
+from contextos.contracts.ports.storage import Store
+
+
+@dataclass(slots=True)
+class LiveDriver:
+    """What a journal needs to record new entries after the existing ones.
+
+    `lease_version` is the fencing token: the version of the run's lease document that this driver read (0: none).
+    `signed` is the last verified signed head. `can_suspend`: the driver handles `Rest`; otherwise a waiting loop ends
+    with `Parked`. `silence_us` returns how long (µs) this driver can be silent before others take it for dead; 0 or
+    None means that only its lease counts. `make_way` is awaited after a commit so that other runs can go first, except
+    when the run ends, waits or is about to send a call. `concurrency` runs the calls of `record_all`. `deaths` is how
+    many drivers before this one died in a row without a new entry. `free_us` is when the lease of the driver before
+    this one is over (Unix microseconds; 0: it was released, or that driver is known to be dead). `holds`: this driver
+    has the run's lease. `behind_us`: how far the clock is behind the latest time on record in the tenant.
+    """
+
+    store: Store
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+    owner: str
+    lease_ttl_us: int
+    lease_version: int = 0
+    cause: str = "recovery"
+    can_suspend: bool = False
+    signed: SignedHead | None = None
+    silence_us: Callable[[], int] | None = None
+    make_way: Callable[[], Awaitable[None]] | None = None
+    concurrency: Concurrency = field(default_factory=Sequential)
+    deaths: int = 0
+    free_us: int = 0
+    holds: bool = False
+    behind_us: int = 0
+
+    def time_us(self) -> int:
+        """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind.
+
+        Leases, and deadlines and retries of sent calls, go by the clock alone, as in every other process.
+        """
+        return self.clock.now_us() + self.behind_us
+
+    def follows(self, deaths: int, free_us: int, behind_us: int, last_us: int) -> None:
+        """State what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
+        # The entries of the run go on from the later of both.
+        behind_us = max(behind_us, last_us - self.clock.now_us()) if behind_us else 0
+        self.deaths, self.free_us, self.behind_us = deaths, free_us, behind_us
+
+    def resumed(self) -> dict[str, Any]:
+        """Return the answer of the `run.resumed` entry with which this drive begins."""
+        return {"cause": self.cause} | ({"behind_us": self.behind_us} if self.behind_us else {})
+
+    @staticmethod
+    def stated_behind_us(resumed: Any) -> int:
+        """Return how far behind the answer of a `run.resumed` entry states its clock; 0 where it states no number."""
+        behind_us = resumed.get("behind_us") if isinstance(resumed, dict) else None
+        return behind_us if type(behind_us) is int else 0
+
+    def lease(self, run_id: str, *, letting_go: bool) -> Write:
+        """Build the write that renews this driver's lease on a run, or releases it.
+
+        The store decides by its own clock: the write fails if this clock is more than `CLOCK_MARGIN_US` ahead of it, if
+        the lease would be over already, and while the lease of the driver before is not over.
+        """
+        now_us, silence_us = self.clock.now_us(), self.silence_us() if self.silence_us else 0
+        at_us, until_us = (None, 0) if letting_go else (now_us, now_us + self.lease_ttl_us)
+        silent_us = now_us + silence_us if silence_us and not letting_go else None
+        lease = Lease(self.owner, until_us, at_us, silent_us, 0 if letting_go else self.deaths)
+        over_us = now_us + max(self.lease_ttl_us, CLOCK_MARGIN_US)
+        begin_us = max(now_us - CLOCK_MARGIN_US, self.free_us)
+        return LEASES.write(run_id, self.lease_version, lease, not_after_us=over_us, not_before_us=begin_us)
+
+    def committed(self, *, letting_go: bool) -> None:
+        """A commit with a lease of this driver is durable."""
+        self.lease_version += 1
+        self.holds = not letting_go
+
+    async def take(self, run_id: str) -> None:
+        """Commit the lease alone, before foreign code is called: if that ends this process, the next driver can tell.
+
+        It does not change when the run is due, so that no answer of a person that comes meanwhile is overlooked.
+        """
+        await self.store.commit(Batch(run=run_id, writes=(self.lease(run_id, letting_go=False),)))
+        self.committed(letting_go=False)
+
+    async def release(self, run_id: str) -> None:
+        """Commit the release of the lease alone, if this driver holds it."""
+        if self.holds:
+            await self.store.commit(Batch(run=run_id, writes=(self.lease(run_id, letting_go=True),)))
+            self.committed(letting_go=True)

@@ -1,0 +1,83 @@
+"""Lint of the facts that a rule reads: each exists at the points where the rule is asked, with the type that it needs.
+
+Source: docs/design/contracts.md, "Policy" (`facts`, enforcement points).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.policy import AppliesTo
+from contextos.contracts.facts import Vocabulary, nearest_name
+from contextos.errors import Problem
+from contextos.trust.policy.conditions import FactPath
+from contextos.trust.policy.operators import JsonPath, compatible
+
+
+def lint_facts(
+    facts: Sequence[FactPath], condition: Any, applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath
+) -> Iterator[Problem]:
+    """Yield the facts that do not exist, have another type, or are not known at the rule's point.
+
+    `at` is the path of the rule's `condition`. Each problem names the nearest fact that exists.
+    """
+    for fact in facts:
+        where = pointer(_place(condition, fact.path, at))
+        declared = vocabulary.find(fact.path, applies.capability)
+        if declared is None:
+            yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", _remedy(fact.path, vocabulary))
+        elif not _fits(declared.type, fact.type):
+            detail = f"`{fact.path}` is a {declared.type} and used as {fact.type}"
+            yield Problem(where, "type_mismatch", detail, f"compare it with a {declared.type}")
+        elif applies.point is not None and applies.point not in declared.points:
+            points = ", ".join(f"`{point}`" for point in declared.points)
+            detail = f"`{fact.path}` is not known at `{applies.point}`"
+            yield Problem(where, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
+
+
+def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iterator[Problem]:
+    """Yield the problems of a rule's `applies_to` (at the path `at`): a point nobody asks, an unknown environment."""
+    if applies.point is not None and applies.point not in vocabulary.points:
+        detail = f"nothing asks policy at `{applies.point}` in this version, so the rule would never count"
+        remedy = f"use one of {', '.join(vocabulary.points)}, or drop `point`"
+        yield Problem(pointer((*at, "point")), "point_not_asked", detail, remedy)
+    if applies.environment is not None and applies.environment not in vocabulary.environments:
+        near = nearest_name(applies.environment, vocabulary.environments)
+        remedy = f"write `{near}`" if near else f"use one of {', '.join(vocabulary.environments)}"
+        detail = f"there is no environment `{applies.environment[:80]}`, so the rule would never apply"
+        yield Problem(pointer((*at, "environment")), "unknown_environment", detail, remedy)
+
+
+def _remedy(path: str, vocabulary: Vocabulary) -> str:
+    if path.partition(".")[0] == "history":
+        known = vocabulary.history.get(path.partition(".")[2])
+        if known is not None:
+            return f"set `applies_to.capability` to `{known.capability}`, whose effects it counts"
+        near = nearest_name(path, [f"history.{name}" for name in vocabulary.history])
+        return f"write `{near}`" if near else "declare it in `history` of the bundle"
+    near = vocabulary.nearest(path)
+    return f"write `{near}`" if near else "see `contextos facts` for what a rule can read"
+
+
+def _fits(declared: str | None, used: str | None) -> bool:
+    if declared is None or used is None or compatible(declared, used):
+        return True
+    return used == "array" and declared.startswith("array")
+
+
+def _place(node: Any, path: str, at: JsonPath) -> JsonPath:
+    """Return the place of the first operand that reads `path`, or the place of the condition."""
+    return next(_places(node, path, at), at)
+
+
+def _places(node: Any, path: str, at: JsonPath) -> Iterator[JsonPath]:
+    if node == path:
+        yield at
+    elif isinstance(node, dict):
+        for name, below in node.items():
+            yield from _places(below, path, (*at, name))
+    elif isinstance(node, list | tuple):
+        for index, below in enumerate(node):
+            yield from _places(below, path, (*at, index))

@@ -1,0 +1,110 @@
+"""A run with context slots that ends, is reopened, and goes on with what was selected; a forged cancel in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.audit.replay import replay
+from contextos.audit.verify import verify_tenant
+from contextos.contracts.journal import Batch
+from contextos.operations.acts.ended_runs import reopen_run
+from contextos.trust.journal.chain import append
+from tests.e2e.test_slots_in_runs import bodies, declaring, directory, on, opened, pick_of
+from tests.world import TENANT, TestWorld, request, run
+
+
+def short(request_id: str) -> dict[str, Any]:
+    """A request of a run that may make two calls, and needs three."""
+    body = request(900, request_id)
+    body["runtime"] |= {"max_tool_calls": 2}
+    return body
+
+
+async def ended(world: TestWorld, mode: str) -> Any:
+    view = await world.invoke(short("req_short"))
+    if mode == "interactive":
+        await pick_of(world, view.run_id, "of_team")
+        view = await on(world, view.run_id)
+    assert view.state == "exhausted"
+    return view
+
+
+async def reopened(world: TestWorld, run_id: str) -> Any:
+    await reopen_run(world.deployment, TENANT, run_id, by=world.actor(), reason="it is needed", to=9)
+    return await on(world, run_id)
+
+
+async def is_sound(world: TestWorld, view: Any) -> None:
+    await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+    assert (await replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+
+
+@pytest.mark.parametrize("mode", ["autonomous", "interactive"])
+def test_the_slots_of_a_reopened_run_are_filled_anew_and_a_person_is_asked_again(mode: str, tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await opened(tmp_path, declaring(selectionMode=mode), stores="sqlite")
+        first = await ended(world, mode)
+        view = await reopened(world, first.run_id)
+        if mode == "interactive":
+            assert view.waiting["for"] == "slot"
+            await pick_of(world, view.run_id, "of_team")
+            view = await on(world, view.run_id)
+        assert (view.state, len(world.refunds())) == ("completed", 1)
+        for kind in ("slot.selected", "slot.pinned"):
+            assert len(await bodies(world, view.run_id, kind)) == 2
+        assert len(await world.stores.artifacts(TENANT).selections("acme", view.run_id)) == 2
+        before, after = await bodies(world, view.run_id, "context.compiled")
+        assert "Be brief." in str(before)
+        assert "Be brief." in str(after)
+        await is_sound(world, view)
+        world.close()
+
+    run(act())
+
+
+@pytest.mark.parametrize("mode", ["autonomous", "interactive"])
+@pytest.mark.parametrize("lost", ["team", "artifact"])
+def test_a_reopened_run_uses_no_content_that_its_user_lost_meanwhile(lost: str, mode: str, tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await opened(tmp_path, declaring(selectionMode=mode), stores="sqlite")
+        first = await ended(world, mode)
+        if lost == "team":
+            directory(world, team_ids=[])
+        else:
+            await world.stores.artifacts(TENANT).tombstone("acme", "of_team", 9)
+        view = await reopened(world, first.run_id)
+        if mode == "interactive":
+            await pick_of(world, view.run_id, "of_all")
+            view = await on(world, view.run_id)
+        before, after = await bodies(world, view.run_id, "context.compiled")
+        assert "Be brief." in str(before)
+        assert "Be brief." not in str(after)
+        assert (view.state, len(world.refunds())) == ("completed", 1)
+        await is_sound(world, view)
+        world.close()
+
+    run(act())
+
+
+def test_a_cancel_that_nobody_signed_fills_no_slot_and_cancels_nothing(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"), stores="sqlite")
+        view = await world.invoke(request(900, "req_1"))
+        store = world.stores.tenant(TENANT)
+        entries = await store.read(view.run_id)
+        asked = [one for one in entries if one.kind == "slot.asked"][-1]
+        said = {"by": "usr_771", "reason": "never mind"}
+        forged = append(
+            entries, "run.cancel_requested", asked.key, by="usr_771", answer=said, at_us=asked.at_us, salt=b"s" * 16
+        )
+        await store.commit(Batch(run=view.run_id, entries=(forged,), wake_at_us=1))
+        view = await on(world, view.run_id)
+        assert view.state == "escalated"
+        assert "no sealed act" in view.record["rationale"]["failures"][0]["detail"]
+        await is_sound(world, view)
+        world.close()
+
+    run(act())

@@ -1,0 +1,61 @@
+"""Output that is absent, too large, unsafe or outside of its schema is refused, and only the reason is kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, validate_reply
+from contextos.contracts.envelopes.tool import AdapterReply, ToolError
+from contextos.errors import Problem
+
+WRITE: Any = SimpleNamespace(definition=SimpleNamespace(kind="write", output_repeats={}))
+READ: Any = SimpleNamespace(definition=SimpleNamespace(kind="read", output_repeats={}))
+UNSAFE = Problem("/x", "secret", "it holds a key")
+
+
+class Schema:
+    """A registry whose schema accepts objects with the field `id`."""
+
+    def check(self, _capability: Any, _direction: str, value: Any) -> Problem | None:
+        return None if isinstance(value, dict) and "id" in value else Problem("/id", "missing", "it is required")
+
+
+def clean(value: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+    return value, (), (UNSAFE,) if "SECRET" in str(value) else ()
+
+
+def validated(reply: AdapterReply | None, capability: Any = WRITE, outcome: str = "done") -> Any:
+    registry: Any = Schema()
+    return validate_reply(registry, clean, capability, {}, reply, outcome, "the line was cut", "tool_failed")
+
+
+@pytest.mark.parametrize(
+    "output", [None, {}, {"id": "x" * MAX_OUTPUT_BYTES}, {"id": "SECRET"}, {"id": float("nan")}, {"id": object()}]
+)
+def test_refused_output_is_not_kept(output: Any) -> None:
+    status, kept, error, _ = validated(AdapterReply.model_construct(output=output, error=None))
+    assert (status, kept, error.code) == ("failed", None, "unsafe_output")
+    assert "SECRET" not in error.message
+
+
+def test_a_good_output_completes_a_write_and_answers_a_read() -> None:
+    reply = AdapterReply.model_construct(output={"id": 1}, error=None)
+    assert validated(reply)[:2] == ("completed", {"id": 1})
+    assert validated(reply, READ)[:2] == ("ok", {"id": 1})
+
+
+def test_an_unknown_outcome_pauses_and_a_call_that_was_not_sent_fails() -> None:
+    paused, failed = validated(None, outcome="unknown"), validated(None, outcome="not_sent")
+    assert (paused[0], paused[2].code) == ("paused", "effect_uncertain")
+    assert (failed[0], failed[2].code) == ("failed", "tool_failed")
+
+
+@pytest.mark.parametrize(("message", "status"), [("sold out", "error"), ("SECRET", "failed")])
+def test_an_adapters_error_is_kept_only_if_it_is_safe(message: str, status: str) -> None:
+    error = ToolError(code="sold_out", message=message, retryable=False)
+    made = validated(AdapterReply.model_construct(output=None, error=error))
+    assert made[0] == status
+    assert "SECRET" not in made[2].message

@@ -1,0 +1,79 @@
+"""The digest of an adapter that an embedder made covers its class and its functions; without a source there is none."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from contextos.adapters.code import SourceCode
+from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.adapters.function.loading import load_function_adapters
+from contextos.adapters.scripted import ScriptedAdapter
+from tests.unit.adapters.function.test_adapter import definition
+
+
+def look(args: Any, context: Any) -> dict[str, Any]:
+    return {}
+
+
+class Wrapper:
+    """An adapter of an embedder around another one."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def describe(self) -> Any:
+        return self.inner.describe()
+
+    async def call(self, *asked: Any) -> Any:
+        return await self.inner.call(*asked)
+
+    async def lookup(self, *asked: Any) -> Any:
+        return await self.inner.lookup(*asked)
+
+
+def function(**functions: Any) -> FunctionAdapter:
+    return FunctionAdapter(definition(), {"look": look, "act": look, **functions})
+
+
+def nameless() -> Any:
+    """A function that was typed in, without a file."""
+    names: dict[str, Any] = {"__name__": "typed_in"}
+    exec("def act(args, context):\n    return {}\n", names)
+    return names["act"]
+
+
+def test_it_covers_the_modules_of_functions_wherever_they_are_held() -> None:
+    code = SourceCode()
+    one = code.adapter(function())
+    assert one is not None
+    assert code.adapter(function(act=functools.partial(look))) == one
+    assert code.adapter(Wrapper(function())) == one, "the class is in the module of the function"
+    assert code.adapter(function(act=load_function_adapters)) == one, "the pin `runtime` covers modules of ours"
+    assert code.adapter(function(act=definition)) != one
+
+
+def test_code_without_a_file_has_no_digest() -> None:
+    code = SourceCode()
+    assert code.adapter(function(act=nameless())) is None
+    assert code.adapter(Wrapper(function(act=nameless()))) is None
+    assert code.adapter(ScriptedAdapter(definition(), {})) is not None
+
+
+def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(tmp_path: Path) -> None:
+    source = (
+        "from contextos.adapters.function.adapter import FunctionAdapter\n"
+        "from tests.unit.adapters.function.test_adapter import definition\n"
+        "def look(args, context):\n    return {}\n"
+        "one = FunctionAdapter(definition(), {'look': look, 'act': look})\n"
+    )
+    digests = []
+    for text in (source, source + "# changed\n"):
+        (tmp_path / "made.py").write_text(text, "utf-8")
+        loaded = load_function_adapters("made.py:one", None, root=tmp_path)
+        code = SourceCode(loaded)
+        assert code.adapter(loaded.adapters[0]) == loaded.code_digest
+        digests.append(code.adapter(Wrapper(loaded.adapters[0])))
+    assert None not in digests
+    assert len(set(digests)) == 2

@@ -1,0 +1,50 @@
+"""Controls: what decisions raise adds up, and binds to a later decision about the same call only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contextos.contracts.controls import Controls, RunControls
+from contextos.contracts.envelopes.policy import PolicyDecision
+
+MAX_3 = {"amount": [{"max": 3}]}
+MAX_5 = {"amount": [{"max": 5}]}
+
+
+def decision(point: str = "execute", **more: Any) -> PolicyDecision:
+    body = {
+        "policy_decision_id": "pol_0123456789abcdef",
+        "point": point,
+        "capability_id": "adp.pay",
+        "allowed": True,
+        "reason": "allowed",
+        "facts_digest": "sha256:" + "0" * 64,
+    }
+    return PolicyDecision.model_validate(body | more)
+
+
+def test_controls_of_every_point_bind_and_none_is_removed() -> None:
+    early = decision("compile", gates=["GATE_B"], requires=["x"], arg_constraints=MAX_3, must_escalate=["R_1"])
+    bound = Controls.of(early).bind(decision(gates=["GATE_A"], requires=["w"], arg_constraints=MAX_5))
+    assert (bound.gates, bound.requires, bound.must_escalate) == (("GATE_A", "GATE_B"), ("w", "x"), ("R_1",))
+    assert [limit.max for limit in bound.arg_constraints["amount"]] == [5, 3]
+
+
+def test_a_decision_that_has_them_already_is_unchanged() -> None:
+    one = decision(gates=["GATE_B", "GATE_A"], arg_constraints=MAX_3)
+    assert Controls.of(one).bind(one) is one
+    assert Controls().bind(one) is one
+
+
+def test_a_capability_governs_all_of_its_calls_and_a_step_its_own() -> None:
+    raised = RunControls().with_compiled({"adp.pay": decision("compile", gates=["GATE_A"])})
+    raised = raised.with_planned(1, {"s3": decision("plan", requires=["x"])})
+    raised = raised.with_compiled({"adp.pay": decision("compile", gates=["GATE_B"])})
+    assert raised.on_call("adp.pay", "0/s3") == Controls(gates=frozenset({"GATE_A", "GATE_B"}))
+    assert raised.on_call("adp.pay", "1/s3").requires == {"x"}
+    assert raised.on_call("adp.other", "0/s1") == Controls()
+
+
+def test_an_escalation_about_any_capability_escalates_the_run() -> None:
+    assert RunControls().must_escalate == ()
+    assert RunControls().with_compiled({"adp.x": decision(must_escalate=["R_1"])}).must_escalate == ("R_1",)

@@ -1,0 +1,39 @@
+"""A run's state is a function of its entries, and an erased end is shown as erased and never as open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from contextos.contracts.journal import KINDS, Draft, Entry, genesis, link
+from contextos.queries.run_view import run_view
+
+
+def stream(*steps: tuple[str, Any]) -> list[Entry]:
+    made: list[Entry] = []
+    for seq, (kind, body) in enumerate(steps, 1):
+        before = made[-1].hash if made else genesis("t", "run_1")
+        raw = orjson.dumps({"answer": body} if KINDS[kind].recorded else body)
+        made.append(link("t", "run_1", seq, before, Draft(kind, "", seq, "runtime", raw, bytes(16))))
+    return made
+
+
+RECEIVED = ("run.received", {"request": {"mode": "long_running"}})
+
+
+def test_a_long_run_that_was_only_received_waits_for_an_engine() -> None:
+    view = run_view("t", "run_1", stream(RECEIVED))
+    assert (view.state, view.waiting, view.ended, view.record) == ("received", {"for": "engine"}, False, None)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_another_mode_waits_for_nothing_at_its_receipt(mode: str) -> None:
+    assert run_view("t", "run_1", stream(("run.received", {"request": {"mode": mode}}))).waiting is None
+
+
+def test_an_erased_receipt_is_no_defect() -> None:
+    [received] = stream(RECEIVED)
+    view = run_view("t", "run_1", [received._replace(body=None, salt=None)])
+    assert (view.state, view.waiting) == ("received", None)

@@ -1,0 +1,41 @@
+"""Answers lose what the pack classifies, and every secret, before they are recorded."""
+
+from __future__ import annotations
+
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.intelligence.retrieval import fact_digest
+from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
+from tests.unit.control.example import pack
+
+CARD, SECRET = "4111 1111 1111 1111", "ghp_" + "a1B2" * 9
+RULES = "/policy_layer/guardrails/redaction_rules"
+
+
+def item(value: str) -> EvidenceItem:
+    return EvidenceItem(
+        evidence_ref="kg:order:o_1#snapshot_kg_1",
+        subject="order:o_1",
+        predicate="note",
+        value=value,
+        origin="artifact:a#rev_1",
+        integrity="trusted",
+        classification="INTERNAL",
+        observed_at_us=0,
+        digest=fact_digest("order:o_1", "note", value),
+    )
+
+
+def test_evidence_that_is_redacted_has_the_digest_of_what_is_left() -> None:
+    plain, card, secret = redacted_items([item("a"), item(f"a {CARD}"), item(SECRET)], pack({RULES: ["pan"]}))
+    assert plain == item("a")
+    assert card == item("a [redacted:pan]")
+    assert secret == item("[redacted:secret]")
+
+
+def test_text_beside_the_output_loses_secrets_too() -> None:
+    assert cleanse_text(pack({RULES: []}), (f"a {SECRET}", CARD)) == ["a [redacted:secret]", CARD]
+
+
+def test_an_output_with_a_secret_is_unsafe_unless_the_pack_redacts_it() -> None:
+    assert [one.code for one in cleanse_output(pack({RULES: []}), {"a": SECRET})[2]] == ["secret"]
+    assert cleanse_output(pack({RULES: ["secret"]}), {"a": SECRET}) == ({"a": "[redacted:secret]"}, ("secret",), ())

@@ -1,0 +1,51 @@
+"""Each alteration changes what a store reads, leaves the store alone, and is found by `verify`."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from contextos.audit.verify import verify_tenant
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken
+from contextos.sim import example
+from contextos.sim.checks.alterations import ALTERATIONS, AlteredStore
+from contextos.sim.play import play
+from contextos.sim.scenario import PlannedRequest, Scenario
+from contextos.sim.scheduler import immediately
+from contextos.sim.world import SimulatedWorld
+
+TENANT = example.EXAMPLE_TENANT
+
+
+@pytest.fixture(scope="module")
+def paid() -> tuple[Store, str]:
+    """A store with one run that paid, without faults, and the run's id."""
+    request = PlannedRequest("req_calm", "usr_771", "ord_881", 2900, 8, 0, 1)
+    world = SimulatedWorld(7, fixed=Scenario("keyed", "tenant", False, 1, (request,), None, 1.0, False, False, False))
+    play(world)
+    world.scheduler.close()
+    (run,) = world.checker.runs
+    assert len(world.shop.effects) == 1
+    return world.stores.tenant(TENANT), run
+
+
+def verified(store: Store) -> int:
+    return len(immediately(verify_tenant(store, TENANT, example.keys())))
+
+
+def test_a_store_without_an_alteration_verifies(paid: tuple[Store, str]) -> None:
+    store, _ = paid
+    assert verified(AlteredStore(store, {}, {})) == verified(store) == 3
+
+
+@pytest.mark.parametrize("name", ALTERATIONS)
+def test_verify_finds_each_alteration_wherever_it_is(name: str, paid: tuple[Store, str]) -> None:
+    store, run = paid
+    for seed in range(8):
+        altered = ALTERATIONS[name](Random(seed), store, run)
+        assert altered is not None
+        with pytest.raises(ChainBroken):
+            verified(altered)
+    assert verified(store) == 3, "the store itself is as it was"

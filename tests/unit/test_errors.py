@@ -1,0 +1,30 @@
+"""Errors name the place and the remedy, and each class has one stable code."""
+
+from __future__ import annotations
+
+from contextos import errors
+from contextos.errors import ContextOSError, InvalidInput, Overloaded, Problem, StoreRestored, Unavailable
+
+
+def every(kind: type[ContextOSError]) -> list[type[ContextOSError]]:
+    return [kind, *(one for below in kind.__subclasses__() for one in every(below))]
+
+
+def test_every_class_has_a_code_of_its_own_and_an_exit_code_of_the_command_line() -> None:
+    classes = [one for one in every(ContextOSError) if one.__module__ == errors.__name__]
+    assert len({one.code for one in classes}) == len(classes)
+    assert {one.exit_code for one in classes} <= {1, 2, 3, 4}
+    assert all(one.__doc__ for one in classes)
+
+
+def test_an_input_error_counts_its_further_problems() -> None:
+    one = Problem("/a", "missing", "it is required", "add it")
+    assert str(InvalidInput(one)) == "at `/a`: it is required; add it"
+    assert str(InvalidInput(one, one, one)).endswith("(+2 more)")
+
+
+def test_whatever_is_unavailable_says_when_to_come_again() -> None:
+    assert "try again in 7 ms" in str(Overloaded("tenant", "full", retry_after_ms=7))
+    restored = StoreRestored("record the restore")
+    assert isinstance(restored, Unavailable)
+    assert restored.retry_after_ms > 0

@@ -1,0 +1,109 @@
+"""Only a person who validly holds the role, and whose key signed exactly this answer, approves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, Approver
+from contextos.errors import ApprovalRefused
+from contextos.trust.approvals.assertion import (
+    approval_fault,
+    approval_statement,
+    grant_fault,
+    read_assertion,
+    sign_approval,
+)
+from contextos.trust.seal import kid_of
+from tests.world import APPROVER_KEY, OPERATOR_KEY, public_key
+
+QUESTION = {
+    "approval_id": "appr_1",
+    "binding_digest": "sha256:b",
+    "evidence_snapshot_hash": "sha256:e",
+    "shown_digest": "sha256:s",
+    "required_role": "finance_lead",
+    "barred": ["usr_requester"],
+}
+KID = kid_of(public_key(APPROVER_KEY))
+
+
+def approver(**changes: Any) -> Approver:
+    fields = {
+        "approver_id": "ann",
+        "roles": ["finance_lead"],
+        "granted_by": {"finance_lead": "admin"},
+        "keys": [{"kid": KID, "public_key": public_key(APPROVER_KEY).hex()}],
+    }
+    return Approver.model_validate({**fields, **changes})
+
+
+def answer(seed: bytes = APPROVER_KEY, question: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    statement = approval_statement(question or QUESTION, "ann", "approved", "ok")
+    token = sign_approval(seed, KID, statement)
+    return {
+        "approver": "ann",
+        "verdict": "approved",
+        "reason": "ok",
+        "assertion": {"kind": "jws", "token": token},
+        **changes,
+    }
+
+
+def test_a_signed_answer_of_the_right_person_has_no_fault() -> None:
+    assert approval_fault(approver(), QUESTION, answer()) is None
+
+
+@pytest.mark.parametrize(
+    ("person", "given", "reason"),
+    [
+        (approver(approver_id="bob"), answer(), "not_approver"),
+        (approver(roles=["support"], granted_by={}), answer(), "not_approver"),
+        (approver(granted_by={}), answer(), "not_granted"),
+        (approver(granted_by={"finance_lead": "ann"}), answer(), "self_granted"),
+        (approver(granted_by={"finance_lead": "usr_requester"}), answer(), "self_granted"),
+        (approver(), answer(verdict="denied"), "assertion_invalid"),
+        (approver(), answer(reason="another"), "assertion_invalid"),
+        (approver(), answer(OPERATOR_KEY), "assertion_invalid"),
+        (approver(keys=[]), answer(), "assertion_invalid"),
+    ],
+)
+def test_each_flaw_of_an_answer_is_refused(person: Approver, given: dict[str, Any], reason: str) -> None:
+    refused = approval_fault(person, QUESTION, given)
+    assert refused is not None
+    assert refused.reason == reason
+
+
+@pytest.mark.parametrize("field", ["approval_id", "binding_digest", "evidence_snapshot_hash", "shown_digest"])
+def test_a_signature_of_another_question_does_not_count(field: str) -> None:
+    refused = approval_fault(approver(), QUESTION, answer(question={**QUESTION, field: "another"}))
+    assert refused is not None
+    assert refused.reason == "assertion_invalid"
+
+
+def test_the_requester_never_approves_and_a_grant_needs_another_person() -> None:
+    refused = approval_fault(approver(), {**QUESTION, "barred": ["ann"]}, answer())
+    assert refused is not None
+    assert refused.reason == "self_approval"
+    assert grant_fault(approver(), "finance_lead") is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "jws",
+        {},
+        {"kind": "webauthn"},
+        {"kind": "jws"},
+        {"kind": "jws", "token": 7},
+        {"kind": "jws", "token": "x", "alg": "none"},
+        {"kind": "unsafe_local", "token": "x"},
+        {"kind": "jws", "token": "x" * (MAX_TOKEN_CHARS + 1)},
+    ],
+)
+def test_an_assertion_of_another_kind_or_shape_is_refused(given: Any) -> None:
+    with pytest.raises(ApprovalRefused) as refused:
+        read_assertion(given)
+    assert refused.value.reason == "assertion_invalid"

@@ -1,0 +1,120 @@
+"""A stored question is answered only if every digest in it follows from its content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.journal import Entry
+from contextos.trust.approvals.question import escape_all, question_fault, shown_text
+from tests.world import TENANT, open_world, request, run
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Sequence[Entry]]:
+    """A run that waits for an approval: its id and its journal."""
+
+    async def go(path: Path) -> tuple[str, Sequence[Entry]]:
+        world = await open_world(path)
+        view = await world.invoke(request(4200, "req_1"))
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        world.close()
+        return view.run_id, entries
+
+    made: tuple[str, Sequence[Entry]] = run(go(tmp_path_factory.mktemp("question")))
+    return made
+
+
+def fault_after(asked: tuple[str, Sequence[Entry]], change: Callable[[dict[str, Any]], None]) -> str | None:
+    run_id, entries = asked
+    entry = next(one for one in entries if one.kind == "approval.asked")
+    body = orjson.loads(entry.body or b"")
+    change(body)
+    return question_fault(TENANT, run_id, entries, entry._replace(body=canonical(body)))
+
+
+def bind_again(body: dict[str, Any]) -> None:
+    body["shown_digest"] = body["binding"]["shown_digest"] = content_address(body["shown"])
+    body["binding_digest"] = content_address(body["binding"])
+
+
+def cheaper_text(body: dict[str, Any]) -> None:
+    body["shown"]["args"]["amount_inr"] = 5
+
+
+def cheaper_text_bound_again(body: dict[str, Any]) -> None:
+    cheaper_text(body)
+    bind_again(body)
+
+
+def other_arguments(body: dict[str, Any]) -> None:
+    body["args"]["amount_inr"] = 5
+
+
+def other_evidence(body: dict[str, Any]) -> None:
+    body["binding"]["evidence_snapshot_hash"] = body["evidence_snapshot_hash"] = content_address([])
+    bind_again(body)
+
+
+def evidence_left_out(body: dict[str, Any]) -> None:
+    body["shown"]["evidence"].pop()
+    bind_again(body)
+
+
+def other_run(body: dict[str, Any]) -> None:
+    body["binding"]["run_id"] = "run_0000000000000000"
+    bind_again(body)
+
+
+def other_role(body: dict[str, Any]) -> None:
+    body["required_role"] = "intern"
+
+
+def other_binding(body: dict[str, Any]) -> None:
+    body["binding"]["capability_id"] = "adp_orders.lookup"
+
+
+def test_the_question_that_the_runtime_asked_has_no_fault(asked: tuple[str, Sequence[Entry]]) -> None:
+    assert fault_after(asked, lambda _body: None) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (cheaper_text, "it is bound to"),
+        (cheaper_text_bound_again, "does not describe the call"),
+        (other_arguments, "arguments have another digest"),
+        (other_evidence, "not what the run froze"),
+        (evidence_left_out, "evidence that is shown"),
+        (other_run, "another run"),
+        (other_role, "differs from its binding"),
+        (other_binding, "binding has another digest"),
+    ],
+)
+def test_a_question_with_one_change_has_the_fault_that_names_it(
+    asked: tuple[str, Sequence[Entry]], change: Callable[[dict[str, Any]], None], fault: str
+) -> None:
+    assert fault in (fault_after(asked, change) or "")
+
+
+def test_every_string_that_is_shown_is_escaped() -> None:
+    hostile = "pay\u202eyap"
+    shown = shown_text(
+        capability="adp.pay",
+        mode="destructive",
+        gate="GATE",
+        args={hostile: hostile},
+        evidence=[{"name": hostile, "subject": hostile, "value": {"x": hostile}, "ref": hostile}],
+        requester=[{"kind": "user", "id": "usr_1"}],
+    )
+    assert "\u202e" not in canonical(shown).decode()
+
+
+def test_every_string_is_escaped_keys_included_and_other_values_are_kept() -> None:
+    hostile = {"na\u202eme": ["a\u200bb", {"x": ("\x1b[2J", 7, None, True)}]}
+    assert escape_all(hostile) == {"na\\u202eme": ["a\\u200bb", {"x": ["\\u001b[2J", 7, None, True]}]}

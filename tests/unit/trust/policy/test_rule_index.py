@@ -1,0 +1,45 @@
+"""A rule that does not apply is not found, and one that cannot be placed is indeterminate."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.errors import InvalidInput
+from contextos.trust.policy.rule_index import PolicyQuestion, RuleIndex
+from tests.policies import ALLOW_AGENTS, FACTS, NOTE, REFUND, decide, facts, leveled, policy, rule
+
+DENY_SALES = rule("R_SALES", True, allow=False, applies_to={"intent": "sales.quote"})
+DENY_HERE = rule("R_HERE", True, allow=False, applies_to={"capability": REFUND.capability_id})
+
+
+def test_a_rule_of_another_intent_or_capability_does_not_apply() -> None:
+    decision = decide(policy(leveled(ALLOW_AGENTS, DENY_SALES, DENY_HERE)), facts(), NOTE)
+    assert decision.allowed
+    assert not decision.denying_rule_ids
+
+
+@pytest.mark.parametrize("value", [None, "", 7])
+def test_a_rule_that_names_an_intent_is_indeterminate_where_the_intent_is_unknown(value: object) -> None:
+    unknown = facts(run__intent=value, request__intent=value)
+    decision = decide(policy(leveled(ALLOW_AGENTS, DENY_SALES)), unknown, NOTE)
+    assert (decision.allowed, decision.reason) == (False, "indeterminate")
+    assert [one.rule_id for one in decision.indeterminate] == ["R_SALES"]
+
+
+def test_an_intent_on_which_run_and_request_disagree_is_unknown() -> None:
+    torn = facts(run__intent="support.refund", request__intent="sales.quote")
+    assert decide(policy(leveled(ALLOW_AGENTS, DENY_SALES)), torn, NOTE).reason == "indeterminate"
+
+
+@pytest.mark.parametrize("root", ["capability", "secrets"])
+def test_facts_under_an_unknown_root_are_refused(root: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        PolicyQuestion(RuleIndex([]), "execute", {**FACTS, root: {}})
+    assert refused.value.problems[0].code == "unknown_fact_root"
+
+
+def test_the_facts_of_each_capability_are_in_its_own_digest() -> None:
+    question = PolicyQuestion(RuleIndex([]), "execute", FACTS)
+    digests = [question.evaluate_for(one)[1] for one in (REFUND, NOTE, REFUND, None)]
+    assert digests[0] == digests[2]
+    assert len(set(digests)) == 3

@@ -19,6 +19,9 @@ from contextos.adapters.function.sources import tree_digest
 from contextos.contracts.encoding.jcs import content_address, digest
 from contextos.contracts.ports.outside import Adapter
 
+_DATA: Final = frozenset({str, bytes, int, float, bool, type(None), tuple, list, dict, set, frozenset})
+"""Types whose values are neither functions nor adapters."""
+
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 """The folder of the installed runtime."""
 
@@ -87,7 +90,9 @@ def _held(value: Any) -> Iterator[Any]:
     attributes = {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
     for held in attributes.values():
         for one in held.values() if isinstance(held, Mapping) else (held,):
-            if inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one):
+            if type(one) not in _DATA and (
+                inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one)
+            ):
                 yield one
 
 

@@ -10,10 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
+from pydantic import ValidationError
+
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import INDEX, Entry, Parked
+from contextos.contracts.journal import INDEX, Entry, Logged, Parked
+from contextos.contracts.model import Model
 from contextos.errors import Integrity, ReplayMismatch
 from contextos.operations.acts.checks import no_run
 from contextos.operations.deployment import Deployment
@@ -50,6 +56,13 @@ class Unreachable:
 _UNREACHABLE: Final[Any] = Unreachable()
 NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
+
+_ENVELOPES: Final[dict[str, type[Model]]] = {
+    "context.compiled": CompiledContext,
+    "record.revised": DecisionRecord,
+    "replay.packed": ReplayPacket,
+}
+"""The kinds whose body is an envelope of the specification."""
 
 
 async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None = None) -> ReplayResult:
@@ -92,4 +105,19 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
         raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
-    return ReplayResult(run_id, record.status, record.record_hash or "", len(tape), tuple(journal.missing))
+    for entry in journal.log():
+        _require_sealed(entry)
+    return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
+
+
+def _require_sealed(entry: Logged) -> None:
+    """Raise `ReplayMismatch` if an envelope that the run wrote does not follow its contract in full."""
+    if (contract := _ENVELOPES.get(entry.kind)) is None:
+        return
+    try:
+        contract.sealed_from(entry.body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = pointer(first["loc"])
+        detail = f"it is no valid `{contract.__name__}`: `{where}`: {first['msg']}"
+        raise ReplayMismatch(entry.seq, entry.kind, detail) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
@@ -59,7 +59,7 @@ class Fact:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one is not MISSING and other is not MISSING and canonical(one) == canonical(other)
+    return one is not MISSING and other is not MISSING and same_json(one, other)
 
 
 SESSION_LIMIT: Final = "max_session_duration_ms"

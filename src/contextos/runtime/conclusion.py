@@ -10,7 +10,6 @@ from contextos.contracts.bindings import binding_of, resolve_binding
 from contextos.contracts.controls import RunControls
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
-from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.scope import RunScope
@@ -86,7 +85,7 @@ def waiting_record(
     uncertain = Failure(code="effect_uncertain", detail="it is not known whether the effect happened; settle it")
     failures = (uncertain,) if why == "effect_uncertain" else ()
     decision = waiting_decision(template, plan, call.split("/")[1])
-    return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))[1]
+    return current_record(environment, request, scope, RunOutcome(None, failures, decision=decision))
 
 
 def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcome) -> list[RunOutcome]:
@@ -149,26 +148,27 @@ async def conclude(
     outcome: RunOutcome,
     environment: RunEnvironment,
     earlier: Sequence[RunOutcome] = (),
-) -> DecisionRecord:
-    """Step 15: commit the records, the replay packet and the entry `run.ended` together; return the last record.
+) -> dict[str, Any]:
+    """Step 15: commit the records, the replay packet and the entry `run.ended` together; return the last record as
+    JSON.
 
     `earlier` are the decisions before the last one; each gets a record of its own.
     """
     journal = environment.journal
     for one in earlier:
         assert one.decision is not None, "an earlier decision has a key"
-        _, wire = current_record(environment, request, scope, one)
-        journal.derive("record.revised", f"final/{one.decision.key}", wire)
-    record, wire = current_record(environment, request, scope, outcome)
-    journal.derive("record.revised", "final", wire)
-    journal.derive("replay.packed", "", build_packet(record, request).to_json())
+        record = current_record(environment, request, scope, one)
+        journal.derive("record.revised", f"final/{one.decision.key}", record)
+    record = current_record(environment, request, scope, outcome)
+    journal.derive("record.revised", "final", record)
+    journal.derive("replay.packed", "", build_packet(record, request))
     journal.derive(
         "run.ended",
         "",
         {
             "end": outcome.end,
-            "record_id": record.record_id,
-            "record_hash": record.record_hash,
+            "record_id": record["record_id"],
+            "record_hash": record["record_hash"],
             "entries": len(journal.log()) + 1,
         },
     )

@@ -21,7 +21,6 @@ from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import RunScope
@@ -59,8 +58,8 @@ from contextos.trust.journal.usage import usage
 from contextos.trust.policy.constraints import check_args
 
 
-async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> DecisionRecord:
-    """Take one request to its DecisionRecord. A refused request also gets a record; it raises nothing.
+async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> dict[str, Any]:
+    """Take one request to its DecisionRecord, as JSON. A refused request also gets a record; it raises nothing.
 
     Raises:
         Parked: the run waits, for example for an approval; drive it again when it is woken.

@@ -298,8 +298,8 @@ async def _answered(
     """Wait until the user has answered, and return the answer, or why there is none."""
     decision = last_decision(admitted.template(None), None)
     environment.journal.derive("slot.asked", key, question.to_json())
-    _, wire = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
-    environment.journal.derive("record.revised", f"slot/{key}", wire)
+    record = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
+    environment.journal.derive("record.revised", f"slot/{key}", record)
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)

@@ -23,7 +23,6 @@ from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
@@ -44,7 +43,7 @@ from contextos.trust.identity.claims import mint_claim
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.operation_rows import operation_fault
 from contextos.trust.journal.record import RunOutcome, build_record
-from contextos.trust.journal.usage import usage
+from contextos.trust.journal.usage import UsageMeter
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
@@ -176,8 +175,10 @@ def build_gateway(
     graph snapshot.
     """
 
+    meter = UsageMeter(environment.journal.log())
+
     def spent() -> BudgetUsed:
-        used = usage(environment.journal.log())
+        used = meter.read()
         return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
@@ -271,8 +272,8 @@ async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, k
 
 def current_record(
     environment: RunEnvironment, request: InvokeRequest, scope: RunScope | None, outcome: RunOutcome
-) -> tuple[DecisionRecord, dict[str, Any]]:
-    """Build the DecisionRecord from the journal so far. Returns (record, the same record as JSON)."""
+) -> dict[str, Any]:
+    """Build the DecisionRecord from the journal so far, as JSON."""
     return build_record(
         environment.journal.run_id,
         request,

@@ -18,7 +18,7 @@ from contextos.action.gateway.evidence import nested_facts, permissions_of, read
 from contextos.action.registry import Registry
 from contextos.contracts.controls import CheckArgs, Controls, required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.redacted import redacted_places
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
@@ -125,7 +125,7 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
             stated, final = resolve_pointer(context.scope.received.fields, where), call.args.get(argument, MISSING)
             if final is MISSING:
                 continue
-            if stated is MISSING or canonical(stated) != canonical(final):
+            if stated is MISSING or not same_json(stated, final):
                 detail = f"argument `{argument}` is not what the request states at `{where}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
     return call

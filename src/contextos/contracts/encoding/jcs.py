@@ -62,6 +62,13 @@ def canonical(value: Any) -> bytes:
     return out if _is_plain(value) else _exact(value)
 
 
+def same_json(one: Any, other: Any) -> bool:
+    """Return whether two JSON values have the same canonical form."""
+    if type(one) is str and type(other) is str:
+        return one == other
+    return canonical(one) == canonical(other)
+
+
 def content_address(value: Any) -> str:
     """Return `sha256:` and the hex digest of the canonical form of `value`."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.pointer import pointer
 
 REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
 """Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
 
 REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})\]")
+_MARK_BEGINS: Final = b"[redacted:"
 
 
 def redacted_places(value: Any) -> dict[str, list[str]]:
@@ -20,6 +22,8 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
     >>> redacted_places({"note": "card [redacted:pan]"})
     {'/note': ['pan']}
     """
+    if _MARK_BEGINS not in canonical(value):
+        return {}
     found: dict[str, set[str]] = {}
     for path, text in _texts(value, ()):
         for kind in REDACTION_MARK.findall(text):

@@ -1,6 +1,7 @@
-"""The DecisionRecord and the ReplayPacket of a run, computed from its journal entries alone.
+"""The DecisionRecord and the ReplayPacket of a run, computed from its journal entries alone, in their wire form.
 
-Every value is derived from the entries, so a replay of the same journal builds the same record with the same hash.
+Every value is derived from the entries, so a replay of the same journal builds the same record with the same hash. A
+replay also validates both against their contracts.
 Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledgers"; docs/design/contracts.md, "Run".
 """
 
@@ -12,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.record import DecisionRecord, ReplayExpectation, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
@@ -87,9 +87,8 @@ def build_record(
     runtime_version: str,
     unsafe: Sequence[str],
     semantics: int,
-) -> tuple[DecisionRecord, dict[str, Any]]:
-    """Build the record of one decision of a run from its journal entries: (the record with its hash, the JSON that was
-    hashed).
+) -> dict[str, Any]:
+    """Build the record of one decision of a run from its journal entries: a `DecisionRecord` as JSON, with its hash.
 
     `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment.
     """
@@ -151,7 +150,7 @@ def build_record(
     if outcome.scorecard:
         body["scorecard"] = dict(outcome.scorecard)
     body["record_hash"] = content_address(body)
-    return DecisionRecord.sealed_from(body), body
+    return body
 
 
 def _agent_identity(identity: RunIdentity) -> dict[str, Any]:
@@ -162,30 +161,26 @@ def _agent_identity(identity: RunIdentity) -> dict[str, Any]:
     }
 
 
-def build_packet(record: DecisionRecord, request: InvokeRequest) -> ReplayPacket:
-    """Build the packet from which a replay of the run starts.
+def build_packet(record: Mapping[str, Any], request: InvokeRequest) -> dict[str, Any]:
+    """Build the packet from which a replay of the run starts: a `ReplayPacket` as JSON.
 
     For a run without a compiled context, `compiled_context_hash` is the digest of null.
     """
-    assert record.replay is not None and record.lineage is not None, "sealed records have both"
-    return ReplayPacket.construct_trusted(
-        {
-            "replay_packet_id": record.replay.replay_id,
-            "trace_id": record.trace_id,
-            "session_id": request.session_id,
-            "source_kind": "decision_record",
-            "source_ref": record.record_id,
-            "run_context_ref": record.replay.run_id,
-            "context_pack_ref": record.lineage.pack_version,
-            "knowledge_snapshot_ref": record.lineage.snapshot_version,
-            "compiled_context_hash": record.replay.compiled_context_hash or content_address(None),
-            "tool_transcript_chain_hash": record.replay.tool_transcript_chain_hash,
-            "side_effect_policy": "transcript_only",
-            "expected": ReplayExpectation.construct_trusted(
-                {"status": record.status, "decision_record_hash": record.record_hash}
-            ),
-        }
-    )
+    replay, lineage = record["replay"], record["lineage"]
+    return {
+        "replay_packet_id": replay["replay_id"],
+        "trace_id": record["trace_id"],
+        "session_id": request.session_id,
+        "source_kind": "decision_record",
+        "source_ref": record["record_id"],
+        "run_context_ref": replay["run_id"],
+        "context_pack_ref": lineage["pack_version"],
+        "knowledge_snapshot_ref": lineage["snapshot_version"],
+        "compiled_context_hash": replay.get("compiled_context_hash") or content_address(None),
+        "tool_transcript_chain_hash": replay["tool_transcript_chain_hash"],
+        "side_effect_policy": "transcript_only",
+        "expected": {"status": record["status"], "decision_record_hash": record["record_hash"]},
+    }
 
 
 def _effects(run_id: str, steps: frozenset[str] | None, log: Sequence[Logged]) -> list[dict[str, Any]]:

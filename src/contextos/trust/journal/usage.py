@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from contextos.contracts.journal import Logged
@@ -52,29 +51,46 @@ def cost_units(cents: float | int) -> int:
     return round(cents * UNITS_PER_CENT)
 
 
-def usage(log: Sequence[Logged]) -> Usage:
-    """Compute what a run has used from its journal entries, the first of which is its request.
+class UsageMeter:
+    """What a run has used, from its journal entries `log`, which only grows and begins with the request.
 
-    A call counts with its reserved cost until its result states the actual cost.
+    `read` goes on from the entries that it has counted before. A call counts with its reserved cost until its result
+    states the actual cost.
     """
-    tokens = calls = waited = 0
-    cost: dict[str, int] = {}
-    for before, entry in pairwise(log):
+
+    def __init__(self, log: Sequence[Logged]) -> None:
+        self._log, self._counted = log, 1
+        self._tokens = self._calls = self._waited_us = 0
+        self._cost: dict[str, int] = {}
+
+    def read(self) -> Usage:
+        """Return what the run has used up to its last entry."""
+        log = self._log
+        for at in range(self._counted, len(log)):
+            self._count(log[at], log[at].at_us - log[at - 1].at_us)
+        self._counted = max(self._counted, len(log))
+        wall_us = log[-1].at_us - log[0].at_us - self._waited_us if log else 0
+        return Usage(self._tokens, self._calls, sum(self._cost.values()), wall_us)
+
+    def _count(self, entry: Logged, since_us: int) -> None:
         kind = entry.kind
         if kind in _WAKING:
-            waited += entry.at_us - before.at_us
+            self._waited_us += since_us
         if kind == "tool.retry_scheduled":
             # Under one key a call happens once, however often it is sent: it counts once, at the cost of its last try.
-            calls -= 1
-            cost.pop(entry.key, None)
+            self._calls -= 1
+            self._cost.pop(entry.key, None)
         elif kind == "context.compiled":
-            tokens += entry.body["budget_report"]["tokens_used_at_compile"]
+            self._tokens += entry.body["budget_report"]["tokens_used_at_compile"]
         elif kind == "tool.dispatching":
-            calls += 1
-            cost[entry.key] = cost_units(entry.body["reservation"]["cost_cents"])
+            self._calls += 1
+            self._cost[entry.key] = cost_units(entry.body["reservation"]["cost_cents"])
         elif kind == "tool.returned":
-            cost[entry.key] = cost_units(entry.body["cost_cents"])
+            self._cost[entry.key] = cost_units(entry.body["cost_cents"])
             # The clock can have been set forward and back during the call.
-            waited += min(entry.body.get("waited_us", 0), entry.at_us - before.at_us)
-    wall = log[-1].at_us - log[0].at_us - waited if log else 0
-    return Usage(tokens, calls, sum(cost.values()), wall)
+            self._waited_us += min(entry.body.get("waited_us", 0), since_us)
+
+
+def usage(log: Sequence[Logged]) -> Usage:
+    """Return what a run has used, from its journal entries (see `UsageMeter`)."""
+    return UsageMeter(log).read()

@@ -1,0 +1,34 @@
+"""A replay validates in full what the run itself built and did not validate again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.audit.replay import replay
+from contextos.context import compiler
+from contextos.errors import ReplayMismatch
+from contextos.runtime import conclusion, wiring
+from tests.world import TENANT, open_world, request, run
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "contract"),
+    [
+        pytest.param(wiring, "build_record", "DecisionRecord", id="record"),
+        pytest.param(conclusion, "build_packet", "ReplayPacket", id="packet"),
+        pytest.param(compiler, "compiled_context", "CompiledContext", id="context"),
+    ],
+)
+def test_an_envelope_that_breaks_its_contract_does_not_replay(
+    module: Any, function: str, contract: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = getattr(module, function)
+    monkeypatch.setattr(module, function, lambda *values, **named: build(*values, **named) | {"surplus": 1})
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(request(900, "req_surplus")))
+    assert view.state == "completed"
+    with pytest.raises(ReplayMismatch, match=f"it is no valid `{contract}`: `/surplus`"):
+        run(replay(world.deployment, TENANT, view.run_id))

@@ -268,7 +268,8 @@ class Batch:
     `control`) and a draft, which the store links to the head of that stream. `wake_at_us` is the time from which `due`
     lists this run (None leaves it unchanged, 0 means never). `signature` is the signed head of the run's stream (key
     id, signature in hex) and is not part of the chain. `waiting` says whether the run waits for a person from this
-    commit on (None leaves it unchanged); `Store.waiting` lists those runs. A lease is a document in `leases`, and its
+    commit on (None leaves it unchanged); `Store.waiting` lists those runs. `may_block`: the process drives no other
+    run, so the store can block the event loop until the batch is durable. A lease is a document in `leases`, and its
     version is the fencing token: every batch of a driver has the write that renews it.
     """
 
@@ -279,6 +280,7 @@ class Batch:
     wake_at_us: int | None = None
     signature: tuple[str, str] | None = None
     waiting: bool | None = None
+    may_block: bool = False
 
 
 class Logged(NamedTuple):

@@ -220,6 +220,7 @@ class RunDriver:
             signed=heads[-1] if heads else None,
             silence_us=self._silence_us if sends_heartbeats else None,
             make_way=partial(self._deployment.ports.admission.yield_to_others, tenant_id, run_id),
+            is_alone=lambda: len(self._driving) == 1,
             concurrency=self._deployment.ports.concurrency,
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)

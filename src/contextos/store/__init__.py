@@ -1,6 +1,6 @@
 """Storage: the ports `Stores`, `Graph`, `Artifacts`, `Curation` and `Witness`, each on several technologies.
 
-- `sqlite`: one SQLite file. One writer thread commits in groups; any number of readers.
+- `sqlite`: one SQLite file. One writer commits in groups; any number of readers.
 - `postgres`: one PostgreSQL database, for any number of machines. One writer for each event loop commits in groups.
 - `memory`: the reference model that the others are tested against. Its coroutines never suspend.
 - `shared`: the rules that are the same in all three.

@@ -1,6 +1,6 @@
 """`SqliteStores`: the `Stores` port on one SQLite file.
 
-All writes go through one writer thread per process. Reads run on the caller's thread and see every commit that has
+All writes go through one writer per process. Reads run on the caller's thread and see every commit that has
 returned. One object can be shared by all threads and event loops.
 """
 
@@ -205,7 +205,7 @@ class SqliteStore:
         refuse_misfit(self._tenant, batch)
         # Make the rows on this thread: it can work while the writer waits for the disk.
         rows = [_row_of(entry) for entry in batch.entries]
-        await self._writer.run(partial(_apply, self._tenant, batch, rows, self._clock))
+        await self._writer.run(partial(_apply, self._tenant, batch, rows, self._clock), may_block=batch.may_block)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         found: list[Entry] = []

@@ -2,6 +2,7 @@
 
 A group contains the tasks that are in the queue when the writer gets the write lock, so a single caller never waits
 for others. While the disk syncs one group, the next group gathers: throughput grows with the number of callers.
+A caller that allows it, and has nobody before it, commits on its own thread instead (ADR 0028).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from contextos.store.sqlite.database import begin_immediate, sqlite_error
 
 SQLITE_QUEUE_LIMIT: Final = 4096
 SQLITE_GROUP_LIMIT: Final = 256
+IN_PLACE_LIMIT_S: Final = 0.005
+"""After a commit that took longer, the next one is left to the thread: the disk could block an event loop for long."""
 
 WriterTask = Callable[[sqlite3.Connection], Any]
 # Errors that a task raises itself, a refusal or a bug. Only its own caller sees them.
@@ -48,6 +52,8 @@ class _Job:
 class Writer:
     """Runs write tasks in order of arrival, each atomically. `run` returns when the task's transaction is durable.
 
+    The holder of `_turn` uses the connection: the thread, or a caller that commits in place.
+
     At most `queue_limit` tasks wait. `run` raises `Unavailable` when the queue is full, after `close`, and for every
     task of a group whose transaction failed. The next group starts on a new connection.
     """
@@ -57,14 +63,18 @@ class Writer:
     ) -> None:
         self._connect, self._busy_timeout_ms, self._queue_limit = connect, busy_timeout_ms, queue_limit
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()
+        self._gate, self._turn = threading.Lock(), threading.Lock()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
+        self._last_s = 0.0
         self._thread = threading.Thread(target=self._work, name="contextos-store-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, task: WriterTask) -> Any:
-        """Return the result of `task` once its transaction is durable. If it raises, its changes are rolled back."""
+    async def run(self, task: WriterTask, *, may_block: bool = False) -> Any:
+        """Return the result of `task` once its transaction is durable. If it raises, its changes are rolled back.
+
+        With `may_block`, the event loop of the caller can be blocked for as long as one commit takes.
+        """
         loop = asyncio.get_running_loop()
         job = _Job(task, loop, loop.create_future())
         with self._gate:
@@ -72,7 +82,13 @@ class Writer:
                 raise Unavailable("store", "it is closed")
             if self._queue.qsize() >= self._queue_limit:
                 raise Unavailable("store", f"more than {self._queue_limit} commits are waiting", retry_after_ms=100)
-            self._queue.put(job)
+            in_place = may_block and self._can_run_now() and self._turn.acquire(blocking=False)
+            if not in_place:
+                self._queue.put(job)
+        if in_place:
+            self._run_now(job)
+            # Timeouts, cancellations and other tasks get their turn here, as they do while a caller waits.
+            await asyncio.sleep(0)
         return await job.future
 
     def close(self) -> None:
@@ -83,12 +99,37 @@ class Writer:
                 self._queue.put(None)
         self._thread.join()
 
+    def _can_run_now(self) -> bool:
+        """Whether nobody is queued, and a commit takes as long as the disk needs to sync, which was short last time."""
+        return self._connection is not None and self._last_s <= IN_PLACE_LIMIT_S and self._queue.empty()
+
+    def _run_now(self, job: _Job) -> None:
+        """Commit on the thread of the caller, which has the turn. If the lock is not free, the job is queued."""
+        try:
+            if self._locks_at_once():
+                self._write([job])
+                _resolve([job])
+            else:
+                self._queue.put(job)
+        finally:
+            if self._connection is not None and self._connection.in_transaction:
+                self._drop()
+            self._turn.release()
+
+    def _locks_at_once(self) -> bool:
+        """Take the write lock if no other process has it. The thread tries again after a fault, and reports it."""
+        with suppress(sqlite3.Error):
+            self._open().execute("BEGIN IMMEDIATE")
+            return True
+        return False
+
     def _work(self) -> None:
         group: list[_Job] = []
         try:
             while (job := self._queue.get()) is not None:
                 group = [job]
-                self._commit(group)
+                with self._turn:
+                    self._commit(group)
                 _deliver(group)
                 group = []
         finally:
@@ -97,18 +138,30 @@ class Writer:
     def _commit(self, group: list[_Job]) -> None:
         """Run `group` as one transaction. Tasks that are queued when the lock is taken join the group."""
         try:
-            connection = self._open()
-            begin_immediate(connection, timeout_ms=self._busy_timeout_ms)
-            self._gather(group)
+            begin_immediate(self._open(), timeout_ms=self._busy_timeout_ms)
+        except sqlite3.Error as fault:
+            self._fail(group, fault)
+            return
+        self._gather(group)
+        self._write(group)
+
+    def _write(self, group: list[_Job]) -> None:
+        """Run `group` and commit. The connection has the write lock."""
+        connection, start = self._open(), time.monotonic()
+        try:
             for job in group:
                 _attempt(connection, job)
             connection.execute("COMMIT")
         except sqlite3.Error as fault:
             # No reader sees anything of a failed COMMIT. But after a crash at this point, recovery could still find its
             # frames. So callers get `Unavailable` (outcome unknown, read again) and never `Conflict`.
-            self._drop()
-            for job in group:
-                job.result, job.error = None, sqlite_error(fault)
+            self._fail(group, fault)
+        self._last_s = time.monotonic() - start
+
+    def _fail(self, group: list[_Job], fault: sqlite3.Error) -> None:
+        self._drop()
+        for job in group:
+            job.result, job.error = None, sqlite_error(fault)
 
     def _gather(self, group: list[_Job]) -> None:
         while len(group) < SQLITE_GROUP_LIMIT:
@@ -137,12 +190,13 @@ class Writer:
         """Fail all waiting jobs and refuse new ones. Also runs if the thread dies of a bug, so no caller hangs."""
         with self._gate:
             self._closed = True
-        self._drop()
-        with suppress(queue.Empty):
-            while True:
-                job = self._queue.get_nowait()
-                if job is not None:
-                    unfinished.append(job)
+        with self._turn:
+            self._drop()
+            with suppress(queue.Empty):
+                while True:
+                    job = self._queue.get_nowait()
+                    if job is not None:
+                        unfinished.append(job)
         for job in unfinished:
             job.error = Unavailable("store", "its writer has stopped")
         _deliver(unfinished)

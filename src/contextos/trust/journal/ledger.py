@@ -254,10 +254,10 @@ class RunJournal:
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
             waiting=blocked is not None or self.state in ASKING_STATES,
+            may_block=live.may_block(),
         )
-        await live.store.commit(batch)
+        await live.commit(batch, letting_go=letting_go)
         self._signed = (self._seq, self._head, kid, signature.hex())
-        live.committed(letting_go=letting_go)
         self._pending.clear()
         self._staged.clear()
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.

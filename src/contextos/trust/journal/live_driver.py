@@ -24,7 +24,8 @@ class LiveDriver:
     when the run ends, waits or is about to send a call. `concurrency` runs the calls of `record_all`. `deaths` is how
     many drivers before this one died in a row without a new entry. `free_us` is when the lease of the driver before
     this one is over (Unix microseconds; 0: it was released, or that driver is known to be dead). `holds`: this driver
-    has the run's lease. `behind_us`: how far the clock is behind the latest time on record in the tenant.
+    has the run's lease. `is_alone` returns whether this process drives no other run now; None means that it may.
+    `behind_us`: how far the clock is behind the latest time on record in the tenant.
     """
 
     store: Store
@@ -39,6 +40,7 @@ class LiveDriver:
     signed: SignedHead | None = None
     silence_us: Callable[[], int] | None = None
     make_way: Callable[[], Awaitable[None]] | None = None
+    is_alone: Callable[[], bool] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     deaths: int = 0
     free_us: int = 0
@@ -82,8 +84,13 @@ class LiveDriver:
         begin_us = max(now_us - CLOCK_MARGIN_US, self.free_us)
         return LEASES.write(run_id, self.lease_version, lease, not_after_us=over_us, not_before_us=begin_us)
 
-    def committed(self, *, letting_go: bool) -> None:
-        """A commit with a lease of this driver is durable."""
+    def may_block(self) -> bool:
+        """Return whether a commit can block the event loop, because no other run is driven on it."""
+        return self.is_alone is not None and self.is_alone()
+
+    async def commit(self, batch: Batch, *, letting_go: bool) -> None:
+        """Commit a batch that has the lease of this driver."""
+        await self.store.commit(batch)
         self.lease_version += 1
         self.holds = not letting_go
 
@@ -92,11 +99,11 @@ class LiveDriver:
 
         It does not change when the run is due, so that no answer of a person that comes meanwhile is overlooked.
         """
-        await self.store.commit(Batch(run=run_id, writes=(self.lease(run_id, letting_go=False),)))
-        self.committed(letting_go=False)
+        lease = self.lease(run_id, letting_go=False)
+        await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=False)
 
     async def release(self, run_id: str) -> None:
         """Commit the release of the lease alone, if this driver holds it."""
         if self.holds:
-            await self.store.commit(Batch(run=run_id, writes=(self.lease(run_id, letting_go=True),)))
-            self.committed(letting_go=True)
+            lease = self.lease(run_id, letting_go=True)
+            await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=True)

@@ -8,9 +8,10 @@ read is `Unavailable`, because a read changes nothing. An exception is also logg
 one that comes after the timeout.
 
 Sync functions run in a bounded pool of threads. A tenant has at most half of the threads that the others leave free,
-and at least one; at most `queue_limit` of its calls wait. Async functions run on the event loop. Both are limited to
-`timeout_ms`. A call that is late when it gets its thread is not made. A thread cannot be stopped: after a timeout it
-goes on, and the call can still happen. Functions named in `inline` run on the caller's thread without a timeout; they
+and at least one; at most `queue_limit` of its calls wait. A thread cannot be stopped: after `timeout_ms` it goes on,
+and the call can still happen. Async functions run on the event loop and use no thread. After `timeout_ms` they are
+cancelled; code in them that blocks stops the whole process and is not limited. A call that is late when it gets its
+turn is not made, in both. Functions named in `inline` run on the caller's thread without a timeout; they
 are for reads that take microseconds.
 """
 
@@ -124,22 +125,26 @@ class FunctionAdapter:
         if capability in self._inline:
             return function(*arguments)
         timeout_s = context.timeout_ms / 1000
+
+        def call_in_time() -> Any:
+            if context.is_late():
+                raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
+            return function(*arguments)
+
         if inspect.iscoroutinefunction(function):
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await function(*arguments)
+                    return await call_in_time()
             except TimeoutError:
                 caught.uncertain(f"it did not answer in {context.timeout_ms} ms")
 
         kept = _KeptError(caught)
 
-        def call_in_time() -> Any:
+        def kept_call() -> Any:
             with kept:
-                if context.is_late():
-                    raise Overloaded(self._definition.adapter_id, "its time was over before it had a thread")
-                return function(*arguments)
+                return call_in_time()
 
-        running = self._threads.submit(context.tenant_id, call_in_time)
+        running = self._threads.submit(context.tenant_id, kept_call)
         if running is None:
             detail = "too many calls of this tenant wait for its threads, or it is closed"
             raise Overloaded(self._definition.adapter_id, detail)

@@ -394,6 +394,32 @@ def test_a_call_whose_time_is_over_when_its_thread_starts_is_not_made(is_late: A
     assert sent == ([1] if answered is Overloaded else [1, 2])
 
 
+@pytest.mark.parametrize(("is_late", "answered"), [(lambda: True, Overloaded), (lambda: False, AdapterReply)])
+def test_an_async_call_whose_time_is_over_when_it_begins_is_not_made(is_late: Any, answered: type) -> None:
+    sent = []
+
+    async def pay(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        sent.append(args["n"])
+        return {}
+
+    async def one() -> list[Any]:
+        called = adapter(act=pay).call("act", {"n": 1}, replace(CONTEXT, is_late=is_late))
+        return await asyncio.gather(called, return_exceptions=True)
+
+    assert type(asyncio.run(one())[0]) is answered
+    assert sent == ([] if answered is Overloaded else [1])
+
+
+def test_an_async_function_runs_on_the_event_loop_and_takes_no_thread() -> None:
+    async def where(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        return {"thread": threading.current_thread().name}
+
+    before = threading.active_count()
+    answers = [call(adapter(look=where), "look").output for _ in range(3)]
+    assert answers == [{"thread": threading.current_thread().name}] * 3
+    assert threading.active_count() <= before
+
+
 def test_a_call_that_waits_when_the_adapter_is_closed_is_not_made() -> None:
     go, sent = threading.Event(), []
 

@@ -32,6 +32,7 @@ BENCHMARKS = (
     "postgres",
     "waiting",
     "slots",
+    "verify",
 )
 
 

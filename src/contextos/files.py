@@ -33,6 +33,29 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
     return raw
 
 
+def replace_file(path: Path, raw: bytes) -> None:
+    """Write a file that only its owner can read, in the place of the one that is there. A reader finds either of them
+    whole, also after a crash.
+
+    Raises:
+        OSError: the file cannot be written; the earlier one stays.
+    """
+    try:
+        file, part = tempfile.mkstemp(prefix=f".{path.name[:64]}-", suffix=".part", dir=path.parent)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a null character") from None
+    try:
+        with open(file, "wb") as opened:
+            opened.write(raw)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
 class NewFiles:
     """New files that appear together: each is written beside its place, and moved there by `publish`.
 

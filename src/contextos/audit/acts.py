@@ -5,14 +5,15 @@ Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
+from typing import NamedTuple
 
 from contextos.contracts.acts import ActiveSet
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS, body_fault
-from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.journal import CONTROL, Entry, genesis
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import ACTIVE_SET_TYPE
@@ -25,38 +26,55 @@ ACTIVATING: frozenset[str] = frozenset({"policies.activated", "packs.pinned", "p
 """The kinds of act that make the next version of the active set."""
 
 
-async def verify_acts(store: Store, tenant_id: str, control: Sequence[Entry], keys: Keys) -> None:
+class VerifiedControl(NamedTuple):
+    """How many entries of `control` were verified, and the hash of the last one."""
+
+    entries: int
+    head: str
+
+
+async def verify_acts(
+    store: Store, tenant_id: str, control: AsyncIterable[Sequence[Entry]], keys: Keys
+) -> VerifiedControl:
     """Check that the runtime sealed every act in `control`, that its actor signed it or the record says that nobody
     did, that every other entry is of a known kind and fits it, and that the active set is what the last act left.
+
+    `control` are the verified pages of the whole stream. Returns how many entries there were, and the
+    hash of the last.
 
     Raises:
         ChainBroken: an act is not sealed or not signed, or is a copy; an entry is of no known kind, or its body does
             not fit; or the active set is missing, changed or another version's.
     """
-    seals: set[str] = set()
-    version, left = _left_by(control, (0, ""), seals, keys)
+    seals: set[bytes] = set()
+    version, left, entries, head = 0, "", 0, genesis(tenant_id, CONTROL)
+    async for page in control:
+        version, left = _left_by(page, (version, left), seals, keys)
+        entries, head = entries + len(page), page[-1].hash
+    verified = VerifiedControl(entries, head)
     document = await ACTIVE_SETS.one(store, ACTIVE_SET_KEY)
     if document and document.version > version:
         # An operator acted since the stream was read.
-        version, left = _left_by(await store.read(CONTROL, after=len(control)), (version, left), seals, keys)
+        version, left = _left_by(await store.read(CONTROL, after=entries), (version, left), seals, keys)
     found = document.version if document else 0
     if found != version:
         detail = f"left the active set at version {version}, and the stored one has version {found}"
-        raise ChainBroken(CONTROL, len(control), detail)
+        raise ChainBroken(CONTROL, entries, detail)
     if document is None:
-        return
+        return verified
     try:
         content = parse(ActiveSet, open_sealed(document.body, keys, "active", {ACTIVE_SET_TYPE}))
         found_set = (content.tenant_id, content.version, content_address(content.to_json()))
     except (InvalidInput, SignatureInvalid):
         found_set = ("", 0, "")
     if found_set != (tenant_id, version, left):
-        raise ChainBroken(CONTROL, len(control), "left an active set that somebody changed past the runtime")
+        raise ChainBroken(CONTROL, entries, "left an active set that somebody changed past the runtime")
+    return verified
 
 
-def _left_by(control: Sequence[Entry], before: tuple[int, str], seals: set[str], keys: Keys) -> tuple[int, str]:
+def _left_by(control: Iterable[Entry], before: tuple[int, str], seals: set[bytes], keys: Keys) -> tuple[int, str]:
     """The version and the digest of the active set after these acts, from `before` on. `seals` are those that were
-    seen.
+    seen, each by its first 16 bytes.
     """
     version, left = before
     for entry in control:
@@ -65,9 +83,10 @@ def _left_by(control: Sequence[Entry], before: tuple[int, str], seals: set[str],
                 raise ChainBroken(CONTROL, entry.seq, f"is nothing that the runtime writes there: {fault}")
             continue
         recorded = read_act(entry, keys)
-        if recorded.seal.signature in seals:
+        seal = bytes.fromhex(recorded.seal.signature)[:16]
+        if seal in seals:
             raise ChainBroken(CONTROL, entry.seq, "is a copy of an earlier act")
-        seals.add(recorded.seal.signature)
+        seals.add(seal)
         if entry.kind == "key.rotated" and not is_introduced(recorded.act.arguments, keys):
             raise ChainBroken(CONTROL, entry.seq, "introduces a key that the old one did not sign")
         if entry.kind in ACTIVATING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli.demo import refunds
-from contextos.cli.governance import artifacts, audit, facts, memory, packs, policies, simulate
+from contextos.cli.governance import artifacts, audit, facts, memory, packs, policies, simulate, verify
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
 from contextos.cli.runs import approvals, escalations, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
@@ -66,7 +66,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "facts": (facts.facts_command, "contextos facts"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
         "replay": (audit.replay_command, "contextos replay req_large"),
-        "verify": (audit.verify_command, "contextos verify"),
+        "verify": (verify.verify_command, "contextos verify"),
         "export": (audit.export_command, f"contextos export req_small req_large --out runs.jsonl {_BY}"),
         "erase": (audit.erase_command, f"contextos erase req_large 12 {_BY}"),
         "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),

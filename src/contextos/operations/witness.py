@@ -248,7 +248,8 @@ class WitnessPublisher:
             names[_stream_and_number(head)[0]] = head.stream
         if not grow:
             for head in (known.heads[name] for name in names.values() if name in known.heads):
-                await _check_stored(store, head, self.keys)
+                _check_signature(head, self.keys)
+                await _check_stored(store, head)
             return []
         grown = [
             await self._grown(store, tenant_id, stream, name, known.heads.get(name)) for stream, name in names.items()
@@ -287,26 +288,21 @@ def witness_place(named: str) -> str:
     return place.encode("utf-8", "replace").decode()[-MAX_PLACE_CHARS:]
 
 
-def verify_witnessed(
-    tenant_id: str, streams: Mapping[str, Sequence[Entry]], heads: Sequence[WitnessedHead], keys: Keys
-) -> None:
+async def verify_witnessed(store: Store, tenant_id: str, heads: Sequence[WitnessedHead], keys: Keys) -> None:
     """Compare a tenant's own streams (`index`, `control`) with the heads at the witness. Entries that a restore lost
-    are left out.
+    are left out. Only the entry of each head is read: the chain of its stream is verified elsewhere.
 
     Raises:
         ChainBroken: names the first entry that is missing or differs, or a head that the runtime never signed.
     """
     for head in heads:
-        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream) or _stream_and_number(head)[0] not in streams:
+        if head.tenant != tenant_id or not _NAME.fullmatch(head.stream):
             raise ChainBroken(head.stream[:64], head.seq, "was witnessed for another tenant or an unknown stream")
         _check_signature(head, keys)
     limits = _limits(heads)
     for head in heads:
         if head.seq <= limits[head.stream]:
-            _check_entry(
-                head,
-                {entry.seq: entry for entry in streams[_stream_and_number(head)[0]][max(head.seq - 1, 0) : head.seq]},
-            )
+            await _check_stored(store, head)
 
 
 def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
@@ -376,9 +372,8 @@ def _check_signature(head: WitnessedHead, keys: Keys) -> None:
         raise ChainBroken(head.stream[:64], head.seq, f"of `{head.tenant}` was witnessed with an invalid signature")
 
 
-async def _check_stored(store: Store, head: WitnessedHead, keys: Keys) -> None:
-    """Check that the store holds the entry of a head that the runtime signed."""
-    _check_signature(head, keys)
+async def _check_stored(store: Store, head: WitnessedHead) -> None:
+    """Check that the store holds the entry of a witnessed head."""
     stored = await store.read(_stream_and_number(head)[0], after=max(head.seq - 1, 0), limit=1)
     _check_entry(head, {entry.seq: entry for entry in stored})
 

@@ -168,9 +168,9 @@ class SimulatedStore:
         await _read(self.host, "store.latest_us")
         return await self.inner.latest_us()
 
-    async def selected_runs(self) -> Sequence[str]:
+    async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         await _read(self.host, "store.selected_runs")
-        return await self.inner.selected_runs()
+        return await self.inner.selected_runs(after=after, limit=limit)
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:
         await _read(self.host, "store.selections")

@@ -26,8 +26,8 @@ from contextos.errors import InvalidSettings, Problem, SignatureInvalid
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-Purpose = Literal["head", "claim", "export", "pack", "active", "act"]
-PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack", "active", "act")
+Purpose = Literal["head", "claim", "export", "pack", "active", "act", "checkpoint"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("head", "claim", "export", "pack", "active", "act", "checkpoint")
 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64

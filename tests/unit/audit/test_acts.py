@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from contextos.audit.acts import ACTIVATING, verify_acts
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS
-from contextos.contracts.journal import CONTROL, Batch, Draft
+from contextos.contracts.journal import CONTROL, Batch, Draft, Entry
 from contextos.errors import ChainBroken
 from tests.world import TENANT, open_world, run
+
+
+async def paged(entries: Sequence[Entry]) -> AsyncIterator[Sequence[Entry]]:
+    yield entries
 
 
 def test_the_kinds_that_change_the_active_set_are_acts() -> None:
@@ -22,13 +27,13 @@ def test_each_act_follows_the_one_before(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         store = world.stores.tenant(TENANT)
         seen = await store.read(CONTROL)
-        await verify_acts(store, TENANT, seen, world.keys)
+        await verify_acts(store, TENANT, paged(seen), world.keys)
         await world.pin_pack("ctxpack.support@5.2.0")
-        await verify_acts(store, TENANT, seen, world.keys)
+        await verify_acts(store, TENANT, paged(seen), world.keys)
         whole = await store.read(CONTROL)
         for cut in (whole[:1] + whole[2:], whole[1:2] + whole[1:]):
             with pytest.raises(ChainBroken, match=r"active set|copy of an earlier act"):
-                await verify_acts(store, TENANT, cut, world.keys)
+                await verify_acts(store, TENANT, paged(cut), world.keys)
         world.close()
 
     run(go())
@@ -43,7 +48,7 @@ def test_a_line_that_is_no_act_is_named(tmp_path: Path, body: bytes) -> None:
         await store.commit(Batch(run=CONTROL, shared=((CONTROL, line),)))
         control = await store.read(CONTROL)
         with pytest.raises(ChainBroken, match=f"entry {len(control)}: is no operator act"):
-            await verify_acts(store, TENANT, control, world.keys)
+            await verify_acts(store, TENANT, paged(control), world.keys)
         world.close()
 
     run(go())

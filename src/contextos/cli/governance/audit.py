@@ -1,13 +1,11 @@
-"""`replay`, `verify`, `export`: what auditors do, with our store or with nothing but an export and a key."""
+"""`replay`, `export`, `erase`: what auditors do, with our store or with nothing but an export and a key."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,12 +23,11 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.terminal import print_result
-from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import Integrity, InvalidInput, NotFound, Problem
+from contextos.errors import InvalidInput, Problem
 from contextos.files import NewFiles
 
 if TYPE_CHECKING:
-    from contextos.operations.witness import Restoration
+    pass
 
 TrustedKeyOption = Annotated[
     list[str] | None,
@@ -54,7 +51,7 @@ def replay_command(
 
         from contextos.audit.export import replay_export
 
-        replayed = asyncio.run(replay_export(_exported(Path(run), trusted_key or [], workspace, tenant)))
+        replayed = asyncio.run(replay_export(exported(Path(run), trusted_key or [], workspace, tenant)))
     elif trusted_key:
         raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", "--trusted-key is for a file"))
     else:
@@ -72,45 +69,6 @@ def replay_command(
     ]
     lines = [f"{one.run_id} equal: {one.compared} entries, {one.status}, {one.record_hash}" for one in replayed]
     print_result({"replayed": documents}, lines, as_json=as_json)
-    return 0
-
-
-def verify_command(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[EXPORT]", help="An export file. Without it, the whole tenant is verified."),
-    ] = None,
-    trusted_key: TrustedKeyOption = None,
-    witness: Annotated[
-        str, typer.Option(metavar="FILE|URL", help="A copy of the witness to use instead of the one in the settings.")
-    ] = "",
-    workspace: WorkspaceOption = WORKSPACE,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> int:
-    """Verify the chains and signatures of a tenant or an export.
-
-    The tenant's own streams are compared with the heads at the witness.
-    The output names it, or says that a cut cannot be excluded.
-    """
-    if file is None and trusted_key:
-        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
-    if file is not None and witness:
-        raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
-    if witness and "://" not in witness and not os.path.isfile(witness):
-        raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
-    if witness:
-        from contextos.settings import check_witness
-
-        check_witness(witness)
-    if file is not None:
-        streams, compared = _covered(file, trusted_key or [], workspace, tenant), None
-    else:
-        streams, compared = with_read_context(workspace, tenant, partial(_stored, witness), ask_witness=False)
-    total = sum(one["entries"] for one in streams)
-    lines = [f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in streams]
-    lines += [f"{len(streams)} streams, {total} entries: all verify", *(compared.lines() if compared else ())]
-    print_result({"verified": streams} | (compared.document() if compared else {}), lines, as_json=as_json)
     return 0
 
 
@@ -192,92 +150,14 @@ def _numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-class _Compared(NamedTuple):
-    """What a tenant's own streams were compared with, and how far each was witnessed.
-
-    `witness` is the name of the witness, or None; `earlier` are others that `control` names.
-    """
-
-    witness: str | None
-    lengths: dict[str, int]
-    earlier: tuple[str, ...]
-    past: list[Restoration]
-
-    def document(self) -> dict[str, Any]:
-        restored = [restored_document(one) for one in self.past]
-        return {
-            "witness": self.witness,
-            "witnessed": self.lengths,
-            "earlier_witnesses": self.earlier,
-            "restored": restored,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Whether the index or control stream can have been cut, and what restores left of them."""
-        unproved = "truncation of index and control cannot be excluded"
-        if self.lengths:
-            yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(self.lengths.items()))
-            yield f"compared with the witness {displayed(self.witness or '')}"
-        elif self.witness is None:
-            yield f"{unproved}: there is no witness"
-        else:
-            yield f"{unproved}: the witness {displayed(self.witness)} has no head of this tenant yet"
-        for name in self.earlier:
-            yield f"witnessed elsewhere before: compare with `contextos verify --witness {displayed(name)}`"
-        yield from map(restored_line, self.past)
-
-
-async def _stored(witness: str, context: CommandContext) -> tuple[list[dict[str, Any]], _Compared]:
-    """The tenant's verified streams, and what they were compared with."""
-    from contextos.app import witness_at
-    from contextos.audit.verify import verify_facts, verify_tenant
-    from contextos.contracts.journal import CONTROL
-    from contextos.operations.witness import restorations, witness_place, witnessed_lengths
-    from contextos.settings import has_default_witness
-
-    publisher, tenant_id = context.app.witness_publisher, context.tenant_id
-    place = witness_place(witness) if witness else publisher.place if publisher else None
-    # The witnessed heads are read first: the streams can grow in between and must not shrink.
-    if witness:
-        heads = await witness_at(witness, Path()).heads(tenant_id)
-    else:
-        heads = await publisher.witnessed_heads(tenant_id) if publisher else ()
-    verified = await verify_tenant(context.store, tenant_id, context.app.keys, heads)
-    if not any(one.entries for one in verified):
-        raise NotFound(f"nothing is stored of `{tenant_id[:64]}`, so nothing verifies; check the tenant's name")
-    await verify_facts(context.app.stores.graph(tenant_id), context.store, context.app.keys)
-    if place and not heads and (witness or not has_default_witness(context.app.settings)):
-        detail = f"the witness knows nothing of `{tenant_id}`, which has entries; it was emptied, or is another"
-        raise Integrity(f"{detail}: name the right one with `--witness`")
-    begun = [one.key for one in await context.store.read(CONTROL) if one.kind == "witness.begun"]
-    known = {place, publisher.place if publisher else None}
-    earlier = tuple(name for name in begun if name not in known)
-    streams = [
-        {"stream": one.stream, "entries": one.entries, "head": one.head, "erased": list(one.erased), "ended": one.ended}
-        for one in verified
-    ]
-    return streams, _Compared(place, witnessed_lengths(heads), earlier, restorations(heads))
-
-
-def restored_line(one: Restoration) -> str:
-    """Return one line of text on what a restore from a backup left of a journal stream."""
-    when = datetime.fromtimestamp(one.at_us / 1e6, UTC).isoformat(timespec="seconds")
-    return f"restored at {when}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
-
-
-def restored_document(one: Restoration) -> dict[str, Any]:
-    """Return what a restore from a backup left of a journal stream, as JSON."""
-    return {**one._asdict(), "gone": one.gone}
-
-
 async def _replayed(run: str, context: CommandContext) -> Any:
     from contextos.audit.replay import replay
 
     return [await replay(context.deployment, context.tenant_id, await context.run_id(run))]
 
 
-def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
-    """The verified export, by the given public keys or by the workspace's."""
+def exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
+    """Return the verified export, by the given public keys or by the workspace's. Raises as `read_export`."""
     from contextos.audit.export import read_export
 
     raw = read_file(file)
@@ -291,19 +171,6 @@ def _exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> A
             return read_export(raw, context.app.keys)
 
     return with_read_context(workspace, tenant, operation)
-
-
-def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "stream": name,
-            "entries": len(entries),
-            "head": entries[-1].hash if entries else "",
-            "erased": [one.seq for one in entries if one.body is None],
-            "ended": bool(entries) and entries[-1].kind == "run.ended",
-        }
-        for name, entries in _exported(file, trusted, workspace, tenant).streams.items()
-    ]
 
 
 def _ring(trusted: list[str]) -> Any:
@@ -328,7 +195,3 @@ def _write(new: NewFiles, path: Path, raw: bytes) -> None:
     except OSError as error:
         detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None
-
-
-def _erased(stream: dict[str, Any]) -> str:
-    return f"  erased: {', '.join(map(str, stream['erased']))}" if stream["erased"] else ""

@@ -15,7 +15,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     with_unchecked_context,
 )
-from contextos.cli.governance.audit import restored_document, restored_line
+from contextos.cli.governance.verify import restored_document, restored_line
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, InvalidInput, Problem

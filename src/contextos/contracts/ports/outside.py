@@ -143,7 +143,7 @@ class Keys(Protocol):
     def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
         """Sign with the current key for `purpose`; return (key id, signature).
 
-        The purposes are `head`, `claim`, `export`, `pack`, `active` and `act`.
+        The purposes are `head`, `claim`, `export`, `pack`, `active`, `act` and `checkpoint`.
         """
         ...
 

@@ -60,8 +60,10 @@ class Store(Protocol):
         """Return the latest time (Unix microseconds) of any entry in `index` and `control`; 0 if they are empty."""
         ...
 
-    async def selected_runs(self) -> Sequence[str]:
-        """Return the governed runs that have a selection in the audit of slots, each once."""
+    async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
+        """Return the ids of runs and standalone flows that have a selection in the audit of slots,
+        in order and each once, behind `after`.
+        """
         ...
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:

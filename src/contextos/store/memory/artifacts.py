@@ -149,9 +149,8 @@ class MemoryArtifacts:
         return [act for act in self._acts.values() if (act.origin.org_id, act.origin.parent_run_id) == (org_id, run_id)]
 
     def selected_runs(self) -> list[str]:
-        """Return the governed runs that have a selection, each once."""
-        runs = dict.fromkeys(act.origin.parent_run_id for act in self._acts.values())
-        return [run for run in runs if is_governed(run)]
+        """Return the runs and standalone flows that have a selection, in order and each once."""
+        return sorted({act.origin.parent_run_id for act in self._acts.values()})
 
     def selections_of(self, run_id: str) -> list[SelectionAct]:
         """Return the selections of a run, of every organisation."""

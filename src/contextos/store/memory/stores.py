@@ -177,8 +177,8 @@ class MemoryStore:
         shared = (self._stored.streams.get(stream, []) for stream in SHARED_STREAMS)
         return max((entry.at_us for entries in shared for entry in entries), default=0)
 
-    async def selected_runs(self) -> Sequence[str]:
-        return self._artifacts.selected_runs()
+    async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
+        return [run for run in self._artifacts.selected_runs() if run > after][: max(limit, 0)]
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:
         return self._artifacts.selections_of(run)

@@ -151,7 +151,10 @@ _ACTS: Final = (
     f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM contextos.context_selection_acts"  # noqa: S608
     " WHERE tenant = $1 AND parent_run_id = $2 AND org_id = coalesce($3, org_id) ORDER BY ordinal"
 )
-_SELECTED_RUNS: Final = "SELECT DISTINCT parent_run_id FROM contextos.context_selection_acts WHERE tenant = $1"
+_SELECTED_RUNS: Final = (
+    "SELECT DISTINCT parent_run_id FROM contextos.context_selection_acts"
+    " WHERE tenant = $1 AND parent_run_id > $2 ORDER BY parent_run_id LIMIT $3"
+)
 _SELECTED: Final = (
     "SELECT body FROM contextos.journal WHERE tenant = $1 AND run = $2 AND kind = 'slot.selected' AND key = $3"
 )
@@ -334,9 +337,9 @@ async def postgres_selections(
     return [rows.selection_act(tuple(head), refs[key]) for head, key in zip(heads, keys, strict=True)]
 
 
-async def postgres_selected_runs(connection: Connection, tenant: str) -> list[str]:
-    """Return the governed runs that have a selection in the audit."""
-    return [run for (run,) in await connection.fetch(_SELECTED_RUNS, tenant) if is_governed(run)]
+async def postgres_selected_runs(connection: Connection, tenant: str, after: str, limit: int) -> list[str]:
+    """Return the runs and standalone flows that have a selection in the audit, in order, behind `after`."""
+    return [run for (run,) in await connection.fetch(_SELECTED_RUNS, tenant, after, limit)]
 
 
 async def _lock_numbering(connection: Connection, tenant: str, org_id: str, artifact_id: str) -> None:

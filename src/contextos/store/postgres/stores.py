@@ -328,9 +328,9 @@ class PostgresStore:
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
             return int(await connection.fetchval(_LATEST, self._tenant) or 0)
 
-    async def selected_runs(self) -> Sequence[str]:
+    async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
-            return await postgres_selected_runs(connection, self._tenant)
+            return await postgres_selected_runs(connection, self._tenant, after, _clamped(max(limit, 0)))
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:

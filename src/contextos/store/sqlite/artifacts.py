@@ -130,7 +130,10 @@ _ACTS: Final = (
     f"SELECT {', '.join(rows.SELECTION_COLUMNS[1:])} FROM context_selection_acts"  # noqa: S608
     " WHERE tenant = ? AND parent_run_id = ? AND org_id = coalesce(?, org_id) ORDER BY ordinal"
 )
-_SELECTED_RUNS: Final = "SELECT DISTINCT parent_run_id FROM context_selection_acts WHERE tenant = ?"
+_SELECTED_RUNS: Final = (
+    "SELECT DISTINCT parent_run_id FROM context_selection_acts"
+    " WHERE tenant = ? AND parent_run_id > ? ORDER BY parent_run_id LIMIT ?"
+)
 _SELECTED: Final = (
     "SELECT body FROM journal WHERE tenant = ? AND run = ? AND kind = 'slot.selected' AND key = ? ORDER BY seq"
 )
@@ -278,9 +281,9 @@ def sqlite_selections(
     ]
 
 
-def sqlite_selected_runs(connection: sqlite3.Connection, tenant: str) -> list[str]:
-    """Return the governed runs that have a selection in the audit."""
-    return [run for (run,) in connection.execute(_SELECTED_RUNS, (tenant,)) if is_governed(run)]
+def sqlite_selected_runs(connection: sqlite3.Connection, tenant: str, after: str, limit: int) -> list[str]:
+    """Return the runs and standalone flows that have a selection in the audit, in order, behind `after`."""
+    return [run for (run,) in connection.execute(_SELECTED_RUNS, (tenant, after, max(limit, 0)))]
 
 
 def _add(tenant: str, artifact: Artifact, connection: sqlite3.Connection) -> None:

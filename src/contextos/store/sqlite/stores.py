@@ -253,9 +253,9 @@ class SqliteStore:
             found = connection.execute(_LATEST, (self._tenant,)).fetchone()
         return found[0] if found else 0
 
-    async def selected_runs(self) -> Sequence[str]:
+    async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         with self._readers.connection() as connection:
-            return sqlite_selected_runs(connection, self._tenant)
+            return sqlite_selected_runs(connection, self._tenant, after, limit)
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:
         with self._readers.connection() as connection:

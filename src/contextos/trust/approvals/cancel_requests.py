@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
+from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.seams import Journal, ProvedCancels
@@ -41,10 +42,11 @@ async def is_unproved(journal: Journal, key: str, said: Any, proved: ProvedCance
     return await journal.record_found("run.cancel_unproved", key, look) is not None
 
 
-async def verify_cancels(store: Store, control: Sequence[Entry], keys: Keys) -> None:
+async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
     """Check that the stored cancel requests are those of the acts, and that none is gone.
 
-    `control` was read before the call. The acts that are added meanwhile are read here.
+    `upto` is the number of entries that `control` had before the call. The acts that are added meanwhile count for what
+    they added.
 
     Raises:
         ChainBroken: a request is missing, made up or altered; names its run.
@@ -53,14 +55,16 @@ async def verify_cancels(store: Store, control: Sequence[Entry], keys: Keys) -> 
     stored = list[StoredDocument[CancelRequest]]()
     while page := await CANCELS.page(store, after=stored[-1].key if stored else ""):
         stored += page
-    stated = _requests(control, keys)
-    later = _requests(await store.read(CONTROL, after=len(control)), keys)
+    stated = set[tuple[str, CancelRequest]]()
+    async for entries in stream_pages(store, CONTROL, upto=upto):
+        stated.update(_requests(entries, keys))
+    known = stated.union(_requests(await store.read(CONTROL, after=upto), keys))
     for one in stored:
-        if (one.key, one.body) not in {*stated, *later}:
+        if (one.key, one.body) not in known:
             detail = f"is the last, and no sealed act states the stored cancel request of `{one.key[:64]}`"
-            raise ChainBroken(CONTROL, len(control), detail)
+            raise ChainBroken(CONTROL, upto, detail)
     for run_id in sorted({run_id for run_id, _ in stated} - {one.key for one in stored}):
-        raise ChainBroken(CONTROL, len(control), f"is the last, and the cancel request of `{run_id[:64]}` is gone")
+        raise ChainBroken(CONTROL, upto, f"is the last, and the cancel request of `{run_id[:64]}` is gone")
 
 
 def _requests(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelRequest]]:

@@ -6,10 +6,11 @@ Source: docs/design/journal.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
@@ -22,6 +23,7 @@ from contextos.contracts.journal import (
     header_hash,
     link,
 )
+from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, UnknownSemantics
 
 
@@ -70,6 +72,20 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
             raise ChainBroken(stream, number, "has a body that its digest does not cover")
         head = entry.hash
     return head
+
+
+async def verified_pages(
+    store: Store, tenant: str, stream: str, *, after: Entry | None = None, upto: int | None = None
+) -> AsyncIterator[Sequence[Entry]]:
+    """As `stream_pages`, behind the verified entry `after`. Each page is verified before it is returned.
+
+    Raises:
+        ChainBroken: as `verify_chain`.
+    """
+    async for page in stream_pages(store, stream, after=after.seq if after else 0, upto=upto):
+        verify_chain(tenant, stream, page, after=after)
+        yield page
+        after = page[-1]
 
 
 def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:

@@ -14,6 +14,7 @@ from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, REJECTED, promoted_key, review_key
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, MemoryReview, PromotedMemory, ReviewedProposal
 from contextos.contracts.journal import CONTROL, Entry
@@ -128,11 +129,12 @@ async def require_proposed(
     return entries
 
 
-async def verify_memories(store: Store, control: Sequence[Entry], keys: Keys) -> int:
+async def verify_memories(store: Store, upto: int, keys: Keys) -> int:
     """Check that every promoted memory and every rejection is as the acts left it, and that none is gone; return the
     number of memories.
 
-    `control` was read before the call. The acts that are added meanwhile are read here.
+    `upto` is the number of entries that `control` had before the call. The acts that are added meanwhile count for what
+    they added.
 
     Raises:
         ChainBroken: an act is not sealed, or a memory or a rejection is missing, surplus or altered; names it.
@@ -143,21 +145,24 @@ async def verify_memories(store: Store, control: Sequence[Entry], keys: Keys) ->
     memories = list[StoredDocument[PromotedMemory]]()
     while page := await PROMOTED.page(store, after=memories[-1].key if memories else ""):
         memories += page
-    before = Reviews.read(control, keys)
-    added = Reviews.read(await store.read(CONTROL, after=len(control)), keys)
+    before = Reviews({})
+    async for entries in stream_pages(store, CONTROL, upto=upto):
+        before.by_proposal.update(Reviews.read(entries, keys).by_proposal)
+    added = Reviews.read(await store.read(CONTROL, after=upto), keys)
     after = Reviews(before.by_proposal | added.by_proposal)
+    gone_before, gone_after = before.superseded(), after.superseded()
     for memory in memories:
         proposal_id = memory.body.proposal.proposal_id
         if fault := after.fault(memory):
-            raise ChainBroken(CONTROL, len(control), f"is the last, and the memory `{proposal_id}` {fault}")
-        if memory_ref(proposal_id) in before.superseded():
-            raise ChainBroken(CONTROL, len(control), f"is the last, and the memory `{proposal_id}` was superseded")
+            raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{proposal_id}` {fault}")
+        if memory_ref(proposal_id) in gone_before:
+            raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{proposal_id}` was superseded")
     kept = {memory.body.proposal.proposal_id for memory in memories}
-    gone = {one for one in before.promoted() - kept if memory_ref(one) not in after.superseded()}
+    gone = {one for one in before.promoted() - kept if memory_ref(one) not in gone_after}
     if gone:
-        raise ChainBroken(CONTROL, len(control), f"is the last, and the memory `{min(gone)}` is gone")
+        raise ChainBroken(CONTROL, upto, f"is the last, and the memory `{min(gone)}` is gone")
     if fault := _rejection_fault(rejected, before, after):
-        raise ChainBroken(CONTROL, len(control), f"is the last, and {fault}")
+        raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
     return len(memories)
 
 

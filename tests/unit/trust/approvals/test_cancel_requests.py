@@ -39,12 +39,12 @@ def test_a_stored_request_of_a_run_that_no_act_cancels_does_not_verify(tmp_path:
         world, run_id = await cancelled(tmp_path)
         store = world.stores.tenant(TENANT)
         before = await store.read(CONTROL)
-        await verify_cancels(store, before, world.keys)
-        await verify_cancels(store, before[:1], world.keys)
+        await verify_cancels(store, len(before), world.keys)
+        await verify_cancels(store, 1, world.keys)
         made_up = CANCELS.write("run_0123456789abcdef", 0, CancelRequest(OPERATOR, "twice"))
         await store.commit(Batch(run=run_id, writes=(made_up,)))
         with pytest.raises(ChainBroken, match="`run_0123456789abcdef`"):
-            await verify_cancels(store, before, world.keys)
+            await verify_cancels(store, len(before), world.keys)
         world.close()
 
     run(act())

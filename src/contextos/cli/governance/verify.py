@@ -1,0 +1,356 @@
+"""`verify`: check the chains and signatures of a tenant, of a part of it, or of an export."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from contextos.cli.command_context import (
+    WORKSPACE,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_read_context,
+)
+from contextos.cli.governance.audit import TrustedKeyOption, exported
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.journal import CONTROL
+from contextos.errors import Integrity, InvalidInput, NotFound, Problem
+from contextos.files import replace_file
+
+if TYPE_CHECKING:
+    from contextos.audit.checkpoint import Checkpoint
+    from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
+    from contextos.contracts.journal import WitnessedHead
+    from contextos.operations.witness import Restoration
+
+MAX_LISTED: Final = 1000
+"""How many streams are listed by name. The others are counted."""
+CHECKPOINT_INTERVAL_S: Final = 5.0
+"""How often a checkpoint is written while a verification goes on."""
+BELONGS_TO_NO_RUN: Final = (
+    "control, what its acts state, the graph, the witnessed heads, and whether the index names every run"
+)
+_NUMBERS: Final = re.compile(r"([1-9][0-9]{0,15})?:([1-9][0-9]{0,15})?")
+
+
+class Part(NamedTuple):
+    """Which part of a tenant is verified, and where its checkpoints are: `runs` as `A:B`, files to go on from, and the
+    file to write.
+    """
+
+    runs: str = ""
+    since: tuple[Path, ...] = ()
+    checkpoint: Path | None = None
+
+
+def verify_command(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[EXPORT]", help="An export file. Without it, the tenant is verified.")
+    ] = None,
+    trusted_key: TrustedKeyOption = None,
+    witness: Annotated[
+        str, typer.Option(metavar="FILE|URL", help="A copy of the witness to use instead of the one in the settings.")
+    ] = "",
+    runs: Annotated[
+        str, typer.Option(metavar="A:B", help="Only the runs with these numbers: those of their first index lines.")
+    ] = "",
+    since: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Go on from this checkpoint. Repeat it for those of adjacent ranges."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what is verified to this file, also while it goes on.")
+    ] = None,
+    workspace: WorkspaceOption = WORKSPACE,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Verify the chains and signatures of a tenant or an export.
+
+    The tenant's own streams are compared with the heads at the witness.
+    The output names it, or says that a cut cannot be excluded, and what was not read.
+    """
+    part = Part(runs, tuple(since or ()), checkpoint)
+    _refuse_misuse(file, trusted_key or [], witness, part)
+    if file is not None:
+        found = _Found.of(_covered(file, trusted_key or [], workspace, tenant))
+    else:
+        found = with_read_context(workspace, tenant, partial(_stored, witness, part), ask_witness=False)
+    lines = [
+        f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in found.listed
+    ]
+    if found.streams > len(found.listed):
+        lines.append(f"... and {found.streams - len(found.listed)} more streams")
+    lines += [f"{found.streams} streams, {found.entries} entries: all verify", *found.said]
+    counted = {"verified": found.listed, "streams": found.streams, "entries": found.entries}
+    print_result(counted | found.document, lines, as_json=as_json)
+    return 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """What verified: the first streams, how many there were with how many entries that were read, and what else to
+    say.
+    """
+
+    listed: list[dict[str, Any]] = field(default_factory=list)
+    streams: int = 0
+    entries: int = 0
+    said: list[str] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, streams: list[dict[str, Any]]) -> _Found:
+        return cls(streams[:MAX_LISTED], len(streams), sum(one["entries"] for one in streams))
+
+    def say(self, document: Mapping[str, Any], *lines: str) -> None:
+        """Add to the JSON document, and to the readable lines."""
+        self.document |= document
+        self.said += lines
+
+    def add(self, stream: VerifiedStream) -> None:
+        """Count a stream. The tenant's own are always listed, and `index` first."""
+        self.streams += 1
+        self.entries += stream.entries - stream.unread
+        own = stream.stream in ("index", "control")
+        if own or len(self.listed) < MAX_LISTED:
+            names = ("stream", "entries", "head", "erased", "ended")
+            row = {name: getattr(stream, name) for name in names} | {"erased": list(stream.erased)}
+            self.listed.insert(0 if stream.stream == "index" else len(self.listed), row)
+
+
+class _Compared(NamedTuple):
+    """What a tenant's own streams were compared with, and how far each was witnessed.
+
+    `witness` is the name of the witness, or None; `earlier` are others that `control` names.
+    """
+
+    witness: str | None
+    lengths: dict[str, int]
+    earlier: tuple[str, ...]
+    past: list[Restoration]
+
+    def document(self) -> dict[str, Any]:
+        restored = [restored_document(one) for one in self.past]
+        return {
+            "witness": self.witness,
+            "witnessed": self.lengths,
+            "earlier_witnesses": self.earlier,
+            "restored": restored,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Whether the index or control stream can have been cut, and what restores left of them."""
+        unproved = "truncation of index and control cannot be excluded"
+        if self.lengths:
+            yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(self.lengths.items()))
+            yield f"compared with the witness {displayed(self.witness or '')}"
+        elif self.witness is None:
+            yield f"{unproved}: there is no witness"
+        else:
+            yield f"{unproved}: the witness {displayed(self.witness)} has no head of this tenant yet"
+        for name in self.earlier:
+            yield f"witnessed elsewhere before: compare with `contextos verify --witness {displayed(name)}`"
+        yield from map(restored_line, self.past)
+
+
+async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
+    """The tenant's verified streams, what they were compared with, and what was not read."""
+    from contextos.audit.checkpoint import joined, read_checkpoint
+    from contextos.audit.verify import Verification, verify_facts
+
+    tenant_id, keys, numbers = context.tenant_id, context.app.keys, _numbers(part.runs)
+    kept = []
+    for path in part.since:
+        with about(path):
+            kept.append(read_checkpoint(read_file(path), tenant_id, keys))
+    since = joined(kept)
+    verification = Verification(context.store, tenant_id, keys, numbers=numbers, since=since)
+    file = _CheckpointFile(part.checkpoint, verification, context)
+    # The witnessed heads are read first: the streams can grow in between and must not shrink.
+    compared, heads = (None, ()) if numbers.last else await _witnessed(witness, context)
+    found = _Found()
+    async for stream in verification.streams(heads):
+        found.add(stream)
+        file.write_sometimes()
+    if not any(one["entries"] for one in found.listed):
+        raise NotFound(f"nothing is stored of `{tenant_id[:64]}`, so nothing verifies; check the tenant's name")
+    if compared is None:
+        found.say(
+            {"range": numbers._asdict()}, f"not verified: {BELONGS_TO_NO_RUN}; the range without an end does that"
+        )
+    else:
+        await verify_facts(context.app.stores.graph(tenant_id), context.store, keys)
+        _refuse_empty_witness(witness, compared, context)
+        found.say(compared.document(), *compared.lines())
+    if since:
+        found.say({"not_read": _not_read(since, verification)}, *_not_read_lines(since, verification))
+    if part.checkpoint:
+        checkpoint = file.write()
+        line = f"checkpoint: up to line {checkpoint.last} of the index, with {len(checkpoint.open)} open runs"
+        found.say({"checkpoint": {"lines": checkpoint.last, "open_runs": len(checkpoint.open)}}, line)
+    return found
+
+
+async def _witnessed(witness: str, context: CommandContext) -> tuple[_Compared, Sequence[WitnessedHead]]:
+    """The heads at the witness, and what to say of them."""
+    from contextos.app import witness_at
+    from contextos.contracts.entries.pages import stream_pages
+    from contextos.operations.witness import restorations, witness_place, witnessed_lengths
+
+    publisher, tenant_id = context.app.witness_publisher, context.tenant_id
+    place = witness_place(witness) if witness else publisher.place if publisher else None
+    heads: Sequence[WitnessedHead]
+    if witness:
+        heads = await witness_at(witness, Path()).heads(tenant_id)
+    else:
+        heads = await publisher.witnessed_heads(tenant_id) if publisher else ()
+    known = {place, publisher.place if publisher else None}
+    earlier = [
+        line.key
+        async for page in stream_pages(context.store, CONTROL)
+        for line in page
+        if line.kind == "witness.begun" and line.key not in known
+    ]
+    return _Compared(place, witnessed_lengths(heads), tuple(earlier), restorations(heads)), heads
+
+
+def _refuse_empty_witness(witness: str, compared: _Compared, context: CommandContext) -> None:
+    from contextos.settings import has_default_witness
+
+    if compared.witness and not compared.lengths and (witness or not has_default_witness(context.app.settings)):
+        detail = f"the witness knows nothing of `{context.tenant_id}`, which has entries; it was emptied, or is another"
+        raise Integrity(f"{detail}: name the right one with `--witness`")
+
+
+class _CheckpointFile:
+    """The file in which a verification keeps what it has verified. Nothing is written without a path.
+
+    Raises:
+        InvalidInput: there is a file at `path` that is no checkpoint.
+        InvalidSettings: the workspace has no key to sign a checkpoint with.
+    """
+
+    def __init__(self, path: Path | None, verification: Verification, context: CommandContext) -> None:
+        self._path, self._verification, self._context = path, verification, context
+        self._begun_us = context.deployment.ports.clock.now_us()
+        self._written_at, self._lines = time.monotonic(), verification.verified_lines
+        if path is not None:
+            from contextos.audit.checkpoint import is_checkpoint
+
+            if os.path.lexists(path) and not is_checkpoint(read_file(path)):
+                problem = Problem("", "exists", f"`{path}` is no checkpoint, and is not replaced", "name another file")
+                raise InvalidInput(problem)
+            self._content()
+
+    def write_sometimes(self) -> None:
+        """Write the file if the verification came further and the last writing is `CHECKPOINT_INTERVAL_S` ago."""
+        late = time.monotonic() - self._written_at >= CHECKPOINT_INTERVAL_S
+        if self._path is not None and late and self._verification.verified_lines > self._lines:
+            self.write()
+
+    def write(self) -> Checkpoint:
+        """Replace the file. Raises `InvalidInput` where that is impossible."""
+        checkpoint, raw = self._content()
+        assert self._path is not None, "the caller asks before"
+        try:
+            replace_file(self._path, raw)
+        except OSError as error:
+            detail = f"`{self._path}` cannot be written: {(error.strerror or str(error)).lower()}"
+            raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None
+        self._written_at, self._lines = time.monotonic(), checkpoint.last
+        return checkpoint
+
+    def _content(self) -> tuple[Checkpoint, bytes]:
+        from contextos import __version__
+        from contextos.audit.checkpoint import seal_checkpoint
+
+        now_us = self._context.deployment.ports.clock.now_us()
+        checkpoint = self._verification.checkpoint(self._begun_us, now_us, runtime=__version__)
+        return checkpoint, seal_checkpoint(checkpoint, self._context.app.keys)
+
+
+def _not_read(since: Checkpoint, verification: Verification) -> dict[str, Any]:
+    runs = since.runs - verification.runs_read_again
+    return {"runs": runs, "lines": since.last, "from_us": since.begun_at_us, "to_us": since.at_us}
+
+
+def _not_read_lines(since: Checkpoint, verification: Verification) -> Iterator[str]:
+    from contextos.audit.checkpoint import utc
+
+    runs = since.runs - verification.runs_read_again
+    yield f"not read again: {runs} runs and {since.last - since.first + 1} lines of the index"
+    yield f"they were verified between {utc(since.begun_at_us)} and {utc(since.at_us)}"
+
+
+def _numbers(runs: str) -> RunNumbers:
+    from contextos.audit.verify import RunNumbers
+
+    found = _NUMBERS.fullmatch(runs or ":")
+    first, last = (int(found[1] or 1), int(found[2]) if found[2] else None) if found else (1, 0)
+    if last is not None and last < first:
+        problem = Problem("", "usage", f"`{runs[:64]}` is no range of runs", "write it like `1:1000`, or `1001:`")
+        raise InvalidInput(problem)
+    return RunNumbers(first, last)
+
+
+def _refuse_misuse(file: Path | None, trusted_key: Sequence[str], witness: str, part: Part) -> None:
+    """Refuse options that do not fit each other."""
+    from contextos.settings import check_witness
+
+    if file is None and trusted_key:
+        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+    if file is not None and witness:
+        raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
+    if file is not None and part != Part():
+        detail = "--runs, --since and --checkpoint are for a tenant"
+        raise InvalidInput(Problem("", "usage", detail, "leave out the export's file"))
+    if witness and _numbers(part.runs).last:
+        detail = "a range with an end is not compared with a witness"
+        raise InvalidInput(Problem("", "usage", detail, "leave out --witness, or the end of the range"))
+    if witness and "://" not in witness and not os.path.isfile(witness):
+        raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
+    if witness:
+        check_witness(witness)
+
+
+def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "stream": name,
+            "entries": len(entries),
+            "head": entries[-1].hash if entries else "",
+            "erased": [one.seq for one in entries if one.body is None],
+            "ended": bool(entries) and entries[-1].kind == "run.ended",
+        }
+        for name, entries in exported(file, trusted, workspace, tenant).streams.items()
+    ]
+
+
+def _erased(stream: dict[str, Any]) -> str:
+    return f"  erased: {', '.join(map(str, stream['erased']))}" if stream["erased"] else ""
+
+
+def restored_line(one: Restoration) -> str:
+    """Return one line of text on what a restore from a backup left of a journal stream."""
+    from contextos.audit.checkpoint import utc
+
+    return f"restored at {utc(one.at_us)}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
+
+
+def restored_document(one: Restoration) -> dict[str, Any]:
+    """Return what a restore from a backup left of a journal stream, as JSON."""
+    return {**one._asdict(), "gone": one.gone}

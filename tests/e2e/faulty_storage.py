@@ -16,16 +16,13 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from tests.postgres import Database
 
 FULL = """
-CREATE FUNCTION public.extend() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION public.extend() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
   IF (SELECT is_full FROM public.disk) THEN
     RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
   END IF;
-  RETURN NEW;
+  RETURN true;
 END $$"""
-FILLS = (
-    "CREATE TRIGGER extends BEFORE INSERT OR UPDATE ON contextos.documents FOR EACH ROW"
-    " EXECUTE FUNCTION public.extend()"
-)
+FILLS = "ALTER TABLE contextos.documents ADD CONSTRAINT extends CHECK (public.extend())"
 WRITES = ("BEGIN IMMEDIATE", "INSERT", "UPDATE", "COMMIT")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ def new_folder(path: Path, name: str) -> Path:
     return path / name
 
 
-def deployed(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:
+def deployed(
+    url: str, path: Path, tools: refund_pack.Tools | None = None, *, tenants: Sequence[str] = ()
+) -> Deployment:
     """Return a deployment over the database at `url`. Without `tools`, the adapters are stubs that cost nothing."""
     adapters = outside.Stubs() if tools is None else tools
-    return refund_pack.deploy(path, adapters, PostgresStores(url), LeasedOwner())
+    return refund_pack.deploy(path, adapters, PostgresStores(url), LeasedOwner(), tenants=tenants)
 
 
 async def opened(url: str, path: Path, tools: refund_pack.Tools | None = None) -> Deployment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,10 @@ async def open_deployment(path: Path, tools: Tools, filler: int) -> Deployment:
     return deployment
 
 
-def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) -> Deployment:
-    """Return a deployment over `stores`, with its directory file in `path`."""
+def deploy(
+    path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner, *, tenants: Sequence[str] = ()
+) -> Deployment:
+    """Return a deployment over `stores`, with its directory file in `path`. `tenants` have the people of the first."""
     directory = path / "directory.json"
     keys = KeyRing.from_seed(b"b" * 32)
     known = json.loads((EXAMPLE / "directory.json").read_text("utf-8"))
@@ -129,7 +131,7 @@ def deploy(path: Path, tools: Tools, stores: Any, owner: Owner | LeasedOwner) ->
         if one["approver_id"] in seeds:
             public, kid = _public(seeds[one["approver_id"]])
             one["keys"] = [{"kid": kid, "public_key": public.hex()}]
-    directory.write_text(json.dumps(known), "utf-8")
+    directory.write_text(json.dumps(known | dict.fromkeys(tenants, known[TENANT])), "utf-8")
     adapters = {adapter.describe().adapter_id: adapter for adapter in tools.adapters()}
 
     async def pause(duration_us: int) -> None:

@@ -1,14 +1,17 @@
-"""Worker processes that drive refunds over one PostgreSQL server, two beside one.
+"""Worker processes on one shared backlog of received runs, on PostgreSQL: two and four of them beside one.
 
-Server and workers share the cores of the machine, and each side makes the same number of runs in a round. A worker
-opens a deployment once and then makes the requested number of refunds, `AT_ONCE` at a time. Its adapters are stubs,
-because otherwise a disk that two services share would be measured.
+A worker is a process with the engine of `contextos worker`: it claims due runs in the store. The server and all workers
+share the cores of the machine, and all work on one backlog, whose runs belong to four tenants. The other side of the
+last bar is the workflow of `peer_dbos.py` in the peers' folder, its steps recorded by DBOS: four processes on one DBOS
+queue, on the same server. The peer signs, seals and replays nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,114 +19,150 @@ import time
 from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from benchmarks.bars import note, ratio, report_bar
-from benchmarks.deployed import closed, deployed, new_folder, opened, timed
+from benchmarks import queues
+from benchmarks.bars import note, ratio, report_bar, skip
+from benchmarks.deployed import AMOUNT_INR, closed, new_folder
+from benchmarks.peers import shared
 from tests.postgres import Database, awaited
 
 ROOT = Path(__file__).resolve().parents[1]
-AT_ONCE = 16
+NUMBERS = (1, 2, 4)
+PEER = "four workers / the same workflow as DBOS steps from its queue, runs/s"
 
 
-class Worker:
-    """A worker process. It is ready once constructed."""
+def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) -> None:
+    """Measure the workers and, if it is there, the peer. `databases`: one for each side."""
+    ours, theirs = databases
+    folder = new_folder(path, "workers")
+    rates = awaited(measured(ours, folder, runs=runs, rounds=rounds))
+    if missing := missing_for_peers():
+        skip(PEER, missing)
+        return
+    peers = awaited(peer_rates(theirs, runs=runs, rounds=rounds))
+    middle, best = ratio(rates[4], peers)[0], max(rates[4]) / max(peers)
+    report_bar(PEER, middle, 2, best=best, at_least=True, against=[1 / one for one in peers])
+    note("runs/s of four workers, and of four DBOS processes", f"{median(rates[4]):9.0f}, {median(peers):.0f}")
 
-    def __init__(self, module: str, url: str, path: Path, *more: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, "--url", url, "--dir", str(path), *more],
-            cwd=ROOT,
-            env=os.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+
+async def measured(database: Database, path: Path, *, runs: int, rounds: int) -> dict[int, list[float]]:
+    """Measure one, two and four workers in turns; report the bars. Returns the runs/s of each number."""
+    backlog = await queues.opened_backlog(queues.OURS, database, path)
+    rates: dict[int, list[float]] = {number: [] for number in NUMBERS}
+    spent: dict[int, list[float]] = {number: [] for number in NUMBERS}
+    for taken in range(rounds + 1):
+        for number in NUMBERS:
+            rate, transactions = await queues.drained_by(number, queues.OURS, database, path, backlog, runs)
+            if taken:
+                rates[number].append(rate)
+                spent[number].append(transactions)
+    slowness = [1 / one for one in rates[1]]
+    for number, bar in ((2, 1.4), (4, 1.4)):
+        report_bar(
+            f"{number} worker processes / one on one backlog, runs/s",
+            ratio(rates[number], rates[1])[0],
+            bar,
+            best=max(rates[number]) / max(rates[1]),
+            at_least=True,
+            against=slowness,
         )
-        assert self.read_line() == "ready"
-
-    def write_line(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def read_line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "a worker ended early"
-        return line.strip()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+    label = "4 worker processes / one on one backlog, transactions a run"
+    report_bar(label, ratio(spent[4], spent[1])[0], 1.2, best=min(spent[4]) / min(spent[1]))
+    waits, idle = await queues.pick_ups(queues.OURS, database, path, backlog)
+    report_bar("a run that another process received, to its drive, p50", median(waits), 50, " ms", best=min(waits))
+    report_bar("an idle worker, transactions a second", idle, 2)
+    rows = ", ".join(f"{median(rates[number]):.0f}" for number in NUMBERS)
+    note("runs/s of one, two and four workers", f"{rows}; {os.cpu_count()} cores with the server")
+    rows = ", ".join(f"{median(spent[number]):.1f}" for number in NUMBERS)
+    note("transactions a run of one, two and four workers", rows)
+    await closed(backlog.deployment)
+    return rates
 
 
-def rate(workers: list[Worker], runs: int) -> float:
-    """Return the runs per second of these workers together, `runs` in all."""
-    start = time.perf_counter()
-    for worker in workers:
-        worker.write_line(str(runs // len(workers)))
-    for worker in workers:
-        worker.read_line()
-    return runs / (time.perf_counter() - start)
+def missing_for_peers() -> str:
+    """Return why DBOS cannot run here, or an empty string."""
+    if importlib.util.find_spec("dbos") is None:
+        return "`dbos` is not installed"
+    if not (shared() / "peer_dbos.py").exists():
+        return f"no `{shared() / 'peer_dbos.py'}`; set BENCH_PEERS"
+    return ""
 
 
-def measure(database: Database, path: Path, *, runs: int, rounds: int) -> None:
-    """Measure two workers and one, in turns."""
-    folders = [new_folder(path, f"worker{number}") for number in range(2)]
-    awaited(prepare(database.app, folders[0]))
-    workers = [
-        Worker("benchmarks.workers", database.app, folder, "--number", str(number * 100_000))
-        for number, folder in enumerate(folders)
-    ]
-    alone, together = [], []
-    try:
-        for number in range(rounds + 1):
-            one, two = rate(workers[:1], runs), rate(workers, runs)
-            if number:
-                alone.append(one)
-                together.append(two)
-    finally:
-        for worker in workers:
-            worker.close()
-    slowness = [1 / one for one in alone]
-    report_bar(
-        "two workers / one, runs/s",
-        ratio(together, alone)[0],
-        1.3,
-        best=max(together) / max(alone),
-        at_least=True,
-        against=slowness,
+async def peer_rates(database: Database, *, runs: int, rounds: int) -> list[float]:
+    """Return the runs/s of four peer processes on one queue, in each round."""
+    line = [sys.executable, "-m", "benchmarks.workers", "--url", database.owner]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # The first one makes the tables and puts the workflows into the queue.
+    processes: list[subprocess.Popen[str]] = []
+    for _ in range(4):
+        processes.append(await asyncio.to_thread(subprocess.Popen, line, cwd=ROOT, env=os.environ, **pipes))
+        assert await asyncio.to_thread(read_line, processes[-1]) == "ready"
+    rates = []
+    for taken in range(rounds + 1):
+        start = time.perf_counter()
+        stdin = processes[0].stdin
+        assert stdin is not None
+        stdin.write(f"{runs}\n")
+        stdin.flush()
+        assert await asyncio.to_thread(read_line, processes[0]) == "done"
+        if taken:
+            rates.append(runs / (time.perf_counter() - start))
+    for process in reversed(processes):
+        process.communicate(timeout=60)
+    return rates
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+class Outside:
+    """The peer's tools without their disk, as on our side."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy_eval = policy.evaluate
+
+    def orders_lookup(self, order_id: str) -> dict[str, Any]:
+        return {"id": order_id, "total": 9900, "currency": "INR", "status": "delivered"}
+
+    def issue_refund(self, run_id: str, order_id: str, amount: int) -> dict[str, Any]:
+        return {"transaction_id": "txn_1", "amount": amount}
+
+
+def steps(url: str) -> None:
+    """Run the peer's workflows from its queue. Each input line is a number of them to put in and wait for."""
+    sys.path[:0] = [str(shared())]
+    peer, work = importlib.import_module("peer_dbos"), importlib.import_module("workload")
+    from dbos import DBOS, DBOSPortableJSONSerializer
+
+    peer.tools = Outside(work.Policy(0))
+    DBOS(
+        config={
+            "name": "refunds",
+            "system_database_url": url,
+            "sys_db_pool_size": queues.AT_ONCE,
+            "log_level": "ERROR",
+            "serializer": DBOSPortableJSONSerializer(),
+            "application_version": "1",
+        }
     )
-    note("runs/s of one worker and of two", f"{median(alone):9.0f}, {median(together):.0f}; {os.cpu_count()} cores")
-
-
-async def prepare(url: str, path: Path) -> None:
-    """Put the pack in force."""
-    await closed(await opened(url, path))
-
-
-async def work(url: str, path: Path, number: int) -> None:
-    """Serve as a worker: each input line is a number of refunds, each output line reports that they are done."""
-    deployment = deployed(url, path)
-    numbers = count(number)
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def refund() -> None:
-        async with free:
-            await timed(deployment, next(numbers))
-
+    DBOS.launch()
+    DBOS.register_queue("refunds", worker_concurrency=queues.AT_ONCE, polling_interval_sec=0.05)
+    numbers = count()
     print("ready", flush=True)
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        await asyncio.gather(*(refund() for _ in range(int(line))))
+    while line := sys.stdin.readline():
+        requests = [work.request(next(numbers), AMOUNT_INR) for _ in range(int(line))]
+        handles = [DBOS.enqueue_workflow("refunds", peer.support_refund, request) for request in requests]
+        for handle in handles:
+            record = handle.get_result(polling_interval_sec=0.05)
+            assert record["outputs"]["refund_amount"] == AMOUNT_INR, record
         print("done", flush=True)
-    await closed(deployment)
+    DBOS.destroy()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
-    parser.add_argument("--dir", type=Path, required=True)
-    parser.add_argument("--number", type=int, required=True)
-    options = parser.parse_args()
-    asyncio.run(work(options.url, options.dir, options.number))
+    steps(parser.parse_args().url)

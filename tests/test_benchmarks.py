@@ -16,7 +16,6 @@ import pytest
 
 from benchmarks import (
     append,
-    durable,
     floor,
     gateway,
     growth,
@@ -202,10 +201,18 @@ def test_postgres_refunds_and_appends(database: Database, tmp_path, capsys):
     )
 
 
-def test_postgres_workers_and_the_engine_beside_dbos(database: Database, tmp_path, capsys):
-    workers.measure(database, tmp_path, runs=2, rounds=1)
-    durable.measure([database] * 4, tmp_path, runs=2, rounds=1)
-    says(capsys, "two workers / one, runs/s", "runs/s of one worker and of two", skipped="durable engine / the same")
+@pytest.mark.soak
+def test_postgres_workers_on_one_backlog(database: Database, tmp_path, capsys):
+    workers.measure([database] * 2, tmp_path, runs=4, rounds=1)
+    says(
+        capsys,
+        "2 worker processes / one on one backlog, runs/s",
+        "4 worker processes / one on one backlog, runs/s",
+        "4 worker processes / one on one backlog, transactions a run",
+        "a run that another process received, to its drive, p50",
+        "an idle worker, transactions a second",
+        skipped=workers.PEER,
+    )
 
 
 def test_postgres_growth(postgres: Server, tmp_path, capsys):

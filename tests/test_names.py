@@ -50,7 +50,6 @@ TESTED_ELSEWHERE = {
     "control/art*.py": "tests/unit/control/test_catalog.py",
     "control/lint/*.py": "tests/unit/control/lint/test_pack.py",
     "decision/*.py": "tests/e2e/test_verdicts.py",
-    "engine/durable/*.py": "tests/unit/engine/durable/test_engine.py",
     "engine/resume.py": "tests/unit/cli/runs/test_requests_resume.py",
     "operations/*.py": "tests/e2e/test_approvals.py",
     "runtime/*.py": "tests/machines/test_run_table.py",

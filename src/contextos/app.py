@@ -24,6 +24,7 @@ from contextos.adapters.function.loading import LoadedAdapters, load_function_ad
 from contextos.adapters.key_files import KeyFiles, read_seed, write_seed
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.encoding.codec import loads
+from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
@@ -62,7 +63,7 @@ from contextos.telemetry.planner import LoggedPlanner
 from contextos.trust.seal import open_sealed
 
 if TYPE_CHECKING:
-    from contextos.engine.durable.engine import DurableEngine
+    from contextos.engine.shared import SharedEngine
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -90,51 +91,44 @@ class App:
     keys: KeyFiles
     witness_publisher: WitnessPublisher | None
 
-    def worker(self, on_failure: OnFailure) -> LocalEngine | DurableEngine:
-        """Return the engine of a worker process, which drives every due run, over the queue if the settings name one.
+    def worker(self, on_failure: OnFailure) -> LocalEngine | SharedEngine:
+        """Return the engine of a worker process, which drives every due run. On PostgreSQL workers share the runs.
 
         `on_failure` is called when a run cannot be driven.
-
-        Raises:
-            InvalidSettings: the settings name a queue, and the extra `durable` is not installed.
         """
         publish_heads = (
             partial(_publish_heads, self.witness_publisher, self.deployment) if self.witness_publisher else None
         )
-        orphans, driving = partial(due_runs, self.deployment), self.settings.driving
-        if not self.settings.queue:
-            limits = EngineLimits(max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
+        driving = self.settings.driving
+        if isinstance(self.owner, Owner):
             return LocalEngine(
                 self.deployment.advance,
                 self.stores,
                 SystemClock(),
-                orphans=orphans,
+                orphans=partial(due_runs, self.deployment),
                 witness=publish_heads,
                 heartbeat=self.deployment.send_heartbeats,
-                limits=limits,
+                limits=EngineLimits(max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant),
                 on_failure=on_failure,
             )
-        from contextos.engine.durable.engine import DurableEngine, DurableLimits
-        from contextos.engine.durable.workflows import QueueLimits
+        from contextos.engine.shared import SharedEngine, SharedLimits
+        from contextos.store.postgres.claims import PostgresClaims
 
-        assert self.stores.name, "settings refuse a queue together with a file"
-        bounds = QueueLimits(
-            store=self.stores.name,
-            max_drives=driving.max_drives,
-            max_drives_per_tenant=driving.max_drives_per_tenant,
-            max_drives_per_tenant_in_all=driving.max_drives_per_tenant_in_all or None,
-            rate_per_tenant=driving.rate_per_tenant or None,
+        limits = ClaimLimits(
+            per_tenant=driving.max_drives_per_tenant,
+            per_tenant_in_all=driving.max_drives_per_tenant_in_all,
+            rate_per_tenant=driving.rate_per_tenant,
             rate_period_ms=driving.rate_period_ms,
         )
-        return DurableEngine(
+        return SharedEngine(
             self.deployment.advance,
             self.stores,
             SystemClock(),
-            url=self.settings.queue,
-            orphans=orphans,
+            PostgresClaims(self.settings.store, self.owner.id, SystemClock(), limits),
+            on_dead=self.owner.set_dead,
             witness=publish_heads,
             heartbeat=self.deployment.send_heartbeats,
-            limits=DurableLimits(queue=bounds),
+            limits=SharedLimits(max_drives=driving.max_drives, claims=limits),
             on_failure=on_failure,
         )
 
@@ -363,16 +357,6 @@ async def migrate(url: str) -> tuple[str | None, str]:
     return await schema.migrate_schema(url)
 
 
-def migrate_queue(url: str, worker_url: str) -> str | None:
-    """Migrate the queue in the database at `url`, and grant its use to the role in `worker_url`.
-
-    Returns that role, or None if `worker_url` names none. A repeated call changes nothing. Raises as `migrate`.
-    """
-    from contextos.engine.durable import queue_connection
-
-    return queue_connection.migrate_queue_tables(url, queue_connection.role_of(worker_url))
-
-
 async def initialise(app: App, tenant_id: str, *, by: Actor) -> list[str]:
     """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the packs.
 
@@ -426,7 +410,6 @@ __all__ = [
     "initialise",
     "make_keys",
     "migrate",
-    "migrate_queue",
     "open_app",
     "open_unchecked",
     "read_seed",

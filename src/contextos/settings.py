@@ -92,9 +92,9 @@ class AdapterSetting:
 class Driving:
     """How many runs a worker drives at the same time, in total and for one tenant.
 
-    The other three fields need a `queue` and count over all workers: the most runs of one tenant that are driven at the
-    same time (`max_drives_per_tenant_in_all`), and the most that start within `rate_period_ms` (`rate_per_tenant`). In
-    these 0 means no limit.
+    The other three fields need a PostgreSQL store and count over all workers: the most runs of one tenant that are
+    driven at the same time (`max_drives_per_tenant_in_all`), and the most that start within `rate_period_ms`
+    (`rate_per_tenant`). In these 0 means no limit.
     """
 
     max_drives: int = 32
@@ -119,9 +119,6 @@ class Settings:
     of each tenant's index and control streams. Without a witness nobody can prove that these streams were cut. Empty:
     a file in the user's state folder, if the profile is `embedded` and `store` a file; else none. `off`: none.
 
-    `queue` is the URL of a second PostgreSQL database, through which workers on several machines share due runs.
-    Without it each worker looks for due runs in the store.
-
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
     besides those of its packs.
     """
@@ -138,7 +135,6 @@ class Settings:
     lease_ttl_s: int = 180
     heartbeat_ttl_s: int = 60
     witness: str = ""
-    queue: str = ""
     driving: Driving = field(default_factory=Driving)
     limits: RunLimits = field(default_factory=RunLimits)
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
@@ -166,6 +162,9 @@ class Settings:
             raise invalid_setting(
                 "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {why}", "fix the file"
             ) from None
+        if "queue" in table:
+            detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
+            raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
         made = _named(cls, table, "")
         for name in ("packs", "policies", "adapters", "unsafe"):
             if name in made:
@@ -323,22 +322,15 @@ def _check_files(files: Any, at: str) -> None:
 
 
 def _check_driving(settings: Settings) -> None:
-    if not isinstance(settings.queue, str) or (settings.queue and not is_postgres_url(settings.queue)):
-        detail = "`/queue` is not the URL of a PostgreSQL database"
-        raise invalid_setting("/queue", "bad_setting", detail, "write `postgresql://…`, or leave it out")
-    if settings.queue and not is_postgres_url(settings.store):
-        detail = "workers that share a queue cannot share a file"
-        raise invalid_setting(
-            "/queue", "bad_setting", detail, "name a PostgreSQL database in `store`, or leave `queue` out"
-        )
     if not isinstance(settings.driving, Driving):
         raise invalid_setting("/driving", "bad_setting", "`/driving` is not a table", "give a `Driving`")
     for name, bounds in DRIVING_BOUNDS.items():
         _number(getattr(settings.driving, name), bounds, f"/driving/{name}")
     for name in ("max_drives_per_tenant_in_all", "rate_per_tenant"):
-        if getattr(settings.driving, name) and not settings.queue:
-            detail = f"`/driving/{name}` counts over all workers"
-            raise invalid_setting(f"/driving/{name}", "bad_setting", detail, "name a `queue`, or leave it out")
+        if getattr(settings.driving, name) and not is_postgres_url(settings.store):
+            detail = f"`/driving/{name}` counts over all workers, and those of a file do not share their runs"
+            remedy = "name a PostgreSQL database in `store`, or leave it out"
+            raise invalid_setting(f"/driving/{name}", "bad_setting", detail, remedy)
 
 
 def _check_unsafe(settings: Settings) -> None:

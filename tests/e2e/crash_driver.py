@@ -25,8 +25,6 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import Store
-from contextos.engine.durable.engine import DurableEngine, DurableLimits
-from contextos.engine.durable.workflows import QueueLimits
 from contextos.engine.local import LocalEngine
 from contextos.engine.resume import drive_due_runs
 from contextos.errors import ApprovalRefused, ContextOSError
@@ -43,8 +41,7 @@ CHILDREN = 2
 class Job:
     """One process: what it does in which workspace, and the boundary at which it dies (None: it lives).
 
-    `later_us` is how far its clock is ahead; `wait_s` is what it lets pass before it does anything; with `queue`, the
-    URL of a database, the durable engine drives what was left.
+    `later_us` is how far its clock is ahead; `wait_s` is what it lets pass before it does anything.
     """
 
     act: str
@@ -57,7 +54,6 @@ class Job:
     later_us: int = 0
     lease_ttl_s: int = 180
     wait_s: float = 0
-    queue: str = ""
 
 
 class ShiftedClock:
@@ -192,7 +188,7 @@ async def approve(world: TestWorld, job: Job) -> dict[str, Any]:
 async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
     """The steps of a fresh process and a person after a crash; then the auditor's view."""
     durable = await found(world)
-    await resume(world, job.queue)
+    await resume(world)
     resumed = await found(world)
     view = resumed or await world.invoke(request(job.amount, "req_crash"))
     steps = []
@@ -212,14 +208,10 @@ async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
     }
 
 
-async def resume(world: TestWorld, queue: str) -> None:
+async def resume(world: TestWorld) -> None:
     """As `contextos resume` does: the same function over this world's engine."""
     advance, stores = world.deployment.advance, world.deployment.ports.stores
-    engine: LocalEngine | DurableEngine = LocalEngine(advance, stores, world.clock)
-    if queue:
-        limits = DurableLimits(queue=QueueLimits(polling_interval_ms=10), sweep_interval_ms=100)
-        engine = DurableEngine(advance, stores, world.clock, url=queue, limits=limits)
-    for driven in await drive_due_runs(world.deployment, engine):
+    for driven in await drive_due_runs(world.deployment, LocalEngine(advance, stores, world.clock)):
         if driven.error is not None:
             raise driven.error
 
@@ -332,8 +324,6 @@ def reap(running: dict[int, int], ended: dict[int, int], stopped: dict[int, int]
 if __name__ == "__main__":
     plan = Path(sys.argv[1])
     stated = [Job(**one) for one in json.loads(plan.read_text("utf-8"))]
-    if any(job.queue for job in stated):
-        import dbos  # noqa: F401 - once, and not in every child
     reports = plan.parent / "reports"
     reports.mkdir()
     (plan.parent / "answer.json").write_text(json.dumps(run_all(stated, reports)), "utf-8")

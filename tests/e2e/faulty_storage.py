@@ -181,6 +181,9 @@ class FaultyPostgres:
     ) -> bytes | None:
         """What the server gets of one message of the client; None cuts the connection."""
         self.heard += 1
+        if self._kind == "deaf" and b"LISTEN" in data:
+            # As behind a pooler: another session listens than the one that this client keeps.
+            return data.replace(b"contextos_due", b"contextos_not")
         if not self._armed:
             return data
         self._countdown -= 1

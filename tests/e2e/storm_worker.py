@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.ports.claims import ClaimLimits
 from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.shared import SharedEngine, SharedLimits
 from contextos.errors import LostReply, Unavailable
 from contextos.queries.run_view import RunView
+from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, TestWorld, open_world, request
 
@@ -106,26 +109,11 @@ def engine_of(world: TestWorld, plan: dict[str, Any], failed: int) -> Any:
     if plan["engine"] == "local":
         limits = EngineLimits(sweep_interval_ms=300)
         return LocalEngine(advance, world.stores, clock, limits=limits, on_failure=on_failure)
-    from contextos.engine.durable.engine import DurableEngine, DurableLimits
-    from contextos.engine.durable.workflows import QueueLimits
-
-    durable = DurableLimits(
-        queue=QueueLimits(polling_interval_ms=50, dead_after_ms=3000, max_recoveries=50, max_drives=AT_ONCE),
-        sweep_interval_ms=300,
-        confirm_dead_ms=1500,
+    shared = SharedLimits(max_drives=AT_ONCE, sweep_interval_ms=300, claims=ClaimLimits(alive_ms=3000))
+    claims = PostgresClaims(plan["stores"], world.owner.id, clock, shared.claims)
+    return SharedEngine(
+        advance, world.stores, clock, claims, on_dead=world.owner.set_dead, limits=shared, on_failure=on_failure
     )
-    return DurableEngine(advance, world.stores, clock, url=plan["queue"], limits=durable, on_failure=on_failure)
-
-
-async def started(engine: Any) -> None:
-    """Start it as soon as its server is there."""
-    while True:
-        try:
-            await engine.start()
-        except Unavailable as error:
-            await asyncio.sleep(error.retry_after_ms / 1e3)
-        else:
-            return
 
 
 async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
@@ -140,7 +128,7 @@ async def work(folder: Path, plan: dict[str, Any], seed: int) -> None:
     world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], chance)
     notes = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("seen.jsonl", "failed.jsonl")]
     engine = engine_of(world, plan, notes[1])
-    await started(engine)
+    await engine.start()
     await ask_for_all(world, plan, notes[0], chance)
     await asyncio.Event().wait()
 

@@ -24,7 +24,6 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.runtime import state_machine
 from tests.e2e.crash_driver import Job
 from tests.postgres import Database, Server
@@ -65,17 +64,12 @@ UNGATED = Leg("invoke", 900, "published")
 ASKING = Leg("invoke", 4200, "published")
 APPROVING = Leg("approve", 4200, "asked")
 LEGS = (UNGATED, ASKING, APPROVING)
-DURABLE = "postgresql, durable engine"
-PLACES = ["sqlite", *(pytest.param(place, marks=pytest.mark.soak) for place in ("postgresql", DURABLE))]
+PLACES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)]
 BY_DEFAULT = [
     *(("sqlite", leg, "everywhere") for leg in (UNGATED, APPROVING)),
     ("postgresql", APPROVING, "around the payment"),
-    (DURABLE, APPROVING, "around the payment"),
 ]
-WITH_SOAK = [
-    ("sqlite", ASKING, "everywhere"),
-    *((place, leg, "everywhere") for place in ("postgresql", DURABLE) for leg in LEGS),
-]
+WITH_SOAK = [("sqlite", ASKING, "everywhere"), *(("postgresql", leg, "everywhere") for leg in LEGS)]
 KILLED = [
     pytest.param(*killed, id="-".join(map(str, killed)), marks=marks)
     for cases, marks in ((BY_DEFAULT, []), (WITH_SOAK, [pytest.mark.soak]))
@@ -87,13 +81,12 @@ class Machine:
     """Runs jobs in real processes, each in a workspace of its own copied from an idle one.
 
     Where the store is a `server`, each workspace has a database of its own there. Nobody knows there that a process
-    died, so the process that finishes comes when its lease has run out. With `queues`, a database with the tables of
-    one, the durable engine finishes, with a queue of its own.
+    died, so the process that finishes comes when its lease has run out.
     """
 
-    def __init__(self, path: Path, server: Server | None = None, queues: Database | None = None) -> None:
+    def __init__(self, path: Path, server: Server | None = None) -> None:
         self.path = path
-        self._server, self._queues = server, queues
+        self._server = server
         self._databases: dict[Path, Database] = {}
         self._later_us: Counter[Path] = Counter()
         self._numbers = count()
@@ -126,15 +119,11 @@ class Machine:
         if self._server is not None:
             self._later_us[workspace] += PAST_LEASE_US if act == "finish" else 0
             later_us = max(later_us, self._later_us[workspace])
-        if self._server is not None and self._queues is not None and act == "finish":
-            queue = self._server.database(like=self._queues.name)
-            self._databases[self.path / queue.name] = queue
-            rest["queue"] = queue.owner
         log = str(self.path / f"log{next(self._numbers)}")
         return Job(act=act, workspace=str(workspace), log=log, later_us=later_us, **rest)
 
     def close(self) -> None:
-        for database in [*self._databases.values(), *([self._queues] if self._queues else [])]:
+        for database in self._databases.values():
             database.drop()
 
     def run(self, *jobs: Job) -> list[JobResult]:
@@ -179,10 +168,7 @@ class Recorded:
 @pytest.fixture(scope="module", params=PLACES)
 def host(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Machine]:
     server: Server | None = None if request.param == "sqlite" else request.getfixturevalue("postgres")
-    queues = server.database(like="template1") if server is not None and request.param == DURABLE else None
-    if queues is not None:
-        migrate_queue_tables(queues.owner, None)
-    machine = Machine(tmp_path_factory.mktemp("crash"), server, queues)
+    machine = Machine(tmp_path_factory.mktemp("crash"), server)
     yield machine
     machine.close()
 

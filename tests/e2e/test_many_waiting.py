@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from contextos.engine.durable.engine import DurableEngine, DurableLimits
-from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES
 from contextos.store.shared.clock import SystemClock
 from tests.e2e.faulty_storage import FaultyPostgres
-from tests.postgres import Database, Server
+from tests.postgres import Database
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 AT_ONCE = 32
@@ -42,13 +40,6 @@ class CountedSweeps:
     def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> Any:
         self.sweeps += 1
         return self._inner.due(before_us, limit=limit, skip=skip)
-
-
-def engine_of(kind: str, world: TestWorld, stores: Any, queue: str) -> LocalEngine | DurableEngine:
-    advance, clock = world.deployment.advance, world.clock
-    if kind == "local":
-        return LocalEngine(advance, stores, clock, limits=EngineLimits(sweep_interval_ms=50))
-    return DurableEngine(advance, stores, clock, url=queue, limits=DurableLimits(sweep_interval_ms=50))
 
 
 async def idle_cost(stores: CountedSweeps, relay: FaultyPostgres) -> dict[str, float]:
@@ -86,26 +77,16 @@ async def asked(world: TestWorld, count: int) -> list[str]:
 
 
 @pytest.mark.requirement("E-WAITING-IS-FREE")
-@pytest.mark.parametrize(
-    ("kind", "count"),
-    [
-        ("local", 300),
-        pytest.param("local", 10_000, marks=pytest.mark.soak),
-        pytest.param("durable", 10_000, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
-    tmp_path: Path, postgres: Server, database: Database, kind: str, count: int
+    tmp_path: Path, database: Database, count: int
 ) -> None:
-    queues = postgres.database(like="template1")
-    if kind == "durable":
-        migrate_queue_tables(queues.owner, None)
-
     async def go() -> None:
         relay = FaultyPostgres(database, "counted")
         world = await open_world(tmp_path, stores=await relay.start(), clock=SystemClock())
         stores = CountedSweeps(world.stores)
-        engine = engine_of(kind, world, stores, queues.owner)
+        limits = EngineLimits(sweep_interval_ms=50)
+        engine = LocalEngine(world.deployment.advance, stores, world.clock, limits=limits)
         await engine.start()
         # Everything is open that one request at a time opens, before it is counted.
         (first,) = await asked(world, 1)
@@ -129,7 +110,4 @@ def test_runs_that_wait_cost_nothing_and_each_goes_on_when_it_is_answered(
         await world.aclose()
         await relay.stop()
 
-    try:
-        run(go())
-    finally:
-        queues.drop()
+    run(go())

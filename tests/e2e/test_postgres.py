@@ -19,9 +19,8 @@ from contextos.audit import export, verify
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
 from contextos.contracts.journal import Batch, Write
-from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.engine.local import EngineLimits, LocalEngine
-from contextos.errors import ChainBroken, InvalidSettings
+from contextos.errors import ChainBroken
 from contextos.operations.restore import record_restore
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings
@@ -198,37 +197,6 @@ async def seeded(path: Path) -> None:
     await initialise(app, TENANT, by=example_operator(path))
     await seed_graph(app, Workspace(path, TENANT, {}))
     app.close()
-
-
-@pytest.mark.requirement("E-WHOLE-START")
-def test_workers_of_one_store_share_a_queue_and_a_copy_of_the_store_has_to_take_it_over(
-    shop: Path, database: Database, postgres: Server
-) -> None:
-    queues = postgres.database(like="template1")
-    migrate_queue_tables(queues.owner, None)
-
-    async def start(store: str) -> None:
-        app = await open_app(replace(Settings.read(shop), store=store, queue=queues.owner))
-        try:
-            engine = app.worker(lambda *_: None)
-            await engine.start()
-            await engine.stop()
-        finally:
-            app.close()
-
-    for _ in range(2):
-        run(start(database.app))
-    copy = postgres.database(like=database.name)
-    run(said_restored(shop, copy))
-    with pytest.raises(InvalidSettings, match="is the queue of another store; name another database in `queue`"):
-        run(start(copy.app))
-    queues.execute("DROP SCHEMA dbos CASCADE")
-    migrate_queue_tables(queues.owner, None)
-    run(start(copy.app))
-    with pytest.raises(InvalidSettings, match="is the queue of another store"):
-        run(start(database.app))
-    for made in (queues, copy):
-        made.drop()
 
 
 async def said_restored(shop: Path, copy: Database) -> None:

@@ -24,7 +24,6 @@ import pytest
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
-from contextos.engine.durable.queue_connection import migrate_queue_tables
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
 from contextos.operations import operator
 from contextos.queries.run_view import RunView
@@ -92,17 +91,10 @@ class Storm:
 @contextmanager
 def storm(folder: Path, count: int, engine: str, seed: int) -> Iterator[Storm]:
     with own_server() as server:
-        stores, queue = server.database(), server.database(like="template1")
-        migrate_queue_tables(queue.owner, None)
+        stores = server.database()
         (folder / "workspace").mkdir()
         requests = [planned(number) for number in range(count)]
-        plan = {
-            "workspace": str(folder / "workspace"),
-            "stores": stores.app,
-            "queue": queue.owner,
-            "engine": engine,
-            "requests": requests,
-        }
+        plan = {"workspace": str(folder / "workspace"), "stores": stores.app, "engine": engine, "requests": requests}
         (folder / "plan.json").write_text(json.dumps(plan), "utf-8")
         made = Storm(folder, server, plan, random.Random(seed))
         try:
@@ -273,13 +265,13 @@ def check(counts: Counter[str]) -> None:
 
 @pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER", "E-DUE", "E-WORKER-DEATH")
 def test_a_small_storm_leaves_nothing_lost_stuck_or_twice(tmp_path: Path) -> None:
-    with storm(tmp_path, 18, "local", seed=1) as made:
+    with storm(tmp_path, 18, "shared", seed=1) as made:
         check(run(weather(made, rage_s=6, patience_s=120)))
 
 
 @pytest.mark.soak
 @pytest.mark.requirement("J-DURABLE", "J-FENCED", "J-BARRIER", "E-DUE", "E-WORKER-DEATH")
-@pytest.mark.parametrize("engine", ["local", "durable"])
+@pytest.mark.parametrize("engine", ["local", "shared"])
 def test_a_storm_leaves_nothing_lost_stuck_or_twice(tmp_path: Path, engine: str) -> None:
     with storm(tmp_path, 500, engine, seed=2) as made:
         check(run(weather(made, rage_s=90, patience_s=600)))

@@ -19,7 +19,6 @@ HELP_COLUMNS: Final = 80
 ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, if `--workspace` is not given",
     "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, if `--url` is not given",
-    "CONTEXTOS_MIGRATE_QUEUE_URL": "the queue's database, with the role that owns it, if `--queue-url` is not given",
     "CONTEXTOS_DEBUG": "write the log to stderr; of an exception it holds the class and the frames, never the text",
     "NO_COLOR": "print without colour, even on a terminal",
 }
@@ -42,13 +41,11 @@ MEANING: Final = {
     "the signed heads of `index` and `control`, and `verify` compares with them (empty: a file in "
     "`$XDG_STATE_HOME/contextos` for the profile `embedded` with a SQLite file, else none; `off`: none, and a cut "
     "cannot be proved)",
-    "queue": "the URL of a separate PostgreSQL database, on which `contextos migrate` ran, through which workers share "
-    "due runs (extra `durable`; empty: each worker finds them in the store)",
     "driving": "limits of workers; see `[driving]` below",
     "max_drives": "runs that a worker drives at once",
     "max_drives_per_tenant": "runs of one tenant that a worker drives at once",
-    "max_drives_per_tenant_in_all": "runs of one tenant that all workers drive at once (0: no limit; needs `queue`)",
-    "rate_per_tenant": "drives of one tenant that all workers start in the period (0: no limit; needs `queue`)",
+    "max_drives_per_tenant_in_all": "runs of one tenant that all workers drive at once (0: no limit; needs PostgreSQL)",
+    "rate_per_tenant": "drives of one tenant that all workers start in the period (0: no limit; needs PostgreSQL)",
     "rate_period_ms": "the period of `rate_per_tenant`, in milliseconds",
     "limits": "limits of every run; see `[limits]` below",
     "total_tokens": "tokens of a run",

@@ -5,19 +5,17 @@ own what a drive does (runtime), nor who is allowed to commit: the lease and the
 store.
 
 - `local.LocalEngine`: asyncio tasks in this process.
-- `durable.engine.DurableEngine`: DBOS workflows on PostgreSQL, in any number of processes.
-- `sweeper.Sweeper` and `failure_tracker.FailureTracker`: how both find due runs and handle failed drives.
+- `shared.SharedEngine`: runs that a worker claims in the store, in any number of processes.
+- `sweeper.Sweeper`: how a local engine finds due runs, and the periodic tasks of both.
+- `failure_tracker.FailureTracker`: how both handle failed drives.
 - `admission_controller.AdmissionController`: how many callers and driven runs there are at once (`fair_queue`).
 - `lease_owner.Owner`: the identity of this process in leases, and whether another owner on this machine lives.
 
 Invariants, with the tests that prove them:
 
 - A lost hint loses no run, and a run that fails twice over one journal becomes a dead letter.
-  `tests/unit/engine/test_local.py`, `tests/unit/engine/test_failure_tracker.py`,
-  `tests/unit/engine/durable/test_engine.py`
-- A killed worker's runs are driven by another worker. `tests/unit/engine/durable/test_workflows.py`
-- A row in the queue runs no code and stops no worker. `tests/unit/engine/durable/test_dbos_queue.py`
+  `tests/unit/engine/test_local.py`, `tests/unit/engine/test_shared.py`, `tests/unit/engine/test_failure_tracker.py`
+- Two workers do not take the same run; a dead worker's runs are driven by another. `tests/unit/engine/test_shared.py`
 - No tenant starves another. `tests/unit/engine/test_admission_controller.py`,
   `tests/unit/engine/test_admission_controller_yielding.py`
-- Private parts of DBOS are used in one module. `tests/unit/engine/durable/test_dbos_internals.py`
 """

@@ -86,17 +86,22 @@ class Owner:
 class LeasedOwner:
     """The identity of this process in leases of a store that several machines share.
 
-    A process on another machine cannot be checked from here, so it counts as alive. Its lease is taken over when it
-    expires (`lease_ttl_s`).
+    A process on another machine cannot be checked from here, so it counts as alive, and its lease is taken over when it
+    expires (`lease_ttl_s`), unless the store says that it is dead.
     """
 
     def __init__(self) -> None:
         self.id = secrets.token_hex(8)
+        self._dead: frozenset[str] = frozenset()
         self._closed = False
 
+    def set_dead(self, owners: frozenset[str]) -> None:
+        """Set which workers are dead by the store's clock. Their leases count as over; only this is known of others."""
+        self._dead = owners
+
     def alive(self, owner_id: str) -> bool:
-        """Return whether the process `owner_id` can still be driving a run: always true for another process."""
-        return owner_id != self.id or not self._closed
+        """Return whether the process `owner_id` can still be driving a run."""
+        return owner_id not in self._dead if owner_id != self.id else not self._closed
 
     def close(self) -> None:
         self._closed = True

@@ -14,7 +14,6 @@ from contextos.operations.dead_letters import listed_run_ids
 from contextos.operations.deployment import DrivenRun, due_runs
 
 if TYPE_CHECKING:
-    from contextos.engine.durable.engine import DurableEngine
     from contextos.engine.local import LocalEngine
     from contextos.operations.deployment import Deployment
 
@@ -22,7 +21,7 @@ PATIENCE_S: Final = 60.0
 
 
 async def drive_due_runs(
-    deployment: Deployment, engine: LocalEngine | DurableEngine, *, patience_s: float = PATIENCE_S
+    deployment: Deployment, engine: LocalEngine, *, patience_s: float = PATIENCE_S
 ) -> list[DrivenRun]:
     """Drive every due run that is not a dead letter, and return one result for each.
 

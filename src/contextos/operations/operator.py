@@ -299,7 +299,7 @@ async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *,
 
 
 async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) -> None:
-    """Take a run off the dead-letter list. It is driven when it is due; if it fails again, it is put back.
+    """Take a run off the dead-letter list, and make it due. If it fails again, it is put back.
 
     Raises:
         ApprovalRefused: as `prove_act`.
@@ -311,7 +311,8 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by)
-    await store.commit(Batch(run=run_id, writes=(removal(found),), shared=(control,)))
+    writes = (removal(found),)
+    await store.commit(Batch(run=run_id, writes=writes, shared=(control,), wake_at_us=app.ports.clock.now_us()))
 
 
 async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:

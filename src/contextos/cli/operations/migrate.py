@@ -1,4 +1,4 @@
-"""`migrate`: bring the schema of a deployment's store and queue up to date."""
+"""`migrate`: bring the schema of a deployment's store up to date."""
 
 from __future__ import annotations
 
@@ -16,25 +16,16 @@ def migrate_command(
         str,
         typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="URL of the database, with the role that owns it."),
     ] = "",
-    queue_url: Annotated[
-        str,
-        typer.Option(
-            "--queue-url",
-            envvar="CONTEXTOS_MIGRATE_QUEUE_URL",
-            help="URL of the queue's database, with the role that owns it.",
-        ),
-    ] = "",
     workspace: WorkspaceOption = WORKSPACE,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring the schema of the store and the queue up to date.
+    """Bring the schema of the store up to date.
 
     Running it again changes nothing.
     """
     import asyncio
 
     from contextos.app import migrate as bring_up_to_date
-    from contextos.app import migrate_queue
     from contextos.settings import SETTINGS_FILE, Settings, is_postgres_url
 
     told: list[str] = []
@@ -47,17 +38,8 @@ def migrate_command(
         told.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
     else:
         told.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
-    queue = queue_url or (settings.queue if settings else "")
-    if queue:
-        role = migrate_queue(queue, settings.queue if settings and queue_url else "")
-        told.append(f"the queue is up to date, and `{role}` may use it" if role else "the queue is up to date")
     print_result(
-        {
-            "store": "postgresql" if is_postgres_url(place) else place,
-            "before": before,
-            "after": after,
-            "queue": bool(queue),
-        },
+        {"store": "postgresql" if is_postgres_url(place) else place, "before": before, "after": after},
         told,
         as_json=as_json,
     )

@@ -25,7 +25,7 @@ from contextos.contracts.encoding.display_escape import displayed
 def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
     """Drive due runs until interrupted.
 
-    Any number of workers can run at the same time.
+    Any number of workers can run at the same time. On PostgreSQL they share the due runs.
     """
     with_context(workspace, None, _work)
     return 0
@@ -98,8 +98,7 @@ async def _work(context: CommandContext) -> None:
     gc.collect()
     gc.freeze()
     try:
-        shared = "shares the queue" if context.app.settings.queue else "has no shared queue"
-        print_note(f"worker {context.app.owner.id} drives due runs and {shared}; interrupt to stop")
+        print_note(f"worker {context.app.owner.id} drives due runs; interrupt to stop")
         await stop.wait()
         print_note("stopping: the runs in progress are released")
     finally:

@@ -27,6 +27,7 @@ TABLES: Final = (
     "artifacts",
     "context_selection_acts",
     "documents",
+    "drive_rates",
     "edges",
     "extensions",
     "graph_commits",
@@ -37,6 +38,7 @@ TABLES: Final = (
     "run_context_selections",
     "runs",
     "semantic_assertions",
+    "workers",
 )
 """The tables with tenants' rows, which must exist. Additional tables of the schema are checked too."""
 MIGRATION_FILES: Final = Path(__file__).with_name("migrations") / "versions"
@@ -121,8 +123,8 @@ WITH RECURSIVE held AS (
 ), sound AS (
   SELECT name, policy FROM policy WHERE opens AND (
     (policy = 'tenant' AND cmd = 'ALL' AND roles = ARRAY['public'::name] AND qual = $1 AND checked = $1)
-    OR (policy = 'sweep' AND name = 'runs' AND cmd = 'SELECT' AND qual = 'wake_at_us<>0'
-        AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
+    OR (policy = 'sweep' AND name IN ('drive_rates', 'runs', 'workers') AND cmd = 'ALL' AND qual = 'true'
+        AND checked = 'true' AND roles = ARRAY[pg_get_userbyid((SELECT owner FROM swept))]))
 ), wanted (trigger, name, function, type) AS (
   VALUES {_WANTED}
 ), view AS (
@@ -138,12 +140,14 @@ SELECT string_agg(what, ', ' ORDER BY what) FROM (
     SELECT unnest(ARRAY{list(TABLES)}) EXCEPT SELECT name FROM held) AS gone (name)
   UNION ALL SELECT format('row-level security of `%s`', name) FROM held WHERE NOT forced
   UNION ALL SELECT format('policy `%s` of `%s`', policy, name) FROM (
-    (SELECT name, 'tenant' AS policy FROM held UNION SELECT 'runs', 'sweep' UNION SELECT name, policy FROM policy)
+    (SELECT name, 'tenant' AS policy FROM held WHERE name <> 'workers'
+     UNION SELECT unnest(ARRAY['drive_rates', 'runs', 'workers']), 'sweep' UNION SELECT name, policy FROM policy)
     EXCEPT SELECT name, policy FROM sound) AS unsound
   UNION ALL SELECT format('owner of `%s`', name) FROM held WHERE owner <> (SELECT owner FROM swept)
   UNION ALL SELECT format('function `%s`', made.proname) FROM pg_proc AS made
     JOIN pg_namespace AS space ON space.oid = made.pronamespace AND space.nspname = 'contextos'
-    WHERE made.proowner <> (SELECT owner FROM swept) OR made.prosecdef <> (made.proname IN ('due', 'erase_entry'))
+    WHERE made.proowner <> (SELECT owner FROM swept)
+      OR made.prosecdef <> (made.proname IN ('claim_runs', 'due', 'erase_entry'))
       OR NOT EXISTS (SELECT FROM unnest($2::text[], $3::text[]) AS ours (name, body)
                      WHERE ours.name = made.proname AND ours.body = made.prosrc)
       OR (made.prosecdef AND NOT coalesce(made.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false))

@@ -51,6 +51,8 @@ _LACKING: Final = (
     "   ('commit_batches', 'text, bigint, text, bigint[], contextos.entry[], contextos.write[],"
     " contextos.run_change[], contextos.signature[], contextos.draft[]'),"
     "   ('append_line', 'text, contextos.draft'), ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'),"
+    "   ('claim_runs', 'text, bigint, bigint, bigint, text[], text[], bigint[], text[], text[], bigint, bigint, bigint,"
+    " bigint, bigint, text'),"
     "   ('graph_hop', 'text, bigint, bigint, text[]'), ('read_document', 'text, text, text'),"
     "   ('read_lines', 'text, text, text[]'), ('read_stream', 'text, text, bigint, bigint'),"
     "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'),"
@@ -61,7 +63,9 @@ _LACKING: Final = (
     "     AND has_function_privilege(made.oid, 'EXECUTE'))"
     ") AS lacking (what)"
 )
-_SWEEP: Final = "ALTER POLICY sweep ON contextos.runs TO CURRENT_USER"
+_SWEEP: Final = ", ".join(
+    f"`ALTER POLICY sweep ON contextos.{table} TO CURRENT_USER`" for table in ("drive_rates", "runs", "workers")
+)
 _READ_ONLY: Final = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 _CAN_USE: Final = "SELECT has_schema_privilege('contextos', 'USAGE')"
 
@@ -107,7 +111,7 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
             why = "protections of its tenants and its journal are not as `contextos migrate` made them"
             remedy = "have the owner of the schema restore them, or restore the database"
             # A change of owner, also by a restore under another role, does not change the role in this policy.
-            remedy += f"; after a change of owner, the new owner runs `{_SWEEP}`" if "policy `sweep`" in changed else ""
+            remedy += f"; after a change of owner, the new owner runs {_SWEEP}" if "policy `sweep`" in changed else ""
             raise unusable(url, f"{why}: {changed}", remedy)
         return identity
     except FAULTS as fault:

@@ -61,6 +61,8 @@ CREATE TABLE contextos.runs (
   wake_at_us bigint NOT NULL,
   number bigint NOT NULL DEFAULT 0,
   waiting boolean NOT NULL DEFAULT false,
+  worker text COLLATE "C",
+  claim_at_us bigint,
   PRIMARY KEY (tenant, run)
 );
 
@@ -71,6 +73,30 @@ CREATE INDEX runs_due ON contextos.runs (wake_at_us, tenant, run) WHERE wake_at_
 -- `number` is the sequence of a run's first line in the stream `index`, or 0. The index holds only runs that wait for a
 -- person.
 CREATE INDEX runs_waiting ON contextos.runs (tenant, number) WHERE waiting;
+
+-- A run with a `worker` is claimed: that worker drives it next. An unclaimed run with a wake time can be claimed from then, or
+-- from `claim_at_us` if that is set: a worker postponed the run, or lost it. A claim is a hint and no lease.
+CREATE INDEX runs_claimable ON contextos.runs (coalesce(claim_at_us, wake_at_us), tenant, run)
+  WHERE worker IS NULL AND wake_at_us <> 0;
+
+CREATE INDEX runs_claimable_of ON contextos.runs (tenant, coalesce(claim_at_us, wake_at_us), run)
+  WHERE worker IS NULL AND wake_at_us <> 0;
+
+CREATE INDEX runs_claimed ON contextos.runs (worker, tenant) WHERE worker IS NOT NULL;
+
+-- The worker processes, and until when each counts as alive by the server's clock. Only `claim_runs` reads and writes it.
+CREATE TABLE contextos.workers (
+  worker text COLLATE "C" NOT NULL CHECK (worker <> ''),
+  alive_until_us bigint NOT NULL,
+  PRIMARY KEY (worker)
+) WITH (fillfactor = 80);
+
+-- When the latest drives of a tenant began, if their rate is limited. Only `claim_runs` reads and writes it.
+CREATE TABLE contextos.drive_rates (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  started_us bigint[] NOT NULL,
+  PRIMARY KEY (tenant)
+) WITH (fillfactor = 80);
 
 CREATE TABLE contextos.graph_commits (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
@@ -116,15 +142,24 @@ DECLARE
   name text;
   mine constant text := 'tenant = nullif(current_setting(''contextos.tenant'', true), '''')';
 BEGIN
-  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'documents', 'runs', 'graph_commits', 'nodes', 'edges'] LOOP
+  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'documents', 'runs', 'drive_rates', 'graph_commits', 'nodes', 'edges'] LOOP
     EXECUTE format('ALTER TABLE contextos.%I ENABLE ROW LEVEL SECURITY', name);
     EXECUTE format('ALTER TABLE contextos.%I FORCE ROW LEVEL SECURITY', name);
     EXECUTE format('CREATE POLICY tenant ON contextos.%I USING (%s) WITH CHECK (%s)', name, mine, mine);
   END LOOP;
 END $$;
 
--- Only for the function `due`, which runs as the owner. The policy applies to no other role.
-CREATE POLICY sweep ON contextos.runs FOR SELECT TO CURRENT_USER USING (wake_at_us <> 0);
+-- Only for the functions `due` and `claim_runs`, which run as the owner. The policy applies to no other role.
+DO $$
+DECLARE
+  name text;
+BEGIN
+  ALTER TABLE contextos.workers ENABLE ROW LEVEL SECURITY;
+  ALTER TABLE contextos.workers FORCE ROW LEVEL SECURITY;
+  FOREACH name IN ARRAY ARRAY['drive_rates', 'runs', 'workers'] LOOP
+    EXECUTE format('CREATE POLICY sweep ON contextos.%I TO CURRENT_USER USING (true) WITH CHECK (true)', name);
+  END LOOP;
+END $$;
 
 CREATE FUNCTION contextos.append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -212,6 +247,10 @@ CREATE FUNCTION contextos.keeps_number() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF (NEW.tenant, NEW.run) IS DISTINCT FROM (OLD.tenant, OLD.run) OR (OLD.number <> 0 AND NEW.number <> OLD.number) THEN
     RAISE EXCEPTION 'a run keeps its number' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  -- A commit that moves the wake time ends every postponement of the run.
+  IF NEW.wake_at_us <> OLD.wake_at_us THEN
+    NEW.claim_at_us := NULL;
   END IF;
   RETURN NEW;
 END $$;
@@ -372,6 +411,9 @@ BEGIN
       FROM unnest(p_runs) AS r LEFT JOIN contextos.runs AS old ON old.tenant = p_tenant AND old.run = r.run
       ON CONFLICT (tenant, run) DO UPDATE
       SET wake_at_us = excluded.wake_at_us, number = excluded.number, waiting = excluded.waiting;
+      IF EXISTS (SELECT FROM unnest(p_runs) AS r WHERE r.wake_at_us BETWEEN 1 AND now_us + 5000000) THEN
+        PERFORM pg_notify('contextos_due', '');
+      END IF;
     END IF;
     RETURN NULL;
   EXCEPTION
@@ -488,6 +530,130 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.wake_at_us <> 0 AND r.wake_at_us <= p_before_us
   ORDER BY r.wake_at_us, r.tenant, r.run LIMIT p_limit OFFSET p_skip
 $$;
+
+-- One exchange of a worker with the store, across tenants: its sign of life, the runs that it gives back, and the runs that
+-- it takes. Returns the server's time; the runs taken; those given back whose row was locked (still claimed: give them back
+-- again); the workers that are dead; and the time from which another run can be claimed, or NULL.
+-- `p_runs` are given back: until their wake time, or for `p_delays_us` if that is not NULL. The claims of a dead worker are
+-- given back for it. On a new connection, `p_held_runs` are all runs that the worker has (otherwise NULL), and its other claims
+-- are given back. At most `p_free` runs are taken, earliest first, the tenants with the fewest claims in turns, and none
+-- if the clock of the worker (`p_now_us`) is off by more than `p_margin_us`. A tenant has at most `p_per_tenant` claims
+-- of this worker and `p_in_all` of all workers, and at most `p_rate` claims of it begin within `p_period_us` (0: no bound).
+-- A backlog longer than the first page is read by tenant, behind `p_after`, so that no tenant hides another.
+-- Row locks are skipped and never awaited. Claims are hints, so their commits need no sync.
+CREATE FUNCTION contextos.claim_runs(
+  p_worker text, p_now_us bigint, p_alive_us bigint, p_margin_us bigint, p_tenants text[], p_runs text[],
+  p_delays_us bigint[], p_held_tenants text[], p_held_runs text[], p_free bigint, p_per_tenant bigint, p_in_all bigint,
+  p_rate bigint, p_period_us bigint, p_after text
+) RETURNS TABLE (
+  server_us bigint, taken_tenants text[], taken_runs text[], kept_tenants text[], kept_runs text[], dead text[],
+  next_in_us bigint
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  at_us bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  due_us bigint := least(at_us, p_now_us);
+  page CONSTANT bigint := 128;
+  lost text[];
+  next_us bigint;
+  tenants text[] := '{}';
+  runs text[] := '{}';
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  INSERT INTO contextos.workers AS w (worker, alive_until_us) VALUES (p_worker, at_us + p_alive_us)
+  ON CONFLICT (worker) DO UPDATE SET alive_until_us = excluded.alive_until_us
+  WHERE w.alive_until_us < at_us + p_alive_us * 2 / 3 OR p_alive_us = 0;
+  IF cardinality(p_runs) > 0 THEN
+    WITH given AS (
+      SELECT * FROM unnest(p_tenants, p_runs, p_delays_us) AS g (tenant, run, delay_us)
+    ), locked AS (
+      SELECT r.tenant, r.run, g.delay_us FROM given AS g JOIN contextos.runs AS r ON r.tenant = g.tenant AND r.run = g.run
+      WHERE r.worker = p_worker FOR UPDATE OF r SKIP LOCKED
+    )
+    UPDATE contextos.runs AS r SET worker = NULL, claim_at_us = at_us + l.delay_us
+    FROM locked AS l WHERE r.tenant = l.tenant AND r.run = l.run;
+    SELECT array_agg(r.tenant), array_agg(r.run) INTO kept_tenants, kept_runs
+    FROM unnest(p_tenants, p_runs) AS g (tenant, run) JOIN contextos.runs AS r ON r.tenant = g.tenant AND r.run = g.run
+    WHERE r.worker = p_worker;
+  END IF;
+  IF p_held_runs IS NOT NULL THEN
+    WITH stray AS (
+      SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.worker = p_worker AND NOT EXISTS (
+        SELECT FROM unnest(p_held_tenants, p_held_runs) AS h (tenant, run) WHERE h.tenant = r.tenant AND h.run = r.run)
+      FOR UPDATE
+    )
+    UPDATE contextos.runs AS r SET worker = NULL FROM stray AS s WHERE r.tenant = s.tenant AND r.run = s.run;
+  END IF;
+  SELECT array_agg(w.worker) INTO lost FROM contextos.workers AS w WHERE w.alive_until_us <= at_us AND w.worker <> p_worker;
+  IF lost IS NOT NULL THEN
+    WITH orphan AS (
+      SELECT r.tenant, r.run FROM contextos.runs AS r WHERE r.worker = ANY (lost) FOR UPDATE SKIP LOCKED
+    )
+    UPDATE contextos.runs AS r
+    SET worker = NULL, claim_at_us = least(coalesce(r.claim_at_us, r.wake_at_us), due_us)
+    FROM orphan AS o WHERE r.tenant = o.tenant AND r.run = o.run;
+    -- A lease is over by then, whatever its time to live.
+    DELETE FROM contextos.workers AS w WHERE w.alive_until_us < at_us - 172800000000;
+  END IF;
+  IF p_free > 0 AND abs(p_now_us - at_us) <= p_margin_us THEN
+    -- One worker counts and takes at a time.
+    PERFORM pg_advisory_xact_lock(hashtextextended('contextos claims', 0));
+    WITH RECURSIVE first_page AS MATERIALIZED (
+      SELECT r.tenant, r.run, coalesce(r.claim_at_us, r.wake_at_us) AS since_us FROM contextos.runs AS r
+      WHERE r.worker IS NULL AND r.wake_at_us <> 0 AND coalesce(r.claim_at_us, r.wake_at_us) <= due_us
+      ORDER BY coalesce(r.claim_at_us, r.wake_at_us), r.tenant, r.run LIMIT page
+    ), turn (tenant, number) AS (
+      SELECT p_after COLLATE "C", 0 WHERE (SELECT count(*) FROM first_page) = page
+      UNION ALL
+      SELECT (SELECT r.tenant FROM contextos.runs AS r WHERE r.worker IS NULL AND r.wake_at_us <> 0 AND r.tenant > turn.tenant
+              ORDER BY r.tenant LIMIT 1), turn.number + 1
+      FROM turn WHERE turn.tenant IS NOT NULL AND turn.number < 64
+    ), candidate AS (
+      SELECT * FROM first_page
+      UNION
+      SELECT found.* FROM turn CROSS JOIN LATERAL (
+        SELECT r.tenant, r.run, coalesce(r.claim_at_us, r.wake_at_us) AS since_us FROM contextos.runs AS r
+        WHERE r.worker IS NULL AND r.wake_at_us <> 0 AND r.tenant = turn.tenant
+          AND coalesce(r.claim_at_us, r.wake_at_us) <= due_us
+        ORDER BY coalesce(r.claim_at_us, r.wake_at_us), r.run LIMIT p_free
+      ) AS found
+    ), busy AS (
+      SELECT r.tenant, count(*) AS in_all, count(*) FILTER (WHERE r.worker = p_worker) AS mine
+      FROM contextos.runs AS r WHERE r.worker IS NOT NULL GROUP BY r.tenant
+    ), ranked AS (
+      SELECT c.tenant, c.run, c.since_us, coalesce(b.in_all, 0) AS in_all, coalesce(b.mine, 0) AS mine, (
+          SELECT count(*) FROM contextos.drive_rates AS d, unnest(d.started_us) AS s
+          WHERE p_rate > 0 AND d.tenant = c.tenant AND s > at_us - p_period_us) AS started,
+        row_number() OVER (PARTITION BY c.tenant ORDER BY c.since_us, c.run) AS place
+      FROM candidate AS c LEFT JOIN busy AS b ON b.tenant = c.tenant
+    ), chosen AS (
+      SELECT r.tenant, r.run FROM ranked AS k JOIN contextos.runs AS r ON r.tenant = k.tenant AND r.run = k.run
+      WHERE r.worker IS NULL AND k.mine + k.place <= p_per_tenant AND (p_in_all = 0 OR k.in_all + k.place <= p_in_all)
+        AND (p_rate = 0 OR k.started + k.place <= p_rate)
+      ORDER BY k.in_all + k.place, k.since_us, k.tenant LIMIT p_free FOR UPDATE OF r SKIP LOCKED
+    ), taken AS (
+      UPDATE contextos.runs AS r SET worker = p_worker FROM chosen AS c WHERE r.tenant = c.tenant AND r.run = c.run
+      RETURNING r.tenant, r.run
+    )
+    SELECT coalesce(array_agg(t.tenant), '{}'), coalesce(array_agg(t.run), '{}') INTO tenants, runs FROM taken AS t;
+    IF p_rate > 0 THEN
+      INSERT INTO contextos.drive_rates AS d (tenant, started_us)
+      SELECT t, array_agg(at_us) FROM unnest(tenants) AS t GROUP BY t
+      ON CONFLICT (tenant) DO UPDATE SET started_us = (
+        SELECT array_agg(s) FROM unnest(d.started_us || excluded.started_us) AS s WHERE s > at_us - p_period_us);
+    END IF;
+  END IF;
+  SELECT min(coming_us) INTO next_us FROM (
+    (SELECT coalesce(r.claim_at_us, r.wake_at_us) AS coming_us FROM contextos.runs AS r
+     WHERE r.worker IS NULL AND r.wake_at_us <> 0 AND coalesce(r.claim_at_us, r.wake_at_us) > due_us
+     ORDER BY coalesce(r.claim_at_us, r.wake_at_us) LIMIT 1)
+    UNION ALL
+    SELECT d.started_us[1] + p_period_us FROM contextos.drive_rates AS d
+    WHERE p_rate > 0 AND d.started_us[1] > at_us - p_period_us) AS coming;
+  RETURN QUERY SELECT at_us, tenants, runs, coalesce(kept_tenants, '{}'), coalesce(kept_runs, '{}'), coalesce(lost, '{}'),
+    next_us - due_us;
+END $$;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;
 

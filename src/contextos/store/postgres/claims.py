@@ -1,0 +1,111 @@
+"""`PostgresClaims`: the port `Claims` on PostgreSQL, which workers on any number of machines share.
+
+A claim is the column `worker` of a run's row, so it needs no second record and is in every backup of the store. One
+statement is the whole exchange: a sign of life, the runs that the worker gives back, and those that it takes. The same
+connection listens for the channel that commits of due runs notify. Behind a pooler nothing arrives there, and workers
+find runs when they ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.journal import CLOCK_MARGIN_US
+from contextos.contracts.ports.claims import Claimed, ClaimedRun, ClaimLimits
+from contextos.store.postgres.connections import FAULTS, Connection, connect_postgres, postgres_error, terminate
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.outside import Clock
+
+CHANNEL: Final = "contextos_due"
+_CLAIM: Final = (
+    "SELECT server_us, taken_tenants, taken_runs, kept_tenants, kept_runs, dead, next_in_us FROM contextos.claim_runs("
+    "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+)
+_NOTIFY: Final = "SELECT pg_notify($1, $2)"
+
+
+class PostgresClaims:
+    """The claims of one worker. Call everything on one event loop, one `exchange` at a time."""
+
+    def __init__(self, url: str, worker: str, clock: Clock, limits: ClaimLimits) -> None:
+        self._url, self._worker, self._clock, self._limits = url, worker, clock, limits
+        self._connection: Connection | None = None
+        self._due: Callable[[], None] | None = None
+        self._states_held = True
+        self._after = ""
+        self.is_notified = False
+
+    def listen(self, due: Callable[[], None]) -> None:
+        self._due = due
+
+    async def exchange(
+        self, given_back: Mapping[ClaimedRun, int | None], held: Sequence[ClaimedRun], *, free: int
+    ) -> Claimed:
+        row = await self._fetch(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
+        now_us = self._clock.now_us()
+        taken = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
+        self._after = max((tenant for tenant, _ in taken), default="") if len(taken) == free else ""
+        next_in_us = row["next_in_us"]
+        return Claimed(
+            taken=taken,
+            kept=tuple(zip(row["kept_tenants"], row["kept_runs"], strict=True)),
+            dead=frozenset(row["dead"]),
+            next_in_us=next_in_us,
+            clock_off_us=now_us - row["server_us"],
+        )
+
+    async def leave(self, given_back: Mapping[ClaimedRun, int | None]) -> None:
+        try:
+            await self._fetch(0, list(given_back.items()), [], 0)
+        finally:
+            if self._connection is not None:
+                terminate(self._connection)
+
+    async def _fetch(
+        self, alive_us: int, given_back: Sequence[tuple[ClaimedRun, int | None]], held: Sequence[ClaimedRun], free: int
+    ) -> Any:
+        limits = self._limits
+        try:
+            connection = await self._open()
+            # An answer can have been lost with the connection before, or a commit that was not synced with its server.
+            stated, self._states_held = self._states_held, True
+            row = await connection.fetchrow(
+                _CLAIM,
+                self._worker,
+                self._clock.now_us(),
+                alive_us,
+                CLOCK_MARGIN_US,
+                [tenant for (tenant, _), _ in given_back],
+                [run for (_, run), _ in given_back],
+                [delay_us for _, delay_us in given_back],
+                [tenant for tenant, _ in held] if stated else None,
+                [run for _, run in held] if stated else None,
+                free,
+                limits.per_tenant,
+                limits.per_tenant_in_all,
+                limits.rate_per_tenant,
+                limits.rate_period_ms * 1000,
+                self._after,
+            )
+            self._states_held = False
+            return row
+        except FAULTS as fault:
+            if self._connection is not None:
+                terminate(self._connection)
+            raise postgres_error(fault) from fault
+
+    async def _open(self) -> Connection:
+        """Return the connection that listens. Its own notification shows whether any arrive."""
+        if self._connection is None or self._connection.is_closed():
+            self.is_notified, self._states_held = False, True
+            self._connection = await connect_postgres(self._url)
+            await self._connection.add_listener(CHANNEL, self._notified)
+            await self._connection.execute(_NOTIFY, CHANNEL, self._worker)
+        return self._connection
+
+    def _notified(self, _connection: Any, _pid: int, _channel: str, _payload: object) -> None:
+        self.is_notified = True
+        if self._due is not None:
+            self._due()

@@ -1,4 +1,4 @@
-"""Three workers on one PostgreSQL database, killed at random, while the server crashes every few seconds.
+"""Three workers on one PostgreSQL database, killed and stopped at random, while the server crashes every few seconds.
 
 When it is quiet: nothing is lost, nothing is stuck, nothing happened twice, every journal verifies and replays equal.
 The seed decides who is killed when; what the machine makes of it differs from run to run.
@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -84,8 +85,18 @@ class Storm:
                 await asyncio.to_thread(self.server.start)
                 self.counts["server crashes"] += 1
                 next_crash = time.monotonic() + self.chance.uniform(2, 5)
+            await self.pause_worker()
             self.kill_worker()
             self.start_worker()
+
+    async def pause_worker(self) -> None:
+        """Stop a worker for longer than it takes to count as dead, sometimes, and continue it."""
+        if self.chance.random() < 0.4:
+            worker = self.chance.choice(self.workers)
+            worker.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(self.chance.uniform(0.5, 5))
+            worker.send_signal(signal.SIGCONT)
+            self.counts["workers stopped"] += 1
 
 
 @contextmanager

@@ -10,7 +10,6 @@ NOT_READ = {
     "planner.answered": "used where it is recorded",
     "act.looked_up": "used where it is recorded",
     "history.read": "used where it is recorded",
-    "replay.packed": "handed to whoever replays the run elsewhere",
 }
 """Kinds without a consumer, and why."""
 

@@ -34,6 +34,7 @@ from benchmarks import (
 from benchmarks import compile as compile_
 from benchmarks import policy as policy_
 from benchmarks import postgres as postgres_
+from benchmarks import verify as verify_
 from contextos.contracts.admission_limits import AdmissionLimits
 from tests.postgres import Database, Server
 
@@ -73,6 +74,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "postgres",
         "waiting",
         "slots",
+        "verify",
     }
     assert set(run.BENCHMARKS) == played
 
@@ -252,3 +254,13 @@ def test_slots(postgres: Server, tmp_path, capsys, monkeypatch):
                 )
             ),
         )
+
+
+def test_verify(tmp_path, capsys):
+    verify_.measure(tmp_path, 40)
+    says(
+        capsys,
+        "whole verification of 40 runs by ranges, peak memory",
+        "from the last checkpoint, 200 new runs, peak memory",
+        "a new run from the last checkpoint",
+    )

@@ -178,12 +178,10 @@ class Verification:
 
         Every run that was ever driven has a lease, from its first commit on, and an index line.
         """
-        after = ""
-        while leases := await self._store.scan(LEASES.name, after=after, limit=PAGE_ENTRIES):
-            driven = [lease.key for lease in leases]
+        async for driven in LEASES.key_pages(self._store):
             if missing := set(driven) - (await self._lines(driven)).keys():
-                raise ChainBroken(min(missing), 1, "was driven, and the index does not name its run")
-            after = driven[-1]
+                named = f"is missing: `{min(missing)}` was driven and the index does not name it"
+                raise ChainBroken(INDEX, self._last + 1, named)
         after = ""
         while audited := await self._store.selected_runs(after=after, limit=PAGE_ENTRIES):
             runs = [run for run in audited if RUN.fits(run, sealed=True)]

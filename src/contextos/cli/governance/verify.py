@@ -26,7 +26,6 @@ from contextos.cli.command_context import (
 from contextos.cli.governance.audit import TrustedKeyOption, exported
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.files import replace_file
 
@@ -209,6 +208,7 @@ async def _witnessed(witness: str, context: CommandContext) -> tuple[_Compared, 
     """The heads at the witness, and what to say of them."""
     from contextos.app import witness_at
     from contextos.contracts.entries.pages import stream_pages
+    from contextos.contracts.journal import CONTROL
     from contextos.operations.witness import restorations, witness_place, witnessed_lengths
 
     publisher, tenant_id = context.app.witness_publisher, context.tenant_id

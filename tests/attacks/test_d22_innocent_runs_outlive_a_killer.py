@@ -73,3 +73,34 @@ def test_the_runs_beside_a_killer_are_driven_to_their_end(stores: str, tmp_path:
         await world.aclose()
 
     run(act())
+
+
+class Hanging(Killing):
+    """Orders that never answer; `asking` counts the calls that wait at once."""
+
+    asking = 0
+
+    async def call(self, capability: str, args: Any, context: Any) -> Any:
+        self.asking += 1
+        try:
+            if self.asking == 4:
+                self.struck.set()
+            await asyncio.Event().wait()
+        finally:
+            self.asking -= 1
+
+
+def test_the_runs_of_one_dead_worker_do_not_wait_for_each_other(stores: str, tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path, stores=stores, clock=ManualClock())
+        hanging = Hanging(world.adapters["adp_orders"])
+        world.adapters["adp_orders"] = hanging  # type: ignore[assignment]
+        for number in range(4):
+            await world.invoke({**request(900 + number, f"req_{number}"), "mode": "long_running"})
+        for life in range(2):
+            world.clock.at_us += 200_000_000
+            await one_life(world, hanging, life)
+            assert hanging.struck.is_set(), "all four are driven at once"
+        await world.aclose()
+
+    run(act())

@@ -38,7 +38,9 @@ from contextos.trust.journal.signed_heads import read_signed, verify_heads, veri
 
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
-"""The key of the run that this process drives although its last driver died."""
+"""The key of the run that this process drives although its last drivers died."""
+SUSPECT_DEATHS: Final = 2
+"""Runs that lost as many drivers in a row are driven one after the other. One death holds up no run beside it."""
 MAX_DEATHS: Final = 5
 """A run that ended this many drivers in a row, without getting on, becomes a dead letter."""
 
@@ -141,7 +143,7 @@ class RunDriver:
         if deaths >= MAX_DEATHS:
             await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
             return run_view(tenant_id, run_id, entries)
-        if deaths and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
+        if deaths >= SUSPECT_DEATHS and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
             # One after the other: if this process dies too, that counts for the run that ended it, and not for those
             # that died beside it before.
             return None

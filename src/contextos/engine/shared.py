@@ -20,7 +20,7 @@ from contextos.contracts.ports.claims import ClaimLimits
 from contextos.engine.failure_tracker import SWEEP, FailureTracker, OnFailure
 from contextos.engine.fair_queue import RunKey
 from contextos.engine.sweeper import PublishHeads, SendHeartbeats, Sweeper, SweepLimits
-from contextos.errors import ClockOff, Conflict, Unavailable
+from contextos.errors import ClockOff, Conflict, ContextOSError, Unavailable, UnknownSemantics
 from contextos.operations.dead_letters import listed_run_ids
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ DEAD_LETTER_PAUSE_US: Final = 60_000_000
 """For this long a dead letter is given back. A commit that wakes the run ends it."""
 REPEATED_PAUSE_US: Final = 1_000_000
 """A run that is due again at once, and whose drive had the same result, is given back for this long."""
+MAX_PAUSE_MS: Final = 3_600_000
+"""A run that waits for a dependency is tried again after at most this time, whatever the dependency says."""
 MAX_RESULTS: Final = 10_000
 MAX_TENANTS: Final = 1024
 _LOG: Final = logging.getLogger("contextos.engine")
@@ -112,7 +114,7 @@ class SharedEngine:
             await asyncio.gather(*tasks, return_exceptions=True)
         try:
             await self._claims.leave(self._given_back)
-        except Unavailable as fault:
+        except ContextOSError as fault:
             # Without this message the others take it for dead a little later.
             self._failures.report(SWEEP, fault)
         _LOG.info("worker stopped")
@@ -136,13 +138,14 @@ class SharedEngine:
             exchanged_s = loop.time()
             wait_s = self._limits.sweep_interval_ms / 1000
             self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
-            try:
-                next_s = await self._exchange()
-            except Unavailable as fault:
-                self._failures.report(SWEEP, fault)
-                wait_s = max(wait_s, fault.retry_after_ms / 1000)
+            # A worker that asks no more drives nothing, whatever the fault.
+            (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
+            if isinstance(found, BaseException):
+                self._failures.report(SWEEP, found)
+                retry_ms = found.retry_after_ms if isinstance(found, Unavailable) else 0
+                wait_s = max(wait_s, retry_ms / 1000)
             else:
-                wait_s = min(wait_s, next_s)
+                wait_s = min(wait_s, found)
             if loop.time() - began_s > NOTIFIED_WITHIN_S:
                 self._check_notifications()
             try:
@@ -197,13 +200,15 @@ class SharedEngine:
 
     async def _pause_after(self, run: RunKey, fault: BaseException) -> int:
         if isinstance(fault, Unavailable):
-            return fault.retry_after_ms * 1000
+            # Foreign code can state any number.
+            return int(min(max(fault.retry_after_ms, 0), MAX_PAUSE_MS)) * 1000
         if isinstance(fault, Conflict) and self._conflicts[run] < self._limits.max_conflicts:
             self._conflicts[run] += 1
             return self._limits.conflict_backoff_ms * self._conflicts[run] * 1000
         self._conflicts.pop(run, None)
         self._failures.report(run, fault)
-        if isinstance(fault, Conflict):
+        if isinstance(fault, Conflict | UnknownSemantics):
+            # A worker of the version that began the run can drive it.
             return REPEATED_PAUSE_US
         delay_ms = await self._failures.retry_delay_ms(run, fault)
         if delay_ms is None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -15,7 +16,7 @@ from contextos.contracts.ports.claims import ClaimLimits
 from contextos.engine.failure_tracker import SWEEP
 from contextos.engine.lease_owner import LeasedOwner
 from contextos.engine.shared import NOTIFICATIONS, SharedEngine, SharedLimits
-from contextos.errors import ClockOff, Conflict, Integrity, Unavailable
+from contextos.errors import ClockOff, Conflict, Integrity, Unavailable, UnknownSemantics
 from contextos.operations.dead_letters import dead_letter, list_dead_letters, removal
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.postgres.stores import PostgresStores
@@ -455,6 +456,54 @@ def test_a_drive_that_somebody_cancels_is_a_failure_and_not_forgotten(database: 
         await engine.start()
         await until(lambda: len(world.drives) == 2)
         assert isinstance(world.reported[0][2], asyncio.CancelledError)
+
+    play(database, scenario)
+
+
+@pytest.mark.parametrize("fault", [Integrity("a damaged page"), RuntimeError("a bug")], ids=["damaged", "bug"])
+def test_a_worker_whose_exchange_fails_says_so_and_goes_on(
+    database: Database, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    async def scenario(world: World) -> None:
+        exchange = PostgresClaims.exchange
+        monkeypatch.setattr(PostgresClaims, "exchange", AsyncMock(side_effect=fault))
+        engine = world.engine()
+        await engine.start()
+        await world.wake("run_a")
+        await until(lambda: world.reported)
+        assert engine.failures == {SWEEP: fault}
+        monkeypatch.setattr(PostgresClaims, "exchange", exchange)
+        await until(lambda: world.drives == ["run_a"])
+        await until(lambda: not engine.failures)
+
+    play(database, scenario)
+
+
+def test_a_dependency_that_is_away_for_longer_than_a_number_can_say_stops_no_worker(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        world.script["run_a"] = [Unavailable("bank", "closed", retry_after_ms=2**62)]
+        await world.wake("run_a")
+        await world.engine().start()
+        await until(lambda: world.drives == ["run_a"])
+        await a_while()
+        await world.wake("run_b")
+        await until(lambda: world.drives == ["run_a", "run_b"])
+        await world.wake("run_a", 2)
+        await until(lambda: world.drives == ["run_a", "run_b", "run_a"])
+
+    play(database, scenario)
+
+
+@pytest.mark.requirement("E-DEAD-LETTERS")
+def test_a_run_of_another_version_is_left_to_its_workers_and_is_no_dead_letter(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        unknown = UnknownSemantics("the run has semantics 9, this runtime knows 1")
+        world.script["run_a"] = [unknown] * 3
+        await world.wake("run_a")
+        await world.engine().start()
+        await until(lambda: len(world.drives) == 4)
+        assert world.reported == [("acme", "run_a", unknown)]
+        assert not await list_dead_letters(world.stores.tenant("acme"))
 
     play(database, scenario)
 

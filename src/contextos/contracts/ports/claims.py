@@ -16,7 +16,7 @@ class ClaimLimits:
 
     A worker has at most `per_tenant` runs of a tenant, all workers at most `per_tenant_in_all`, and at most
     `rate_per_tenant` drives of a tenant begin within `rate_period_ms` (0: no limit). A worker that is silent for
-    `alive_ms` counts as dead.
+    `alive_ms` counts as dead, at the earliest after two thirds of it.
     """
 
     per_tenant: int = 8

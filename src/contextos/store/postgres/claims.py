@@ -8,7 +8,9 @@ find runs when they ask.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.journal import CLOCK_MARGIN_US
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
 
 CHANNEL: Final = "contextos_due"
+HEARD_WITHIN_S: Final = 2.0
 _CLAIM: Final = (
-    "SELECT server_us, taken_tenants, taken_runs, kept_tenants, kept_runs, dead, next_in_us FROM contextos.claim_runs("
-    "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+    "SELECT server_us, taken_tenants, taken_runs, kept_tenants, kept_runs, dead, next_in_us, next_after"
+    " FROM contextos.claim_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 )
-_NOTIFY: Final = "SELECT pg_notify($1, $2)"
+_NOTIFY: Final = f"NOTIFY {CHANNEL}"
 
 
 class PostgresClaims:
@@ -35,6 +38,7 @@ class PostgresClaims:
         self._due: Callable[[], None] | None = None
         self._states_held = True
         self._after = ""
+        self._heard = asyncio.Event()
         self.is_notified = False
 
     def listen(self, due: Callable[[], None]) -> None:
@@ -46,7 +50,7 @@ class PostgresClaims:
         row = await self._fetch(self._limits.alive_ms * 1000, list(given_back.items()), held, free)
         now_us = self._clock.now_us()
         taken = tuple(zip(row["taken_tenants"], row["taken_runs"], strict=True))
-        self._after = max((tenant for tenant, _ in taken), default="") if len(taken) == free else ""
+        self._after = row["next_after"]
         next_in_us = row["next_in_us"]
         return Claimed(
             taken=taken,
@@ -97,15 +101,25 @@ class PostgresClaims:
             raise postgres_error(fault) from fault
 
     async def _open(self) -> Connection:
-        """Return the connection that listens. Its own notification shows whether any arrive."""
+        """Return the connection that listens. A notification from another session shows whether any arrive.
+
+        A pooler passes on what comes while a statement of this connection runs, so none runs meanwhile.
+        """
         if self._connection is None or self._connection.is_closed():
             self.is_notified, self._states_held = False, True
+            self._heard.clear()
             self._connection = await connect_postgres(self._url)
             await self._connection.add_listener(CHANNEL, self._notified)
-            await self._connection.execute(_NOTIFY, CHANNEL, self._worker)
+            other = await connect_postgres(self._url)
+            try:
+                await other.execute(_NOTIFY)
+            finally:
+                terminate(other)
+            with suppress(TimeoutError):
+                self.is_notified = await asyncio.wait_for(self._heard.wait(), HEARD_WITHIN_S)
         return self._connection
 
     def _notified(self, _connection: Any, _pid: int, _channel: str, _payload: object) -> None:
-        self.is_notified = True
+        self._heard.set()
         if self._due is not None:
             self._due()

@@ -45,7 +45,9 @@ _DAMAGED: Final = frozenset({"XX001", "XX002"})
 _DATA: Final = frozenset({"22", "23", "54"})
 _AGAIN: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
+_LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 SOON_MS: Final = 100
+STATEMENTS_LOST: Final = "a pooler between loses the prepared statements of its clients"
 
 
 async def connect_postgres(url: str, *, read_only: bool = False) -> Connection:
@@ -69,9 +71,16 @@ def postgres_error(fault: BaseException) -> ContextOSError:
         return Integrity(f"the store is damaged ({fault}); stop, keep the server's files and restore a backup")
     if state[:2] in _DATA or isinstance(fault, ValueError):
         return InvalidInput(Problem("", "not_storable", f"PostgreSQL refuses it: {first_line(fault)}"))
+    if loses_statements(fault):
+        return Unavailable("store", f"{STATEMENTS_LOST}; let it pool sessions")
     if state[:2] in _AGAIN:
         return Unavailable("store", first_line(fault), retry_after_ms=SOON_MS)
     return Unavailable("store", first_line(fault))
+
+
+def loses_statements(fault: BaseException) -> bool:
+    """Return whether a statement that this connection prepared is unknown to its server, or one of another client."""
+    return getattr(fault, "sqlstate", None) in _LOST_STATEMENT
 
 
 def is_callers_fault(fault: BaseException) -> bool:

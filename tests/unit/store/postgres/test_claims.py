@@ -9,12 +9,15 @@ import pytest
 
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.claims import ClaimLimits
+from contextos.errors import Unavailable
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.clock import SystemClock
+from tests.e2e.transaction_pooler import TransactionPooler
 from tests.postgres import Database
 
 CLAIMED = "SELECT run FROM contextos.runs WHERE worker IS NOT NULL ORDER BY run"
+LOST = "a pooler between loses the prepared statements of its clients; let it pool sessions"
 A, B = ("acme", "run_a"), ("acme", "run_b")
 Scenario = Callable[[PostgresClaims, PostgresClaims], Awaitable[None]]
 
@@ -92,3 +95,68 @@ def test_a_worker_that_left_is_dead_to_the_others_and_a_lost_connection_is_opene
         assert second.is_notified
 
     exchanged(database, scenario)
+
+
+@pytest.mark.requirement("E-TENANT-SHARE")
+def test_a_backlog_that_fills_every_page_hides_no_tenant_behind_a_hundred_others(database: Database) -> None:
+    async def scenario(first: PostgresClaims, second: PostgresClaims) -> None:
+        later_us = SystemClock().now_us() + 3_600_000_000
+        for tenant, run, wake_us, count in (("acme", "more", "1", 300), ("m", "waits", str(later_us), 100)):
+            await database.fetch(
+                "INSERT INTO contextos.runs (tenant, run, wake_at_us) SELECT "
+                f"'{tenant}' || CASE WHEN {count} = 100 THEN n::text ELSE '' END, '{run}' || n, {wake_us}"
+                f" FROM generate_series(1, {count}) AS n"
+            )
+        await database.fetch("INSERT INTO contextos.runs (tenant, run, wake_at_us) VALUES ('zoo', 'run_z', 2)")
+        held = list((await first.exchange({}, [], free=32)).taken)
+        assert len(held) == ClaimLimits().per_tenant
+        found = await first.exchange({}, held, free=32 - len(held))
+        assert found.taken == (("zoo", "run_z"),), "the next exchange goes on behind the tenants that were seen"
+        held += found.taken
+        # Once all were seen, and none is left that can be taken, the worker is not told to ask again at once.
+        waits = [(await first.exchange({}, held, free=32 - len(held))).next_in_us for _ in range(3)]
+        assert any(wait is not None and wait > 3_000_000_000 for wait in waits)
+
+    exchanged(database, scenario)
+
+
+@pytest.mark.requirement("E-WORKER-DEATH")
+def test_a_worker_that_is_long_gone_is_known_until_its_last_claim_is_given_back(database: Database) -> None:
+    async def scenario(first: PostgresClaims, second: PostgresClaims) -> None:
+        import asyncpg
+
+        await first.exchange({}, [], free=5)
+        await database.fetch("UPDATE contextos.workers SET alive_until_us = alive_until_us - 3 * 86400000000::bigint")
+        other = await asyncpg.connect(database.owner)
+        async with other.transaction():
+            await other.execute("SELECT FROM contextos.runs WHERE run = 'run_a' FOR UPDATE")
+            assert (await second.exchange({}, [], free=5)).taken == (B,)
+        await other.close()
+        assert (await second.exchange({}, [B], free=5)).taken == (A,)
+        await second.exchange({}, [A, B], free=0)
+        assert [row[0] for row in await database.fetch("SELECT worker FROM contextos.workers")] == ["second"]
+
+    exchanged(database, scenario)
+
+
+def test_a_pooler_in_transaction_mode_passes_on_no_notification_and_is_found_out(database: Database) -> None:
+    async def go() -> None:
+        pooler = TransactionPooler(database, size=1)
+        claims = PostgresClaims(await pooler.start(), "first", SystemClock(), ClaimLimits())
+        assert (await claims.exchange({}, [], free=5)).taken == ()
+        assert not claims.is_notified, "the session that listens is not this worker's"
+        await claims.leave({})
+        await pooler.stop()
+
+    asyncio.run(go())
+
+
+def test_a_pooler_that_loses_prepared_statements_is_named(database: Database) -> None:
+    async def go() -> None:
+        pooler = TransactionPooler(database, size=2)
+        claims = PostgresClaims(await pooler.start(), "first", SystemClock(), ClaimLimits())
+        with pytest.raises(Unavailable, match=LOST):
+            await claims.exchange({}, [], free=5)
+        await pooler.stop()
+
+    asyncio.run(go())

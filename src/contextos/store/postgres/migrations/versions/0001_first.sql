@@ -539,7 +539,8 @@ $$;
 -- are given back. At most `p_free` runs are taken, earliest first, the tenants with the fewest claims in turns, and none
 -- if the clock of the worker (`p_now_us`) is off by more than `p_margin_us`. A tenant has at most `p_per_tenant` claims
 -- of this worker and `p_in_all` of all workers, and at most `p_rate` claims of it begin within `p_period_us` (0: no bound).
--- A backlog longer than the first page is read by tenant, behind `p_after`, so that no tenant hides another.
+-- A backlog longer than the first page is also read by tenant, 64 tenants behind `p_after` at a time, so that no tenant
+-- hides another. `next_after` continues there ('': all were seen), at once if the worker has room for more.
 -- Row locks are skipped and never awaited. Claims are hints, so their commits need no sync.
 CREATE FUNCTION contextos.claim_runs(
   p_worker text, p_now_us bigint, p_alive_us bigint, p_margin_us bigint, p_tenants text[], p_runs text[],
@@ -547,7 +548,7 @@ CREATE FUNCTION contextos.claim_runs(
   p_rate bigint, p_period_us bigint, p_after text
 ) RETURNS TABLE (
   server_us bigint, taken_tenants text[], taken_runs text[], kept_tenants text[], kept_runs text[], dead text[],
-  next_in_us bigint
+  next_in_us bigint, next_after text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off AS $$
 #variable_conflict use_column
@@ -559,6 +560,8 @@ DECLARE
   next_us bigint;
   tenants text[] := '{}';
   runs text[] := '{}';
+  seen text := p_after;
+  is_more boolean := false;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   INSERT INTO contextos.workers AS w (worker, alive_until_us) VALUES (p_worker, at_us + p_alive_us)
@@ -594,7 +597,8 @@ BEGIN
     SET worker = NULL, claim_at_us = least(coalesce(r.claim_at_us, r.wake_at_us), due_us)
     FROM orphan AS o WHERE r.tenant = o.tenant AND r.run = o.run;
     -- A lease is over by then, whatever its time to live.
-    DELETE FROM contextos.workers AS w WHERE w.alive_until_us < at_us - 172800000000;
+    DELETE FROM contextos.workers AS w WHERE w.alive_until_us < at_us - 172800000000
+      AND NOT EXISTS (SELECT FROM contextos.runs AS r WHERE r.worker = w.worker);
   END IF;
   IF p_free > 0 AND abs(p_now_us - at_us) <= p_margin_us THEN
     -- One worker counts and takes at a time.
@@ -636,7 +640,10 @@ BEGIN
       UPDATE contextos.runs AS r SET worker = p_worker FROM chosen AS c WHERE r.tenant = c.tenant AND r.run = c.run
       RETURNING r.tenant, r.run
     )
-    SELECT coalesce(array_agg(t.tenant), '{}'), coalesce(array_agg(t.run), '{}') INTO tenants, runs FROM taken AS t;
+    SELECT coalesce(array_agg(t.tenant), '{}'), coalesce(array_agg(t.run), '{}'),
+      coalesce((SELECT last.tenant FROM turn AS last ORDER BY last.number DESC LIMIT 1), '')
+    INTO tenants, runs, seen FROM taken AS t;
+    is_more := seen <> '' AND cardinality(runs) < p_free;
     IF p_rate > 0 THEN
       INSERT INTO contextos.drive_rates AS d (tenant, started_us)
       SELECT t, array_agg(at_us) FROM unnest(tenants) AS t GROUP BY t
@@ -652,7 +659,7 @@ BEGIN
     SELECT d.started_us[1] + p_period_us FROM contextos.drive_rates AS d
     WHERE p_rate > 0 AND d.started_us[1] > at_us - p_period_us) AS coming;
   RETURN QUERY SELECT at_us, tenants, runs, coalesce(kept_tenants, '{}'), coalesce(kept_runs, '{}'), coalesce(lost, '{}'),
-    next_us - due_us;
+    CASE WHEN is_more THEN 0 ELSE next_us - due_us END, seen;
 END $$;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;

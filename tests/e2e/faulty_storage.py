@@ -187,6 +187,8 @@ class FaultyPostgres:
         if not self._armed:
             return data
         self._countdown -= 1
+        if self._countdown < 0 and self._kind == "silent":
+            return b""  # as a network that drops what is sent
         if self._countdown != 0:
             return data
         self.struck += 1

@@ -228,7 +228,8 @@ class SharedEngine:
 
     def _driven(self, run: RunKey, drive: asyncio.Task[int | None]) -> None:
         del self._driving[run]
-        self._given_back[run] = None
+        # The wake time of a run in the middle of a drive is when its lease is over.
+        self._given_back[run] = 0
         if not drive.cancelled():
             fault = drive.exception()
             if fault is None:

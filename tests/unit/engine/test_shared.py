@@ -190,6 +190,28 @@ def test_behind_a_pooler_runs_are_found_by_polling_and_that_is_said_once(
     play(database, scenario)
 
 
+def test_a_worker_whose_connection_falls_silent_opens_another_before_it_counts_as_dead(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("contextos.store.postgres.claims.ANSWERED_WITHIN_S", 0.2)
+
+    async def scenario(world: World) -> None:
+        relay = FaultyPostgres(database, "silent")
+        engine = world.engine(url=await relay.start())
+        await engine.start()
+        await until(lambda: engine._claims.is_notified)
+        await relay.arm(0)
+        await until(lambda: SWEEP in engine.failures)
+        await relay.disarm()
+        await world.wake("run_a")
+        await until(lambda: world.drives)
+        await relay.arm(0)
+        await engine.stop()
+        await relay.stop()
+
+    play(database, scenario)
+
+
 @pytest.mark.requirement("E-DUE")
 def test_a_run_that_names_its_wake_is_driven_then_and_not_before(database: Database) -> None:
     async def scenario(world: World) -> None:
@@ -358,6 +380,26 @@ def test_a_silent_worker_counts_as_dead_and_its_runs_are_driven_by_another(datab
 def test_a_stopped_worker_gives_its_runs_back_at_once(database: Database) -> None:
     async def scenario(world: World) -> None:
         world.script["run_a"] = [asyncio.Event().wait, ENDED]
+        await world.wake("run_a")
+        first = world.engine()
+        await first.start()
+        await until(lambda: world.drives)
+        await first.stop()
+        await world.engine(NO_POLLS).start()
+        await until(lambda: world.drives == ["run_a", "run_a"])
+
+    play(database, scenario)
+
+
+@pytest.mark.requirement("E-WORKER-DEATH")
+def test_a_run_that_a_stop_cancels_does_not_wait_until_its_lease_is_over(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        async def leased() -> Advance:
+            await world.wake("run_a", world.clock.now_us() + HOUR_US)
+            await asyncio.Event().wait()
+            return ENDED
+
+        world.script["run_a"] = [leased, ENDED]
         await world.wake("run_a")
         first = world.engine()
         await first.start()

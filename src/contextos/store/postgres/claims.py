@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CHANNEL: Final = "contextos_due"
 HEARD_WITHIN_S: Final = 2.0
+ANSWERED_WITHIN_S: Final = 5.0
+"""A worker that waits longer for an answer would count as dead before it asks on another connection."""
 _CLAIM: Final = (
     "SELECT server_us, taken_tenants, taken_runs, kept_tenants, kept_runs, dead, next_in_us, next_after"
     " FROM contextos.claim_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
@@ -92,6 +94,7 @@ class PostgresClaims:
                 limits.rate_per_tenant,
                 limits.rate_period_ms * 1000,
                 self._after,
+                timeout=ANSWERED_WITHIN_S,
             )
             self._states_held = False
             return row

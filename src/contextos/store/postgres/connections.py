@@ -224,4 +224,4 @@ def named_tenant(tenant_id: str) -> str:
 def first_line(fault: BaseException) -> str:
     """Return the first line of the server's message, without the details that quote rows."""
     first = (str(fault).splitlines() or [""])[0].strip().rstrip(".")
-    return first or type(fault).__name__
+    return first or ("the server does not answer" if isinstance(fault, TimeoutError) else type(fault).__name__)

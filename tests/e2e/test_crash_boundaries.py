@@ -42,8 +42,8 @@ STOPPED = [
 ]
 """How payments are made, and when another takes over: past the lease; past the time of the call where that decides."""
 
-MARKED = {"record.revised", "approval.answered", "tool.dispatching", "tool.returned", "run.ended"}
-"""The kinds after which docs/design/journal.md has a barrier, for a refund with approval."""
+MARKED = {"record.revised", "approval.answered", "tool.dispatching", "run.ended"}
+"""The kinds after which docs/design/journal.md has a barrier, for a refund with approval whose payment has a key."""
 
 JobResult = dict[str, Any]
 

@@ -1,8 +1,9 @@
 """Send a call that passed every guard, and find out for certain what came of it.
 
-The dispatch is durable before the call is sent (`tool.dispatching`), and the result before it is used
-(`tool.returned`). If a reply is lost, its outcome is never guessed: an effect with an idempotency key is sent again
-with the same key, one that the adapter can look up is looked up, and any other waits for an operator's settlement.
+The dispatch is durable before the call is sent (`tool.dispatching`). The result is durable before anything else outside
+is asked, and that of an effect without a key at once (`tool.returned`). If a reply is lost, its outcome is never
+guessed: an effect with an idempotency key is sent again with the same key, one that the adapter can look up is looked
+up, and any other waits for an operator's settlement.
 Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md, "Effects around crashes".
 """
 
@@ -148,7 +149,12 @@ class Dispatcher:
         over_us = retries.over_at_us(delivery, answer)
         ended = idempotency.complete_key(delivery.claimed, result, happened=answer["happened"], not_before_us=over_us)
         self.journal.stage(ended)
-        await self.journal.commit()
+        strategy = delivery.call.capability.definition.idempotency.strategy
+        if strategy == "none" or over_us is not None:
+            await self.journal.commit()
+        else:
+            # After a crash the external system is asked again under the key, and gives the same answer.
+            self.journal.defer_commit()
         return result
 
     def _claim(self, call: ClearedCall, on_tape: bool) -> Write:

@@ -124,6 +124,10 @@ class Journal(Protocol):
         """
         ...
 
+    def defer_commit(self) -> None:
+        """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
+        ...
+
     async def commit(self, *, wake_at_us: int | None = None) -> None:
         """Make all entries and writes since the last commit durable, atomically.
 

@@ -17,7 +17,6 @@ import orjson
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import (
-    INDEX,
     KINDS,
     Batch,
     Draft,
@@ -36,7 +35,7 @@ from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.difference import first_difference
 from contextos.trust.journal.live_driver import LiveDriver
-from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload
+from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload, index_lines
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
@@ -65,6 +64,7 @@ class RunJournal:
         self._log: list[Logged] = []
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
+        self._is_commit_due = False
         self._announce = bool(tape)
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
@@ -199,6 +199,10 @@ class RunJournal:
         if self._pending:
             self._staged.extend(writes)
 
+    def defer_commit(self) -> None:
+        """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
+        self._is_commit_due = bool(self._pending)
+
     def hand_over(self) -> None:
         """Stop driving here, so that the engine continues the run; raises `Parked`. In a replay, do nothing."""
         if self._pending and self._live is not None:
@@ -217,8 +221,10 @@ class RunJournal:
         self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
 
     async def _hold(self) -> None:
-        """Write the lease of a run that exists already, before anything outside is asked."""
-        if self._live is None or self._is_new or self._live.holds:
+        """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
+        asked.
+        """
+        if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
             return
         if self._pending:
             await self.commit()
@@ -250,7 +256,7 @@ class RunJournal:
             run=self.run_id,
             entries=tuple(self._pending),
             writes=(lease, *self._staged, *(blocked or ())),
-            shared=self._index(live),
+            shared=index_lines(self._pending, live.entropy),
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
             waiting=blocked is not None or self.state in ASKING_STATES,
@@ -260,26 +266,10 @@ class RunJournal:
         self._signed = (self._seq, self._head, kid, signature.hex())
         self._pending.clear()
         self._staged.clear()
+        self._is_commit_due = False
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
         if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
             await live.make_way()
-
-    def _index(self, live: LiveDriver) -> tuple[tuple[str, Draft], ...]:
-        """The entries that this commit adds to the tenant's index: a run began, sends a call, or ended at this head.
-
-        So a run that is cut behind its head before a call contradicts the index, and with it the witness.
-        """
-        lines: list[tuple[str, dict[str, Any]]] = []
-        last = self._pending[-1].kind if self._pending else ""
-        reached = {"run": self.run_id, "entries": self._seq, "head": self._head}
-        if last and self._pending[0].seq == 1:
-            lines.append(("run.indexed", {"run": self.run_id}))
-        if last == "tool.dispatching":
-            lines.append(("run.dispatched", reached))
-        if last == "run.ended":
-            lines.append(("run.closed", reached))
-        made = (self.run_id, self._now_us, "runtime")
-        return tuple((INDEX, Draft(kind, *made, canonical(body), live.entropy.take(16))) for kind, body in lines)
 
     async def wait(
         self, kinds: Sequence[str], key: str, *, wake_at_us: int, on_timeout: Timeout | None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import INDEX, Entry, SignedHead, body_digest
-from contextos.contracts.ports.outside import Keys
+from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
+from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Unavailable
 from contextos.trust.journal.chain import verify_chain
@@ -58,6 +59,27 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
         # The next commit of the loop signs over what people appended.
         if entry.kind not in UNSIGNED_KINDS:
             raise ChainBroken(run, entry.seq, "is covered by no signed head")
+
+
+def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:
+    """Return the entries that the commit of `pending` adds to the tenant's index: a run began, sends a call, or ended
+    at this head.
+
+    So a run that is cut behind its head before a call contradicts the index, and with it the witness.
+    """
+    if not pending:
+        return ()
+    lines: list[tuple[str, dict[str, Any]]] = []
+    last = pending[-1]
+    reached = {"run": last.run, "entries": last.seq, "head": last.hash}
+    if pending[0].seq == 1:
+        lines.append(("run.indexed", {"run": last.run}))
+    if last.kind == "tool.dispatching":
+        lines.append(("run.dispatched", reached))
+    if last.kind == "run.ended":
+        lines.append(("run.closed", reached))
+    made = (last.run, last.at_us, "runtime")
+    return tuple((INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines)
 
 
 async def verify_indexed(store: Store, run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:

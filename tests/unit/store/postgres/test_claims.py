@@ -66,6 +66,23 @@ def test_a_claim_whose_answer_was_lost_is_repaired_by_the_next_exchange(database
     exchanged(database, scenario)
 
 
+def test_an_answer_that_comes_during_a_drive_that_fails_is_not_postponed_with_its_run(database: Database) -> None:
+    async def scenario(first: PostgresClaims, second: PostgresClaims) -> None:
+        stores = PostgresStores(database.app)
+        assert (await first.exchange({}, [], free=5)).taken == (A, B)
+        await stores.tenant("acme").commit(Batch("run_a", wake_at_us=SystemClock().now_us()))
+        # A commit of the drive itself, whose lease is over later.
+        await stores.tenant("acme").commit(Batch("run_b", wake_at_us=SystemClock().now_us() + 180_000_000))
+        await first.exchange({A: 60_000_000, B: 60_000_000}, [], free=0)
+        found = await second.exchange({}, [], free=5)
+        assert found.taken == (A,)
+        assert found.next_in_us is not None
+        assert 50_000_000 < found.next_in_us < 61_000_000, "the other run waits for its next try"
+        await stores.aclose()
+
+    exchanged(database, scenario)
+
+
 def test_a_run_whose_row_is_locked_stays_claimed_and_is_given_back_later(database: Database) -> None:
     async def scenario(first: PostgresClaims, second: PostgresClaims) -> None:
         import asyncpg

@@ -534,7 +534,7 @@ $$;
 -- One exchange of a worker with the store, across tenants: its sign of life, the runs that it gives back, and the runs that
 -- it takes. Returns the server's time; the runs taken; those given back whose row was locked (still claimed: give them back
 -- again); the workers that are dead; and the time from which another run can be claimed, or NULL.
--- `p_runs` are given back: until their wake time, or for `p_delays_us` if that is not NULL. The claims of a dead worker are
+-- `p_runs` are given back: until their wake time, or for `p_delays_us` if that is not NULL and nobody woke them meanwhile. The claims of a dead worker are
 -- given back for it. On a new connection, `p_held_runs` are all runs that the worker has (otherwise NULL), and its other claims
 -- are given back. At most `p_free` runs are taken, earliest first, the tenants with the fewest claims in turns, and none
 -- if the clock of the worker (`p_now_us`) is off by more than `p_margin_us`. A tenant has at most `p_per_tenant` claims
@@ -574,7 +574,8 @@ BEGIN
       SELECT r.tenant, r.run, g.delay_us FROM given AS g JOIN contextos.runs AS r ON r.tenant = g.tenant AND r.run = g.run
       WHERE r.worker = p_worker FOR UPDATE OF r SKIP LOCKED
     )
-    UPDATE contextos.runs AS r SET worker = NULL, claim_at_us = at_us + l.delay_us
+    UPDATE contextos.runs AS r SET worker = NULL,
+      claim_at_us = CASE WHEN r.claim_at_us IS NOT NULL OR r.wake_at_us > at_us THEN at_us + l.delay_us END
     FROM locked AS l WHERE r.tenant = l.tenant AND r.run = l.run;
     SELECT array_agg(r.tenant), array_agg(r.run) INTO kept_tenants, kept_runs
     FROM unnest(p_tenants, p_runs) AS g (tenant, run) JOIN contextos.runs AS r ON r.tenant = g.tenant AND r.run = g.run
@@ -637,7 +638,7 @@ BEGIN
         AND (p_rate = 0 OR k.started + k.place <= p_rate)
       ORDER BY k.in_all + k.place, k.since_us, k.tenant LIMIT p_free FOR UPDATE OF r SKIP LOCKED
     ), taken AS (
-      UPDATE contextos.runs AS r SET worker = p_worker FROM chosen AS c WHERE r.tenant = c.tenant AND r.run = c.run
+      UPDATE contextos.runs AS r SET worker = p_worker, claim_at_us = at_us FROM chosen AS c WHERE r.tenant = c.tenant AND r.run = c.run
       RETURNING r.tenant, r.run
     )
     SELECT coalesce(array_agg(t.tenant), '{}'), coalesce(array_agg(t.run), '{}'),

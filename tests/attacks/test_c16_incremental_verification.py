@@ -450,3 +450,18 @@ def test_pages_of_any_size_read_the_same(three: Three, monkeypatch: pytest.Monke
             assert (found, read) == wanted
 
     on_world(three.path, three.stores, act)
+
+
+def test_a_witness_that_was_emptied_or_cut_is_found_from_a_checkpoint_too(initialised: Shop, tmp_path: Path) -> None:
+    initialised.settings(f'witness = "{tmp_path / "witness.jsonl"}"\n')
+    witness, file = tmp_path / "witness.jsonl", tmp_path / "kept.json"
+    assert initialised.say("invoke", str(initialised.request("small"))).code == 0
+    assert initialised.say("verify", "--checkpoint", str(file)).code == 0
+    before = witness.read_bytes()
+    assert initialised.say("invoke", str(initialised.request("large"))).code == 5
+    whole = initialised.say("verify", "--since", str(file))
+    assert (whole.code, whole.json["witness"]) == (0, str(witness)[-180:])
+    for left, named in ((b"", "it was emptied or moved"), (before, "its end was cut")):
+        witness.write_bytes(left)
+        found = initialised.say("verify", "--since", str(file))
+        assert (found.code, named in str(found.json)) == (3, True), found

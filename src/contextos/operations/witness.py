@@ -121,8 +121,11 @@ class WitnessPublisher:
             raise min(failed, key=lambda error: isinstance(error, Unavailable))
         return len(grown)
 
-    async def witnessed_heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
-        """Return a tenant's heads at the witness.
+    async def witnessed_heads(
+        self, tenant_id: str, *, since_us: int = 0, known: Mapping[str, int] | None = None
+    ) -> Sequence[WitnessedHead]:
+        """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) those that were made before can
+        be left out; `known` says how long each stream was then.
 
         Raises:
             Integrity: the store has on record that the witness held others, or held any where it has none now.
@@ -131,7 +134,7 @@ class WitnessPublisher:
         store = self.stores.tenant(tenant_id)
         # What is on record is read first: the witness can grow in between.
         begun, published = await store.lines(CONTROL, self.place), await PUBLISHED_HEADS.one(store, self.place)
-        heads = await self.witness.heads(tenant_id)
+        heads = await self.witness.heads(tenant_id, since_us=since_us)
         if begun and not heads:
             detail = (
                 f"the witness `{self.place}` has no head of `{tenant_id}`, and it had some: it was emptied or moved"
@@ -139,7 +142,7 @@ class WitnessPublisher:
             raise Integrity(f"{detail}; bring it back, or record what is left with `contextos restored`")
         for stream, last in (published.body.last if published else {}).items():
             held = max((head.seq for head in heads if head.stream == stream), default=0)
-            if held < last:
+            if held < last and last > (known or {}).get(stream.partition("@")[0], 0):
                 detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
                 cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
                 raise Integrity(f"{cut}; bring it back, or record what is left with `contextos restored`")
@@ -314,8 +317,10 @@ def witnessed_lengths(heads: Iterable[WitnessedHead]) -> dict[str, int]:
     return {stream: seq for stream, (_, seq) in furthest.items()}
 
 
-def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
-    """Return the restores that these heads record, in order."""
+def restorations(heads: Iterable[WitnessedHead], *, whole: bool = True) -> list[Restoration]:
+    """Return the restores that these heads record, in order. Unless `whole`, the first heads can be missing: then a
+    restore counts if a head from before it is there.
+    """
     known: dict[str, dict[int, list[WitnessedHead]]] = {}
     for head in heads:
         stream, number = _stream_and_number(head)
@@ -325,7 +330,7 @@ def restorations(heads: Iterable[WitnessedHead]) -> list[Restoration]:
         reach = 0
         for number, same in sorted(by_number.items()):
             first = min(same, key=lambda head: head.seq)
-            if number:
+            if number and (whole or reach):
                 made.append(Restoration(number, stream, first.seq, reach, first.at_us))
             reach = max(head.seq for head in same)
     return sorted(made)

@@ -278,10 +278,10 @@ class OneBad(FileWitness):
         super().__init__(path)
         self.fault = fault
 
-    async def heads(self, tenant_id: str) -> Any:
+    async def heads(self, tenant_id: str, *, since_us: int = 0) -> Any:
         if tenant_id == "a":
             raise self.fault
-        return await super().heads(tenant_id)
+        return await super().heads(tenant_id, since_us=since_us)
 
 
 @pytest.mark.parametrize("fault", [Integrity("object 1 is no witnessed head"), Unavailable("witness", "it is away")])

@@ -180,7 +180,7 @@ async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
     verification = Verification(context.store, tenant_id, keys, numbers=numbers, since=since)
     file = _CheckpointFile(part.checkpoint, verification, context)
     # The witnessed heads are read first: the streams can grow in between and must not shrink.
-    compared, heads = (None, ()) if numbers.last else await _witnessed(witness, context)
+    compared, heads = (None, ()) if numbers.last else await _witnessed(witness, since, context)
     found = _Found()
     async for stream in verification.streams(heads):
         found.add(stream)
@@ -204,20 +204,24 @@ async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
     return found
 
 
-async def _witnessed(witness: str, context: CommandContext) -> tuple[_Compared, Sequence[WitnessedHead]]:
-    """The heads at the witness, and what to say of them."""
+async def _witnessed(
+    witness: str, since: Checkpoint | None, context: CommandContext
+) -> tuple[_Compared, Sequence[WitnessedHead]]:
+    """The heads at the witness, and what to say of them. With a checkpoint those from before it are not read."""
     from contextos.app import witness_at
     from contextos.contracts.entries.pages import stream_pages
-    from contextos.contracts.journal import CONTROL
+    from contextos.contracts.journal import CONTROL, INDEX
     from contextos.operations.witness import restorations, witness_place, witnessed_lengths
 
     publisher, tenant_id = context.app.witness_publisher, context.tenant_id
     place = witness_place(witness) if witness else publisher.place if publisher else None
-    heads: Sequence[WitnessedHead]
+    since_us = since.begun_at_us if since else 0
+    heads: Sequence[WitnessedHead] = ()
     if witness:
-        heads = await witness_at(witness, Path()).heads(tenant_id)
-    else:
-        heads = await publisher.witnessed_heads(tenant_id) if publisher else ()
+        heads = await witness_at(witness, Path()).heads(tenant_id, since_us=since_us)
+    elif publisher:
+        lengths = {INDEX: since.last, CONTROL: since.control} if since else None
+        heads = await publisher.witnessed_heads(tenant_id, since_us=since_us, known=lengths)
     known = {place, publisher.place if publisher else None}
     earlier = [
         line.key
@@ -225,7 +229,7 @@ async def _witnessed(witness: str, context: CommandContext) -> tuple[_Compared, 
         for line in page
         if line.kind == "witness.begun" and line.key not in known
     ]
-    return _Compared(place, witnessed_lengths(heads), tuple(earlier), restorations(heads)), heads
+    return _Compared(place, witnessed_lengths(heads), tuple(earlier), restorations(heads, whole=not since)), heads
 
 
 def _refuse_empty_witness(witness: str, compared: _Compared, context: CommandContext) -> None:

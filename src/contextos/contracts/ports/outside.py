@@ -99,8 +99,10 @@ class Witness(Protocol):
         """Store the heads durably. Raises `Unavailable`; the caller then tries again later, and no run waits for it."""
         ...
 
-    async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
+    async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
         """Return every head that was stored for a tenant, in order.
+
+        With `since_us` (Unix microseconds) those that were made before can be left out, but not all of them.
 
         Raises:
             Unavailable: the witness did not answer.

@@ -87,9 +87,9 @@ class HttpWitness:
                 if outcome is not None:
                     raise outcome
 
-    async def heads(self, tenant_id: str) -> Sequence[WitnessedHead]:
+    async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:  # noqa: ARG002 - of the port
         """Return the first and the last signed head of each of a tenant's streams, for each period between two
-        restores.
+        restores. These are few, so `since_us` leaves none out.
         """
         found: list[WitnessedHead] = []
         async with self._client() as client, asyncio.timeout(self._whole_timeout_s):

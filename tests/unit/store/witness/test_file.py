@@ -9,9 +9,13 @@ import orjson
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import INDEX, WitnessedHead
 from contextos.errors import Integrity
-from contextos.store.witness.file import FileWitness
+from contextos.store.witness import file as witness_file
+from contextos.store.witness.file import MARGIN_US, FileWitness
 from tests.suites.witness_suite import Make, WitnessSuite, head
+
+HOUR_US = MARGIN_US
 
 
 class TestFileWitness(WitnessSuite):
@@ -46,3 +50,68 @@ def test_a_line_of_another_form_is_refused(tmp_path: Path, spoil: tuple[bytes, b
     witness.path.write_bytes(b'{"x":1,' + spoilt[1:] + b"\n")
     with pytest.raises(Integrity, match="line 1"):
         asyncio.run(witness.heads("tenant_acme_prod"))
+
+
+def later(seq: int, hours: float, tenant: str = "a", stream: str = INDEX) -> WitnessedHead:
+    return head(seq, stream, tenant)._replace(at_us=int(1_793_000_000_000_000 + hours * HOUR_US))
+
+
+def put(path: Path, *heads: WitnessedHead) -> FileWitness:
+    path.write_bytes(b"".join(canonical(one._asdict()) + b"\n" for one in heads))
+    return FileWitness(path)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 7, 100, 271, 272, 273, 1000, 1 << 20])
+def test_blocks_of_any_size_read_the_same(block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [later(seq, seq, tenant) for seq in range(1, 12) for tenant in ("a", "b")]
+    witness = put(tmp_path / "witness.jsonl", *made)
+    raw = witness.path.read_bytes()
+    # An empty line, a line that was cut off, and an end without a line end.
+    witness.path.write_bytes(b"\n" + raw[:500] + b"\n" + raw + raw[:40])
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", block_bytes)
+    first = made[0]
+    assert asyncio.run(witness.heads("a")) == [first, *made[::2]]
+
+
+def test_a_line_of_another_form_is_named_in_whichever_block_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = put(tmp_path / "witness.jsonl", *(later(seq, seq) for seq in range(1, 9)))
+    lines = witness.path.read_bytes().splitlines()
+    witness.path.write_bytes(b"\n".join([*lines[:4], b"{}", *lines[4:]]))
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", 64)
+    with pytest.raises(Integrity, match="line 5 of"):
+        asyncio.run(witness.heads("a"))
+
+
+def test_what_is_read_since_a_time_is_the_end_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [later(seq, seq) for seq in range(1, 101)]
+    witness = put(tmp_path / "witness.jsonl", *made)
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", 500)
+    # What cannot be read lies far before the end: nobody comes to it.
+    whole = witness.path.read_bytes()
+    witness.path.write_bytes(b"{}\n" + whole[3:])
+    found = list(asyncio.run(witness.heads("a", since_us=made[89].at_us)))
+    assert found == made[-len(found) :]
+    assert 11 < len(found) < 20, "and everything since"
+    with pytest.raises(Integrity):
+        asyncio.run(witness.heads("a"))
+
+
+def test_a_head_of_a_slow_clock_and_one_that_came_late_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = later(61, 49.5)
+    made = [*(later(seq, seq) for seq in range(1, 51)), slow, later(3, 2)]
+    witness = put(tmp_path / "witness.jsonl", *made)
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", 1000)
+    found = list(asyncio.run(witness.heads("a", since_us=made[49].at_us)))
+    assert {slow, made[49]} <= set(found)
+
+
+def test_a_tenant_without_later_heads_has_its_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [later(1, 1), later(2, 2), *(later(seq, seq, "b") for seq in range(3, 90))]
+    witness = put(tmp_path / "witness.jsonl", *made)
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", 500)
+    assert later(2, 2) in asyncio.run(witness.heads("a", since_us=made[-1].at_us))
+    assert list(asyncio.run(witness.heads("nobody", since_us=made[-1].at_us))) == []

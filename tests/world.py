@@ -361,7 +361,8 @@ async def _kept(stores: str, path: Path, clock: Any) -> Any:
         return SqliteStores(path / "contextos.db", clock=clock)
     from contextos.store.postgres.stores import PostgresStores
 
-    return await PostgresStores.open(stores, clock=clock)
+    # The clock of a machine is not that of its server.
+    return await PostgresStores.open(stores, clock=clock if isinstance(clock, ManualClock) else None)
 
 
 def _give_keys(tenant: dict[str, Any], seeds: Mapping[str, bytes]) -> None:

@@ -165,6 +165,9 @@ class SharedEngine:
             del self._given_back[run]
         self._on_dead(claimed.dead)
         for run in claimed.taken:
+            if run in self._driving:
+                # The store took this worker for dead meanwhile, and gave it the run once more: that drive goes on.
+                continue
             task = asyncio.ensure_future(self._drive(run))
             self._driving[run] = task
             task.add_done_callback(partial(self._driven, run))
@@ -199,6 +202,9 @@ class SharedEngine:
         return self._repeated_pause_us(run, drive.result())
 
     async def _pause_after(self, run: RunKey, fault: BaseException) -> int:
+        if isinstance(fault, ClockOff):
+            # This worker takes none until its clock is right, and others can.
+            return REPEATED_PAUSE_US
         if isinstance(fault, Unavailable):
             # Foreign code can state any number.
             return int(min(max(fault.retry_after_ms, 0), MAX_PAUSE_MS)) * 1000

@@ -430,6 +430,38 @@ def test_a_worker_with_a_wrong_clock_takes_no_run_and_says_so_once(database: Dat
     play(database, scenario)
 
 
+def test_a_worker_that_is_given_a_run_once_more_while_it_drives_it_drives_it_once(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        release = asyncio.Event()
+        world.script["run_a"] = [held_until(release)]
+        await world.wake("run_a")
+        engine = world.engine()
+        await engine.start()
+        await until(lambda: world.drives)
+        # As if it had been silent for so long that another worker freed its claims.
+        await database.fetch("UPDATE contextos.runs SET worker = NULL, claim_at_us = 1")
+        while not (await database.fetch("SELECT worker FROM contextos.runs"))[0]["worker"]:
+            await a_while()
+        release.set()
+        while (await database.fetch("SELECT worker FROM contextos.runs"))[0]["worker"]:
+            await a_while()
+        assert world.drives == ["run_a"]
+        assert not engine.failures
+
+    play(database, scenario)
+
+
+def test_a_run_whose_driver_has_a_wrong_clock_goes_on_elsewhere_at_once(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        world.script["run_a"] = [ClockOff(300_000_000, CLOCK_MARGIN_US), ENDED]
+        await world.wake("run_a")
+        for _ in range(2):
+            await world.engine().start()
+        await until(lambda: world.drives == ["run_a", "run_a"])
+
+    play(database, scenario)
+
+
 def test_a_conflict_is_driven_again_and_without_end_it_is_reported(database: Database) -> None:
     async def scenario(world: World) -> None:
         engine = world.engine(replace(LIMITS, max_conflicts=2))

@@ -91,11 +91,14 @@ async def verified_pages(
 def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
     """Raise `UnknownSemantics` if the run was recorded under another version of the rules than this runtime's."""
     for entry in tape:
-        if entry.kind == "run.pinned" and entry.body is not None:
-            pinned = read_body(entry)
-            if "failure" not in pinned and pinned.get("semantics") not in KNOWN_SEMANTICS:
-                known = " and ".join(str(number) for number in KNOWN_SEMANTICS)
-                raise UnknownSemantics(
-                    f"the run has semantics {pinned.get('semantics')}, this runtime knows {known};"
-                    " replay it with the runtime that made it"
-                )
+        if entry.body is None or entry.kind not in ("run.received", "run.pinned"):
+            continue
+        body = read_body(entry)
+        # A run is pinned under the rules of the process that received it.
+        recorded = body["deployment"] if entry.kind == "run.received" else body
+        if "failure" not in recorded and recorded.get("semantics") not in KNOWN_SEMANTICS:
+            known = " and ".join(str(number) for number in KNOWN_SEMANTICS)
+            raise UnknownSemantics(
+                f"the run has semantics {recorded.get('semantics')}, this runtime knows {known};"
+                " replay it with the runtime that made it"
+            )

@@ -25,7 +25,8 @@ class LiveDriver:
     many drivers before this one died in a row without a new entry. `free_us` is when the lease of the driver before
     this one is over (Unix microseconds; 0: it was released, or that driver is known to be dead). `holds`: this driver
     has the run's lease. `is_alone` returns whether this process drives no other run now; None means that it may.
-    `behind_us`: how far the clock is behind the latest time on record in the tenant.
+    `behind_us`: how far the clock is behind the latest time on record in the tenant. `read_us` is the latest reading of
+    the clock since the last commit (Unix microseconds).
     """
 
     store: Store
@@ -46,19 +47,22 @@ class LiveDriver:
     free_us: int = 0
     holds: bool = False
     behind_us: int = 0
+    read_us: int = 0
 
     def time_us(self) -> int:
         """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind.
 
         Leases, and deadlines and retries of sent calls, go by the clock alone, as in every other process.
         """
-        return self.clock.now_us() + self.behind_us
+        now_us = self.clock.now_us()
+        self.read_us = max(self.read_us, now_us)
+        return now_us + self.behind_us
 
     def follows(self, deaths: int, free_us: int, behind_us: int, last_us: int) -> None:
         """State what is known before this drive; `last_us` is the time of the run's last entry, or 0."""
         # The entries of the run go on from the later of both.
         behind_us = max(behind_us, last_us - self.clock.now_us()) if behind_us else 0
-        self.deaths, self.free_us, self.behind_us = deaths, free_us, behind_us
+        self.deaths, self.free_us, self.behind_us, self.read_us = deaths, free_us, behind_us, 0
 
     def resumed(self) -> dict[str, Any]:
         """Return the answer of the `run.resumed` entry with which this drive begins."""
@@ -73,15 +77,16 @@ class LiveDriver:
     def lease(self, run_id: str, *, letting_go: bool) -> Write:
         """Build the write that renews this driver's lease on a run, or releases it.
 
-        The store decides by its own clock: the write fails if this clock is more than `CLOCK_MARGIN_US` ahead of it, if
-        the lease would be over already, and while the lease of the driver before is not over.
+        The store decides by its own clock: the write fails if this clock is more than `CLOCK_MARGIN_US` ahead of it, or
+        was when it was read for an entry of this commit, if the lease would be over already, and while the lease of the
+        driver before is not over.
         """
         now_us, silence_us = self.clock.now_us(), self.silence_us() if self.silence_us else 0
         at_us, until_us = (None, 0) if letting_go else (now_us, now_us + self.lease_ttl_us)
         silent_us = now_us + silence_us if silence_us and not letting_go else None
         lease = Lease(self.owner, until_us, at_us, silent_us, 0 if letting_go else self.deaths)
         over_us = now_us + max(self.lease_ttl_us, CLOCK_MARGIN_US)
-        begin_us = max(now_us - CLOCK_MARGIN_US, self.free_us)
+        begin_us = max(max(now_us, self.read_us) - CLOCK_MARGIN_US, self.free_us)
         return LEASES.write(run_id, self.lease_version, lease, not_after_us=over_us, not_before_us=begin_us)
 
     def may_block(self) -> bool:
@@ -92,7 +97,7 @@ class LiveDriver:
         """Commit a batch that has the lease of this driver."""
         await self.store.commit(batch)
         self.lease_version += 1
-        self.holds = not letting_go
+        self.holds, self.read_us = not letting_go, 0
 
     async def take(self, run_id: str) -> None:
         """Commit the lease alone, before foreign code is called: if that ends this process, the next driver can tell.

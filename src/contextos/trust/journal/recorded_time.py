@@ -47,15 +47,15 @@ async def recorded_now_us(ports: TimePorts, tenant_id: str) -> int:
 
 
 async def _compared(ports: TimePorts, tenant_id: str) -> tuple[int, int]:
-    """The time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US` behind, once
-    for each latest time on record.
+    """The time of the clock, and the latest on record. Records a clock that is more than `CLOCK_MARGIN_US` behind, and
+    again when the latest time on record is as much later: runs go on meanwhile, and each adds to the record.
     """
     store = ports.stores.tenant(tenant_id)
     clock_us, latest_us = ports.clock.now_us(), await store.latest_us()
     if latest_us - clock_us <= CLOCK_MARGIN_US:
         return clock_us, latest_us
     known = await store.lines(CONTROL, "clock.went_back")
-    if not known or _stated_us(known[-1]) < latest_us:
+    if not known or _stated_us(known[-1]) + CLOCK_MARGIN_US < latest_us:
         body = canonical({"clock_us": clock_us, "latest_us": latest_us})
         salt = ports.entropy.take(SALT_BYTES)
         draft = Draft("clock.went_back", "clock.went_back", latest_us, "runtime", body, salt)

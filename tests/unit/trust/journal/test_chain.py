@@ -71,9 +71,11 @@ def test_a_persons_entry_continues_the_stream_and_never_goes_back_in_time() -> N
 
 @pytest.mark.parametrize("answer", [{"semantics": max(KNOWN_SEMANTICS) + 1}, {"semantics": None}, {}])
 def test_a_run_of_another_runtime_is_refused(answer: dict[str, Any]) -> None:
-    entry = ENTRIES[0]._replace(kind="run.pinned", body=orjson.dumps({"answer": answer}))
-    with pytest.raises(UnknownSemantics):
-        refuse_unknown_semantics([entry])
+    pinned = ENTRIES[0]._replace(kind="run.pinned", body=orjson.dumps({"answer": answer}))
+    received = ENTRIES[0]._replace(kind="run.received", body=orjson.dumps({"answer": {"deployment": answer}}))
+    for entry in (pinned, received):
+        with pytest.raises(UnknownSemantics):
+            refuse_unknown_semantics([entry])
 
 
 @pytest.mark.parametrize("answer", [{"semantics": KNOWN_SEMANTICS[-1]}, {"failure": {}}])

@@ -54,3 +54,23 @@ def test_the_store_refuses_a_lease_while_the_one_before_is_not_over_and_from_a_c
         await live.take("run_1")
 
     run(act())
+
+
+@pytest.mark.requirement("J-FENCED")
+def test_the_store_refuses_entries_that_a_clock_dated_ahead_which_is_right_again_at_the_commit() -> None:
+    clock, own = SettableClock(), SettableClock()
+    store = MemoryStores(clock=clock).tenant("acme")
+    keys: Any = None
+
+    async def act() -> None:
+        live = LiveDriver(store, own, SystemEntropy(), keys, "here", 1_000)
+        own.us = clock.us + CLOCK_MARGIN_US + 1
+        assert live.time_us() == own.us
+        own.us = clock.us
+        with pytest.raises(Untimely):
+            await live.take("run_1")
+        live.follows(0, 0, 0, 0)
+        live.time_us()
+        await live.take("run_1")
+
+    run(act())

@@ -1,9 +1,9 @@
 """ContextOS on a PostgreSQL server of its own, with fsync: `python -m benchmarks.postgres`.
 
 A whole refund beside the same rows written by hand with asyncpg in the same number of commits; journal entries by 32
-concurrent writers (`append.py`); two and four worker processes beside one (`workers.py`); and the cost of a run as its
-tenant's journal grows (`growth.py`). The server keeps its files in the system's temporary directory, whatever
-`BENCH_DATA` is.
+concurrent writers (`append.py`); two and four worker processes beside one (`workers.py`); one tenant where a commit
+takes 20 ms (`slow_commits.py`); and the cost of a run as its tenant's journal grows (`growth.py`). The server keeps its
+files in the system's temporary directory, whatever `BENCH_DATA` is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import append, growth, outside, refund_pack, workers
+from benchmarks import append, growth, outside, refund_pack, slow_commits, workers
 from benchmarks.bars import folder, is_quick, note, report_bar
 from benchmarks.deployed import AMOUNT_INR, closed, new_folder, opened, timed
 from benchmarks.refund_pack import TENANT
@@ -129,6 +129,8 @@ def main() -> None:
         asyncio.run(append.measure(server.database(), each=50 if quick else 150, rounds=3 if quick else 9))
         databases = [server.database() for _ in range(2)]
         workers.measure(databases, path, runs=100 if quick else 400, rounds=3 if quick else 7)
+        databases = [server.database() for _ in range(2)]
+        asyncio.run(slow_commits.measure(databases, path, runs=200 if quick else 600, rounds=3 if quick else 7))
         large, count = (200_000, 60) if quick else (1_000_000, 300)
         databases = [server.database() for _ in range(2)]
         asyncio.run(growth.measure(databases, path, small=10_000, large=large, count=count))

@@ -26,6 +26,7 @@ from benchmarks import (
     replay,
     run,
     slots,
+    slow_commits,
     startup,
     store,
     waiting,
@@ -214,6 +215,18 @@ def test_postgres_workers_on_one_backlog(database: Database, tmp_path, capsys):
         "a run that another process received, to its drive, p50",
         "an idle worker, transactions a second",
         skipped=workers.PEER,
+    )
+
+
+def test_postgres_slow_commits(postgres: Server, tmp_path, capsys):
+    databases = [postgres.database() for _ in range(2)]
+    asyncio.run(slow_commits.measure(databases, tmp_path, runs=2, rounds=1))
+    says(
+        capsys,
+        "one tenant, commits of 20 ms, 64 runs at once, runs/s",
+        "a commit by hand there",
+        "the same refunds with the disk's own commits",
+        "CPU of the process for a run",
     )
 
 

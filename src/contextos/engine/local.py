@@ -31,11 +31,15 @@ _LOG: Final = logging.getLogger("contextos.engine")
 @dataclass(frozen=True, slots=True)
 class EngineLimits(SweepLimits):
     """Limits of a local engine. At most `max_waiting` runs wait to be driven; as many have a timer, and as many wait
-    for a retry.
+    for a retry. One more is not kept, and a sweep of the store finds it later; so is a run that is due more than
+    `timer_horizon_ms` from now.
     """
 
     max_drives: int = 32
     max_drives_per_tenant: int = 8
+    max_waiting: int = 10_000
+    timer_horizon_ms: int = 60_000
+    wake_floor_ms: int = 1
 
 
 class LocalEngine:

@@ -41,21 +41,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits:
-    """Limits of every engine. If `max_waiting` runs wait, one more is not kept, and a sweep of the store finds it
-    later.
+    """Limits of every engine."""
 
-    A run that is due more than `timer_horizon_ms` from now gets no timer; a sweep finds it.
-    """
-
-    max_waiting: int = 10_000
     max_conflicts: int = 8
     conflict_backoff_ms: int = 5
     sweep_interval_ms: int = 1000
     orphans_interval_ms: int = 30_000
     witness_interval_ms: int = 30_000
     sweep_page: int = 1000
-    timer_horizon_ms: int = 60_000
-    wake_floor_ms: int = 1
     stop_grace_ms: int = 5000
 
 

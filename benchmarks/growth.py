@@ -18,13 +18,14 @@ from tests.postgres import Database
 
 EACH = 25
 """Entries of a run."""
+COMMITS = 5
 FILL = f"""
-INSERT INTO contextos.journal (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
-SELECT '{TENANT}', 'run_' || left(md5((n / {EACH})::text), 16), n % {EACH} + 1, 1, 'run.context', '', n, 'runtime',
-       'sha256:' || md5(n::text) || md5('a' || n), 'sha256:' || md5('b' || n) || md5('c' || n),
-       'sha256:' || md5('d' || n) || md5('e' || n), '\\x30313233343536373839616263646566',
-       convert_to(repeat(md5(n::text), 30), 'UTF8')
-FROM generate_series($1::bigint, $2::bigint - 1) AS n
+INSERT INTO contextos.segments (tenant, run, seq, entries, v, format, dictionary, head, marks, salts, body, erased)
+SELECT '{TENANT}', 'run_' || left(md5((n / {COMMITS})::text), 16), (n % {COMMITS} + 1) * {EACH // COMMITS},
+       {EACH // COMMITS}, 1, 1, '\\x30', sha256(convert_to(n::text, 'UTF8')),
+       decode(repeat('30', 2 * {EACH // COMMITS}), 'hex'), decode(repeat('30', 16 * {EACH // COMMITS}), 'hex'),
+       convert_to(repeat(md5(n::text), 30), 'UTF8'), ''
+FROM generate_series($1::bigint / {EACH // COMMITS}, $2::bigint / {EACH // COMMITS} - 1) AS n
 """
 FILL_INDEX = f"""
 INSERT INTO contextos.journal (tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash, salt, body)
@@ -39,7 +40,8 @@ FROM generate_series(1, $1::bigint / {EACH}) AS n, unnest(ARRAY['leases', 'reque
 """
 FILL_HEADS = f"""
 INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
-SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), seq, 'kid', 'sha256:' || md5(n::text), repeat('ab', 64)
+SELECT '{TENANT}', 'run_' || left(md5(n::text), 16), seq, 'kid', sha256(convert_to(n::text, 'UTF8')),
+       decode(repeat('ab', 64), 'hex')
 FROM generate_series(1, $1::bigint / {EACH}) AS n, unnest(ARRAY[5, 15, 25]) AS seq
 """
 FILL_RUNS = f"""

@@ -137,6 +137,10 @@ class Watched:
         self.calls["read"] += 1
         return await self._store.read(stream, after=after, limit=limit)
 
+    async def length(self, stream: str) -> int:
+        self.calls["length"] += 1
+        return await self._store.length(stream)
+
     async def scan(self, collection: str, **where: Any) -> Sequence[Document]:
         self.calls[f"scan {collection}"] += 1
         return await self._store.scan(collection, **where)

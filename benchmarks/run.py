@@ -28,6 +28,7 @@ BENCHMARKS = (
     "parallel_reads",
     "startup",
     "store",
+    "size",
     "overload",
     "postgres",
     "waiting",

@@ -25,6 +25,7 @@ from benchmarks import (
     peers,
     replay,
     run,
+    size,
     slots,
     slow_commits,
     startup,
@@ -76,8 +77,15 @@ def test_every_benchmark_of_the_table_is_played_here():
         "waiting",
         "slots",
         "verify",
+        "size",
     }
     assert set(run.BENCHMARKS) == played
+
+
+def test_size(capsys, monkeypatch):
+    monkeypatch.setattr(size, "RUNS", 2)
+    size.main()
+    says(capsys, *(f"bytes of a run {label}" for label, *_ in size.CASES))
 
 
 def test_policy(capsys, monkeypatch):

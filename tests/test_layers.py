@@ -131,10 +131,12 @@ def test_every_third_party_import_is_a_declared_dependency() -> None:
     extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
     declared = {normal(re.split(r"[\s\[<>=!~;]", line)[0]) for line in [*project["dependencies"], *extras]}
     installed = packages_distributions()
+    # `compression` is in the standard library from 3.14 on.
+    standard = sys.stdlib_module_names | {"compression"}
     undeclared = {
         name
         for path in SRC.rglob("*.py")
-        for name in top_level_imports(path.read_text(encoding="utf-8")) - sys.stdlib_module_names - {"contextos"}
+        for name in top_level_imports(path.read_text(encoding="utf-8")) - standard - {"contextos"}
         if not declared & {normal(distribution) for distribution in installed.get(name, [name])}
     }
     assert not undeclared, "declare them in `pyproject.toml` and run `make lock`"

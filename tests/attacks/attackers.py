@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from tests.segments import drop_triggers, entries_as_rows, entries_as_rows_of_postgresql
 from tests.world import TENANT
 
 
@@ -18,7 +19,7 @@ from tests.world import TENANT
 class Attacker:
     """Somebody with raw SQL: `application` is stopped by rights and triggers, `owner` takes the triggers away first.
 
-    A statement names a table as `{journal}`.
+    A statement names a table as `{journal}`. For the owner `{journal}` has a row for each entry of a run, too.
     """
 
     owner: Callable[..., list[Any]]
@@ -30,7 +31,8 @@ REFUSED = (sqlite3.DatabaseError, asyncpg.PostgresError)
 
 
 class _Sql(dict[str, str]):
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, **named: str) -> None:
+        super().__init__(named)
         self._schema = schema
 
     def __missing__(self, name: str) -> str:
@@ -40,11 +42,15 @@ class _Sql(dict[str, str]):
 def sql_in_file(path: Path, statements: tuple[str, ...], *, owner: bool) -> list[Any]:
     found: list[Any] = []
     with closing(sqlite3.connect(path)) as connection, connection:
-        if owner:
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-                connection.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            found = connection.execute(statement.format_map(_Sql(""))).fetchall()
+        plain = [statement.format_map(_Sql("")) for statement in statements]
+        if not owner:
+            for statement in plain:
+                found = connection.execute(statement).fetchall()
+            return found
+        drop_triggers(connection)
+        with entries_as_rows(connection):
+            for statement in plain:
+                found = connection.execute(statement).fetchall()
     return found
 
 
@@ -56,6 +62,10 @@ async def sql_in_database(url: str, statements: tuple[str, ...], *, owner: bool)
             await connection.execute("SELECT set_config('contextos.tenant', $1, true)", TENANT)
             if owner:
                 await connection.execute("SET LOCAL session_replication_role = replica")
+                plain = [
+                    statement.format_map(_Sql("contextos.", journal="pg_temp.journal")) for statement in statements
+                ]
+                return await entries_as_rows_of_postgresql(connection, plain)
             for statement in statements:
                 found = [tuple(row) for row in await connection.fetch(statement.format_map(_Sql("contextos.")))]
     finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import orjson
 import pytest
 
@@ -18,6 +19,7 @@ from contextos.cli.demo.workspace import Workspace, make_workspace, seed_graph
 from contextos.settings import Settings
 from tests.attacks.attackers import Attacker, sql_in_database, sql_in_file
 from tests.attacks.shop import Shop
+from tests.segments import drop_triggers, entries_as_rows, entries_as_rows_of_postgresql
 from tests.unit.cli.conftest import Said, command, kept, say, shop
 from tests.world import TENANT
 
@@ -41,20 +43,30 @@ class DatabaseOwner:
     database: Database | None
 
     async def execute(self, statement: str) -> None:
-        """Run one UPDATE, INSERT or DELETE that must change something. The statement names a table as `{table}`."""
+        """Run one UPDATE, INSERT or DELETE that must change something. The statement names a table as `{table}`.
+
+        `{journal}` has a row for each entry of a run, too.
+        """
         if self.database is None:
             with closing(sqlite3.connect(self.path / "contextos.db", timeout=30)) as connection, connection:
-                for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-                    connection.execute(f"DROP TRIGGER {name}")
+                drop_triggers(connection)
                 connection.execute("PRAGMA ignore_check_constraints = ON")
-                changed = connection.execute(statement.replace("{", "").replace("}", "")).rowcount
+                with entries_as_rows(connection):
+                    changed = connection.execute(statement.replace("{", "").replace("}", "")).rowcount
             assert changed > 0, "an attack that changes nothing proves nothing"
             return
-        await self.database.fetch(
-            "DO $owner$ BEGIN SET LOCAL session_replication_role = replica; "
-            + statement.replace("{", "contextos.").replace("}", "")
+        checked = (
+            "DO $owner$ BEGIN "
+            + statement.replace("{journal}", "pg_temp.journal").replace("{", "contextos.").replace("}", "")
             + "; IF NOT FOUND THEN RAISE 'an attack that changes nothing proves nothing'; END IF; END $owner$"
         )
+        connection = await asyncpg.connect(self.database.owner)
+        try:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL session_replication_role = replica")
+                await entries_as_rows_of_postgresql(connection, [checked])
+        finally:
+            await connection.close()
 
     async def rewrite(self, collection: str, key: str, body: Any) -> None:
         """Replace the body of a stored document."""

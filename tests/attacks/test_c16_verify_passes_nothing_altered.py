@@ -187,7 +187,9 @@ def test_the_application_can_empty_nothing(stores: str, attacker: Attacker, paid
         "DELETE FROM {documents}",
         "DELETE FROM {runs}",
         "DELETE FROM {graph_commits}",
-        "UPDATE {heads} SET sig = 'x'",
+        "UPDATE {heads} SET sig = sig",
+        "UPDATE {segments} SET body = body",
+        "DELETE FROM {segments}",
     ):
         with pytest.raises(REFUSED):
             attacker.application(what)

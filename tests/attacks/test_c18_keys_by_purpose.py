@@ -86,7 +86,7 @@ def forge_last_head(shop: Shop, owner: DatabaseOwner, run_id: str, seed: bytes, 
         payload = head_payload(TENANT, run_id, last.seq, last.hash)
         kid, signature = KeyRing({purpose: seed}).sign(purpose, payload)
         await DatabaseOwner(shop.path, owner.database).execute(
-            f"UPDATE {{heads}} SET kid = '{kid}', sig = '{signature.hex()}' "
+            f"UPDATE {{heads}} SET kid = '{kid}', sig = {owner.blob(signature)} "
             f"WHERE stream = '{run_id}' AND seq = {last.seq}"
         )
 

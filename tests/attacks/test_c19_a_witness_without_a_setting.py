@@ -37,7 +37,8 @@ def cut_the_last_run(shop: Shop) -> None:
         for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             store.execute(f"DROP TRIGGER {name}")
         (run,) = store.execute("SELECT key FROM journal WHERE run = 'index' ORDER BY seq DESC LIMIT 1").fetchone()
-        store.execute("DELETE FROM journal WHERE run = ? OR (run = 'index' AND key = ?)", (run, run))
+        store.execute("DELETE FROM segments WHERE run = ?", (run,))
+        store.execute("DELETE FROM journal WHERE run = 'index' AND key = ?", (run,))
         store.execute("DELETE FROM documents WHERE key = ?", (run,))
 
 

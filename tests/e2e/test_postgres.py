@@ -89,9 +89,11 @@ def test_a_deletion_by_the_databases_owner_is_named_against_the_witness(
     tmp_path: Path, database: Database, what: str
 ) -> None:
     statements = {
-        "a run": "DELETE FROM contextos.{} WHERE run = (SELECT key FROM contextos.journal WHERE run = 'index' LIMIT 1)",
-        "the tail of the index": "DELETE FROM contextos.{} WHERE run = 'index' AND seq > 2",
-        "the whole tenant": "DELETE FROM contextos.{}",
+        "a run": (
+            "DELETE FROM contextos.segments WHERE run = (SELECT key FROM contextos.journal WHERE run = 'index' LIMIT 1)"
+        ),
+        "the tail of the index": "DELETE FROM contextos.journal WHERE run = 'index' AND seq > 2",
+        "the whole tenant": "WITH gone AS (DELETE FROM contextos.segments) DELETE FROM contextos.journal",
     }
 
     async def go() -> None:
@@ -103,9 +105,11 @@ def test_a_deletion_by_the_databases_owner_is_named_against_the_witness(
         await world.stores.aclose()
 
     run(go())
-    database.execute("ALTER TABLE contextos.journal DISABLE TRIGGER ALL")
-    database.execute(statements[what].format("journal"))
-    database.execute("ALTER TABLE contextos.journal ENABLE TRIGGER ALL")
+    for table in ("journal", "segments"):
+        database.execute(f"ALTER TABLE contextos.{table} DISABLE TRIGGER ALL")
+    database.execute(statements[what])
+    for table in ("journal", "segments"):
+        database.execute(f"ALTER TABLE contextos.{table} ENABLE TRIGGER ALL")
 
     async def look() -> None:
         world = await open_world(tmp_path, stores=database.app)

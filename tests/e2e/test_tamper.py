@@ -29,9 +29,11 @@ from contextos.audit.replay import replay
 from contextos.contracts.journal import INDEX, Draft, Entry, genesis, link
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.operations import operator
+from contextos.store.shared.segments import hash_bytes
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import KeyRing
 from tests.e2e.test_approvals import policies_changed
+from tests.segments import drop_triggers, entries_as_rows
 from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run
 
 
@@ -172,17 +174,15 @@ def test_an_export_by_another_key_is_refused(exported: tuple[bytes, KeyRing, str
     assert where(exported[0], KeyRing.from_seed(b"x" * 32)) == ("export", 1)
 
 
-DROP_TRIGGERS = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-
-
 def attack(path: Path, *statements: tuple[str, tuple[Any, ...]]) -> None:
-    """Change the file as its owner would, without the triggers that prevent it."""
+    """Change the file as its owner would, without the triggers that prevent it. `journal` has a row for each entry."""
     with closing(sqlite3.connect(path / "contextos.db")) as connection, connection:
-        for (name,) in connection.execute(DROP_TRIGGERS).fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
+        drop_triggers(connection)
         connection.execute("PRAGMA ignore_check_constraints = ON")
-        for statement, values in statements:
-            assert connection.execute(statement, values).rowcount > 0, "an attack that changes nothing proves nothing"
+        with entries_as_rows(connection):
+            for statement, values in statements:
+                changed = connection.execute(statement, values).rowcount
+                assert changed > 0, "an attack that changes nothing proves nothing"
 
 
 async def first_fault(world: TestWorld) -> tuple[str, int] | None:
@@ -208,8 +208,6 @@ COLUMNS = {
     "key": "elsewhere",
     "at_us": 1,
     '"by"': "nobody",
-    "body_digest": "sha256:" + "0" * 64,
-    "prev_hash": "sha256:" + "0" * 64,
     "hash": "sha256:" + "0" * 64,
     "salt": bytes(16),
     "body": b"{}",
@@ -223,12 +221,10 @@ def test_a_changed_column_of_any_entry_is_named(column: str, tmp_path: Path) -> 
     async def go() -> None:
         world, run_id, _, entries = await two_runs(tmp_path)
         for seq in (1, 2, len(entries) // 2, len(entries)):
-            before = entries[seq - 1]
-            with closing(sqlite3.connect(tmp_path / "contextos.db")) as connection:
-                place = "WHERE tenant = ? AND run = ? AND seq = ?"
-                (kept,) = connection.execute(f"SELECT {column} FROM journal {place}", (TENANT, run_id, seq)).fetchone()
+            place = "WHERE tenant = ? AND run = ? AND seq = ?"
+            kept = getattr(entries[seq - 1], column.strip('"'))
             attack(tmp_path, (f"UPDATE journal SET {column} = ? {place}", (COLUMNS[column], TENANT, run_id, seq)))
-            assert await first_fault(world) == (run_id, before.seq), column
+            assert await first_fault(world) == (run_id, seq), column
             attack(tmp_path, (f"UPDATE journal SET {column} = ? {place}", (kept, TENANT, run_id, seq)))
             assert await first_fault(world) is None
         world.close()
@@ -293,7 +289,7 @@ def test_a_row_deleted_from_the_database_is_missed(tmp_path: Path) -> None:
         ]
         for what, statements, place in cases:
             with closing(sqlite3.connect(tmp_path / "contextos.db")) as connection:
-                tables = ("journal", "heads")
+                tables = ("journal", "segments", "heads")
                 kept = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
             attack(tmp_path, *statements)
             found = await first_fault(world)
@@ -342,7 +338,7 @@ def test_a_run_rewritten_with_hashes_that_fit_is_found_by_its_signed_heads(heads
         if heads == "rewritten":
             signed = await world.stores.tenant(TENANT).signed_heads(run_id)
             change = f"UPDATE heads SET hash = ? WHERE {place} AND seq = ?"
-            statements += [(change, (forged[seq - 1].hash, TENANT, run_id, seq)) for seq, *_ in signed]
+            statements += [(change, (hash_bytes(forged[seq - 1].hash), TENANT, run_id, seq)) for seq, *_ in signed]
         index = list(await world.stores.tenant(TENANT).read(INDEX))
         old, new = entries[-1].hash.encode(), forged[-1].hash.encode()
         lines = rewritten(index, lambda entry: (entry.body or b"").replace(old, new))

@@ -32,7 +32,7 @@ from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, reque
 
 OTHER = "tenant_other_prod"
 DIGITS = re.compile(r"[0-9a-f]{16,64}")
-TABLES = ("journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges")
+TABLES = ("segments", "journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges")
 
 
 @asynccontextmanager

@@ -269,7 +269,7 @@ class StoreSuite:
         entries = entries_after(world.tenant, "run_a", [], 3)
         world.commit(Batch("run_a", entries[:2], signature=("k1", "aa")))
         world.commit(Batch("run_a", signature=("k2", "bb")))
-        world.commit(Batch("run_a", signature=("k1", "again")))
+        world.commit(Batch("run_a", signature=("k1", "ad")))
         world.commit(Batch("run_a", entries[2:], shared=((INDEX, draft()),), signature=("k1", "cc")))
         assert list(world.run(world.store().signed_heads("run_a"))) == [
             (2, entries[1].hash, "k1", "aa"),

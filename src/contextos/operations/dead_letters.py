@@ -15,7 +15,7 @@ from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import DEAD_LETTERS, LEASES, DeadLetterDocument, Lease
 from contextos.contracts.journal import Batch, Write
 from contextos.contracts.ports.storage import Store
-from contextos.errors import Conflict, ContextOSError, NotFound
+from contextos.errors import Conflict, ContextOSError, Integrity, NotFound
 
 MAX_DETAIL_CHARS: Final = 1_000
 WORKER_LOST: Final = ("worker_lost", "every worker that drove it died; find out why before it is retried")
@@ -44,9 +44,15 @@ def failure_cause(fault: BaseException) -> tuple[str, str]:
 
 
 async def journal_length(store: Store, run_id: str) -> int:
-    """Return the number of entries of the run's journal; 0 if the run has ended or does not exist."""
-    entries = await store.read(run_id)
-    return entries[-1].seq if entries and entries[-1].kind != "run.ended" else 0
+    """Return the number of entries of the run's journal, also of one that was altered; 0 if the run has ended or does
+    not exist.
+    """
+    length = await store.length(run_id)
+    try:
+        last = await store.read(run_id, after=length - 1) if length else ()
+    except Integrity:
+        return length
+    return length if last and last[-1].kind != "run.ended" else 0
 
 
 async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, seen: int) -> bool:
@@ -55,7 +61,7 @@ async def add(store: Store, run_id: str, cause: tuple[str, str], at_us: int, *, 
     `cause` is (error code, message), `at_us` Unix microseconds. Returns whether the run is on the list now. Raises
     `Unavailable`.
     """
-    if not seen or await store.read(run_id, after=seen, limit=1):
+    if not seen or await store.length(run_id) > seen:
         return False
     known = await DEAD_LETTERS.one(store, run_id)
     code, detail = (text.encode("utf-8", "replace").decode() for text in cause)
@@ -133,4 +139,4 @@ async def _listed(store: Store) -> AsyncIterator[StoredDocument[DeadLetterDocume
 async def _is_dead(store: Store, document: StoredDocument[DeadLetterDocument]) -> bool:
     """Whether a dead letter is still valid: it was not removed, and the run's journal has not grown."""
     body = document.body
-    return body.rests and not await store.read(document.key, after=body.entries, limit=1)
+    return body.rests and await store.length(document.key) <= body.entries

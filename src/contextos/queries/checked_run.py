@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contextos.contracts.journal import INDEX, Entry
-from contextos.errors import ChainBroken, ContextOSError, Unavailable
+from contextos.errors import ChainBroken, ContextOSError, Integrity, Unavailable
 from contextos.queries.run_view import RunView, run_view
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.entry_acts import require_acts
@@ -56,13 +56,17 @@ class CheckedRun:
 
 async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) -> CheckedRun:
     """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it.
+    One that was altered so that the store cannot read it has no entries either, and that fault.
 
     Raises:
         Unavailable: the run changes faster than it can be read.
     """
     # The lines are read before the run, which only grows.
     lines = await store.lines(INDEX, run_id)
-    entries, heads = await read_signed(store, run_id)
+    try:
+        entries, heads = await read_signed(store, run_id)
+    except Integrity as fault:
+        return CheckedRun(tenant_id, run_id, (), str(fault))
     if entries and entries[-1].kind == "run.ended":
         # The run can have ended between the two reads.
         lines = await store.lines(INDEX, run_id)

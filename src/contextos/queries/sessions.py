@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.documents.runs import HEARTBEATS
 from contextos.contracts.entries.reading import read_body
-from contextos.errors import ContextOSError
+from contextos.errors import ContextOSError, Unavailable
 from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
 from contextos.queries.run_index import newest_runs
 from contextos.trust.journal.chain import verify_chain
@@ -74,19 +74,21 @@ async def list_sessions(
         if len(listed) == limit or runs_read == MAX_RUNS_READ:
             return SessionPage(listed, last)
         runs_read, last = runs_read + 1, line.seq
-        first = await store.read(line.key, limit=1)
-        if _may_be_session(tenant_id, line.key, first):
+        if await _may_be_session(store, tenant_id, line.key):
             one = await _listed_session(store, await read_checked(store, tenant_id, keys, line.key))
             listed += [one] if one.fault or not (live_only and one.ended) else []
     return SessionPage(listed, None)
 
 
-def _may_be_session(tenant_id: str, run_id: str, first: Sequence[Entry]) -> bool:
+async def _may_be_session(store: Store, tenant_id: str, run_id: str) -> bool:
     """Return whether the first entry of a run says that it is a session, or was altered. False if it was erased."""
     try:
+        first = await store.read(run_id, limit=1)
         verify_chain(tenant_id, run_id, first)
         received = read_body(first[0])
         return received is not None and received["request"]["mode"] == "long_running"
+    except Unavailable:
+        raise
     except (ContextOSError, ValueError, LookupError, TypeError):
         return True
 

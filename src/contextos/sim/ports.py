@@ -164,6 +164,10 @@ class SimulatedStore:
         await _read(self.host, "store.lines")
         return await self.inner.lines(stream, *keys)
 
+    async def length(self, stream: str) -> int:
+        await _read(self.host, "store.length")
+        return await self.inner.length(stream)
+
     async def latest_us(self) -> int:
         await _read(self.host, "store.latest_us")
         return await self.inner.latest_us()

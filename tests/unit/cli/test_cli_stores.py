@@ -155,7 +155,7 @@ def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(
         code, error = said(made.app, "invoke", "requests/small.json")
         assert (code, error["code"]) == (2, "invalid_settings")
         assert says in error["detail"]
-        assert made.execute("SELECT count(*) FROM contextos.journal")[0][0] == 0
+        assert made.execute("SELECT count(*) FROM contextos.segments")[0][0] == 0
     finally:
         made.execute(give)
 

@@ -32,7 +32,15 @@ class Store(Protocol):
     async def commit(self, batch: Batch) -> None: ...
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """Return the entries of a stream with `seq` greater than `after`, in order; empty for an unknown stream."""
+        """Return the entries of a stream with `seq` greater than `after`, in order; empty for an unknown stream.
+
+        Raises `ChainBroken` for a stream that was cut or altered so that its entries cannot be read, and `Integrity`
+        for a format of storage that is not known.
+        """
+        ...
+
+    async def length(self, stream: str) -> int:
+        """Return the number of entries of a stream, also of one that was altered; reads none of them."""
         ...
 
     async def scan(

@@ -148,6 +148,9 @@ class MemoryStore:
         found = [entry for entry in self._stored.streams.get(stream, []) if entry.seq > after]
         return found if limit is None else found[: max(limit, 0)]
 
+    async def length(self, stream: str) -> int:
+        return len(self._stored.streams.get(stream, []))
+
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:

@@ -48,6 +48,7 @@ from contextos.store.shared.artifact_rules import (
     revision_of,
     selection_fingerprint,
 )
+from contextos.store.shared.segments import selected_bodies
 
 _REGISTER: Final = (
     "INSERT INTO contextos.extensions (tenant, extension, satisfies) VALUES ($1, $2, $3)"
@@ -156,7 +157,8 @@ _SELECTED_RUNS: Final = (
     " WHERE tenant = $1 AND parent_run_id > $2 ORDER BY parent_run_id LIMIT $3"
 )
 _SELECTED: Final = (
-    "SELECT body FROM contextos.journal WHERE tenant = $1 AND run = $2 AND kind = 'slot.selected' AND key = $3"
+    "SELECT body FROM contextos.segments WHERE tenant = $1 AND run = $2 AND entries = 1 AND dictionary = ''"
+    " ORDER BY seq"
 )
 _REFS: Final = (
     f"SELECT org_id, selection_id, {', '.join((*rows.REF_COLUMNS, *rows.ACT_COPIES))}"  # noqa: S608
@@ -281,8 +283,8 @@ class PostgresArtifacts:
         parameters = (self._tenant, org_id, *picks, ARTIFACT_TYPE)
         async with self._connections().transaction(self._tenant) as connection:
             if is_governed(act.origin.parent_run_id):
-                place = (self._tenant, act.origin.parent_run_id, act.origin.act_key)
-                refuse_unmade(act, [body for (body,) in await connection.fetch(_SELECTED, *place)])
+                plain = await connection.fetch(_SELECTED, self._tenant, act.origin.parent_run_id)
+                refuse_unmade(act, selected_bodies([body for (body,) in plain], act.origin.act_key))
             # Waits for a concurrent insert of the same selection, and then finds its row.
             head, landed = await connection.fetchrow(
                 _INSERT, *parameters, self._tenant, *rows.of_act(act, selection_fingerprint(act))

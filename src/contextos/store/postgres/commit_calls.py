@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, INDEX, Batch, Draft, body_digest, genesis, open_header
+from contextos.store.shared.segments import Segment
 
 COMMIT: Final = "SELECT contextos.commit_batches($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
@@ -23,12 +24,15 @@ LOCK_KEY_CACHE: Final = 4096
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A queued batch (one atomic commit), its size in bytes, and the future that its caller awaits."""
+    """A queued batch (one atomic commit), its size in bytes, the future that its caller awaits, and the segments of its
+    entries.
+    """
 
     tenant: str
     batch: Batch
     size: int
     future: asyncio.Future[None]
+    segments: Sequence[Segment] = ()
 
 
 def batch_bytes(batch: Batch) -> int:
@@ -65,20 +69,32 @@ def arguments(jobs: Sequence[Job], now_us: int | None, lock_timeout: str, locks:
         now_us,
         lock_timeout,
         locks,
-        [(position == 0, *entry[1:]) for batch in batches for position, entry in enumerate(batch.entries)],
+        [row for job in jobs for row in _segment_rows(job)],
         [
             (one.collection, one.key, one.expect, one.body, one.not_after_us, one.not_before_us)
             for batch in batches
             for one in batch.writes
         ],
         [(batch.run, batch.wake_at_us, batch.waiting) for batch in batches if _changes_run(batch)],
-        [(batch.run, *batch.signature) for batch in batches if batch.signature is not None],
+        [
+            (batch.run, batch.signature[0], bytes.fromhex(batch.signature[1]))
+            for batch in batches
+            if batch.signature is not None
+        ],
         [
             _draft_row(tenant, stream, draft, numbers_run=_numbers_run(batch, stream, draft))
             for batch in batches
             for stream, draft in batch.shared
         ],
     )
+
+
+def _segment_rows(job: Job) -> list[tuple[Any, ...]]:
+    """Return the rows of a batch's segments. `erased` is empty in each."""
+    if not job.segments:
+        return []
+    before = bytes.fromhex(job.batch.entries[0].prev_hash.removeprefix("sha256:"))
+    return [(at == 0, before, job.batch.run, *row[:-1]) for at, row in enumerate(job.segments)]
 
 
 def control_line(tenant: str, record: Draft) -> tuple[int, tuple[Any, ...]]:

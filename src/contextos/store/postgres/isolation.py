@@ -37,6 +37,7 @@ TABLES: Final = (
     "representations",
     "run_context_selections",
     "runs",
+    "segments",
     "semantic_assertions",
     "workers",
 )
@@ -54,12 +55,14 @@ TRIGGERS: Final = {
         "nodes",
         "representations",
         "run_context_selections",
+        "segments",
         "semantic_assertions",
     ),
-    "stands": ("context_selection_acts", "heads", "nodes", "representations", "run_context_selections"),
+    "stands": ("context_selection_acts", "heads", "journal", "nodes", "representations", "run_context_selections"),
     "begins_now": ("edges",),
+    "continues": ("segments",),
     "ends_only": ("artifacts", "edges", "semantic_assertions"),
-    "erases_only": ("journal",),
+    "erases_only": ("segments",),
     "steps_only": ("documents", "graph_commits", "runs"),
     "coherent_only": ("run_context_selections",),
     "of_run_only": ("context_selection_acts",),
@@ -67,7 +70,8 @@ TRIGGERS: Final = {
 }
 """The triggers that keep rows append-only: name, and the tables that must have it."""
 _FUNCTIONS_OF_TRIGGERS: Final = {
-    ("erases_only", "journal"): "erases_only",
+    ("continues", "segments"): "segment_continues",
+    ("erases_only", "segments"): "erases_only",
     ("steps_only", "documents"): "next_version_only",
     ("steps_only", "graph_commits"): "next_commit_only",
     ("steps_only", "runs"): "keeps_number",
@@ -84,6 +88,7 @@ _TRIGGER_TYPES: Final = {
     "keeps": 2 | 8 | 32,
     "stands": 2 | 16,
     "begins_now": 1 | 2 | 4,
+    "continues": 1 | 2 | 4,
     "ends_only": 1 | 2 | 16,
     "erases_only": 1 | 2 | 16,
     "steps_only": 1 | 2 | 16,

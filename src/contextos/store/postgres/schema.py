@@ -32,11 +32,13 @@ _HAS_SCHEMA: Final = (
     "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
 )
+_HAS_SEGMENTS: Final = _HAS_SCHEMA.replace("'schema_version'", "'segments'")
 # Every right that a run needs, checked at the start, so that no run fails half-way.
 _LACKING: Final = (
     "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
     "  SELECT format('%s on `%s`', needed, name) FROM (VALUES"
-    "   ('journal', 'SELECT'), ('journal', 'INSERT'), ('heads', 'INSERT'), ('documents', 'INSERT'), ('runs', 'INSERT'),"
+    "   ('segments', 'SELECT'), ('segments', 'INSERT'), ('journal', 'SELECT'), ('journal', 'INSERT'),"
+    "   ('heads', 'INSERT'), ('documents', 'INSERT'), ('runs', 'INSERT'),"
     "   ('nodes', 'INSERT'), ('edges', 'INSERT'), ('graph_commits', 'INSERT'),"
     "   ('extensions', 'SELECT'), ('extensions', 'INSERT'), ('artifacts', 'SELECT'), ('artifacts', 'INSERT'),"
     "   ('representations', 'SELECT'), ('representations', 'INSERT'), ('semantic_assertions', 'SELECT'),"
@@ -48,13 +50,14 @@ _LACKING: Final = (
     "   ('semantic_assertions', 'archived_at_us')) AS column_right (name, changed)"
     "   WHERE NOT has_column_privilege('contextos.' || name, changed, 'UPDATE')"
     "  UNION ALL SELECT format('EXECUTE on `%s`', name) FROM (VALUES"
-    "   ('commit_batches', 'text, bigint, text, bigint[], contextos.entry[], contextos.write[],"
+    "   ('commit_batches', 'text, bigint, text, bigint[], contextos.segment[], contextos.write[],"
     " contextos.run_change[], contextos.signature[], contextos.draft[]'),"
     "   ('append_line', 'text, contextos.draft'), ('due', 'bigint, bigint, bigint'), ('graph_head', 'text'),"
     "   ('claim_runs', 'text, bigint, bigint, bigint, text[], text[], bigint[], text[], text[], bigint, bigint, bigint,"
     " bigint, bigint, text'),"
     "   ('graph_hop', 'text, bigint, bigint, text[]'), ('read_document', 'text, text, text'),"
-    "   ('read_lines', 'text, text, text[]'), ('read_stream', 'text, text, bigint, bigint'),"
+    "   ('read_lines', 'text, text, text[]'),"
+    "   ('read_segments', 'text, text, bigint, bigint'), ('read_stream', 'text, text, bigint, bigint'),"
     "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'),"
     "   ('waiting_runs', 'text, bigint, bigint'))"
     "   AS called (name, given)"
@@ -92,6 +95,10 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
             raise unusable(
                 url, f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`", "run `contextos migrate`"
             )
+        if not await connection.fetchval(_HAS_SEGMENTS):
+            why = "it is a store of an older format, which was never released"
+            remedy = "keep it for the contextos that wrote it, and run `contextos migrate` on an empty database"
+            raise unusable(url, why, remedy)
         if not read_only and await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
         # Read here, so that a server that does not report its identity is refused at the start.

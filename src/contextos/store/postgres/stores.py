@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, genesis
+from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead, genesis
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
@@ -37,11 +37,13 @@ from contextos.store.postgres.database_identity import (
     restore_not_recorded,
     store_name,
 )
+from contextos.store.postgres.erasure import SEGMENTS, erase_in_segment
 from contextos.store.postgres.graph import PostgresGraph
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.key_range import after_prefix
+from contextos.store.shared.segments import read_rows
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.slots import SelectionAct
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Graph, Store
 
 POSTGRES_PAGE_ENTRIES: Final = 1000
+POSTGRES_PAGE_SEGMENTS: Final = 100
 # Each write takes a lock, and the server has room for some thousand locks.
 MAX_BATCH_WRITES: Final = 1000
 # Cache size in tenants. It is bounded because any caller can name another tenant.
@@ -72,14 +75,13 @@ _LINES: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_lines($1, $2, $3)"
 )
-_LATEST: Final = (
-    "SELECT at_us FROM contextos.journal WHERE tenant = $1 AND run IN ('index', 'control') ORDER BY at_us DESC LIMIT 1"
-)
+_LATEST: Final = "SELECT at_us FROM contextos.journal WHERE tenant = $1 ORDER BY at_us DESC LIMIT 1"
+_LENGTH: Final = "SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = $2"
+_SHARED_LENGTH: Final = "SELECT max(seq) FROM contextos.journal WHERE tenant = $1 AND run = $2"
 _CAN_ERASE: Final = (
     "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc"
     " WHERE pronamespace = 'contextos'::regnamespace AND proname = 'erase_entry'"
 )
-_ERASE: Final = "SELECT contextos.erase_entry($1, $2, $3, $4, $5)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class PostgresStores:
                     raise InvalidSettings(
                         Problem("/store", "cannot_erase", "its role cannot erase", "run `GRANT contextos_eraser TO` it")
                     )
-                if await connection.fetchval(_ERASE, tenant_id, lock, run, seq, line) is not None:
+                if await erase_in_segment(connection, tenant_id, run, seq, lock, line):
                     return
         raise nothing_to_erase(run, seq)
 
@@ -287,8 +289,10 @@ class PostgresStore:
             await self._stores.record_epoch(self._tenant)
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        if stream not in SHARED_STREAMS:
+            return await self._read_run(stream, after, limit)
         found: list[Entry] = []
-        while is_text(stream) and (limit is None or len(found) < limit):
+        while limit is None or len(found) < limit:
             wanted = POSTGRES_PAGE_ENTRIES if limit is None else min(POSTGRES_PAGE_ENTRIES, limit - len(found))
             page = await self._fetch(_READ, stream, _clamped(after), wanted)
             found.extend(Entry(*row) for row in page)
@@ -296,6 +300,24 @@ class PostgresStore:
                 break
             after = found[-1].seq
         return found
+
+    async def _read_run(self, run: str, after: int, limit: int | None) -> Sequence[Entry]:
+        found: list[Entry] = []
+        while is_text(run) and (limit is None or len(found) < limit):
+            wanted = POSTGRES_PAGE_SEGMENTS if limit is None else min(POSTGRES_PAGE_SEGMENTS, limit - len(found))
+            page = await self._fetch(SEGMENTS, run, _clamped(after), wanted)
+            found += read_rows(self._tenant, run, after, page)
+            if len(page) < wanted:
+                break
+            after = found[-1].seq
+        return found if limit is None else found[: max(limit, 0)]
+
+    async def length(self, stream: str) -> int:
+        if not is_text(stream):
+            return 0
+        query = _SHARED_LENGTH if stream in SHARED_STREAMS else _LENGTH
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            return int(await connection.fetchval(query, self._tenant, stream) or 0)
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000

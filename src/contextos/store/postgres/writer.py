@@ -34,6 +34,7 @@ from contextos.store.postgres.connections import (
     terminate,
 )
 from contextos.store.shared.batch import nothing_signed
+from contextos.store.shared.segments import segments
 
 if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Clock
@@ -94,7 +95,7 @@ class GroupWriter:
         if size > MAX_BATCH_BYTES:
             raise InvalidInput(Problem("", "too_large", f"a batch has at most {MAX_BATCH_BYTES} bytes", "split it"))
         future = asyncio.get_running_loop().create_future()
-        self._queue.append(Job(tenant, batch, size, future))
+        self._queue.append(Job(tenant, batch, size, future, segments(batch.entries)))
         if self._task is None:
             self._task = asyncio.ensure_future(self._drain())
         return future

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from contextos.contracts.journal import (
@@ -21,6 +22,7 @@ MAX_ENTRY_BYTES: Final = 64 << 20
 MAX_NAME_BYTES: Final = 800
 """A key consists of three names, and an index entry of PostgreSQL has at most 2,704 bytes."""
 MAX_SQL_INTEGER: Final = 2**63 - 1
+_HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
 
 
@@ -37,7 +39,11 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
         problems += _write_problems(batch)
     if batch.shared:
         problems += _shared_problems(batch)
-    signer = batch.signature[0] if batch.signature is not None else ""
+    signer, signed = batch.signature if batch.signature is not None else ("", "")
+    if not _HEX.fullmatch(signed):
+        problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
+    if batch.entries and batch.run in SHARED_STREAMS:
+        problems.append(_problem("/run", "shared", f"`{batch.run}` takes drafts in `shared` and no entries"))
     # A character takes at most four bytes in UTF-8, so most names are short enough without encoding them.
     if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
         names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
@@ -83,6 +89,8 @@ def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
     for at, entry in enumerate(batch.entries):
         if entry.tenant != tenant or entry.run != batch.run:
             problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
+        if not (type(entry.kind) is type(entry.key) is type(entry.by) is str and type(entry.at_us) is int):
+            problems.append(_problem(f"/entries/{at}", "wrong_type", "names are texts, and a time is an integer"))
         if entry.body is None or entry.salt is None:
             problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
         elif len(entry.salt) != SALT_BYTES:

@@ -48,6 +48,7 @@ from contextos.store.shared.artifact_rules import (
     revision_of,
     selection_fingerprint,
 )
+from contextos.store.shared.segments import selected_bodies
 from contextos.store.sqlite.database import Readers
 from contextos.store.sqlite.writer import Writer, WriterTask
 
@@ -135,7 +136,7 @@ _SELECTED_RUNS: Final = (
     " WHERE tenant = ? AND parent_run_id > ? ORDER BY parent_run_id LIMIT ?"
 )
 _SELECTED: Final = (
-    "SELECT body FROM journal WHERE tenant = ? AND run = ? AND kind = 'slot.selected' AND key = ? ORDER BY seq"
+    "SELECT body FROM segments WHERE tenant = ? AND run = ? AND entries = 1 AND dictionary = x'' ORDER BY seq"
 )
 _REFS: Final = (
     f"SELECT {', '.join((*rows.REF_COLUMNS, *rows.ACT_COPIES))} FROM run_context_selections"  # noqa: S608
@@ -330,8 +331,8 @@ def _insert_selection(tenant: str, act: SelectionAct, connection: sqlite3.Connec
         refuse_repeated(act, stored[0])
         return False
     if is_governed(act.origin.parent_run_id):
-        place = (tenant, act.origin.parent_run_id, act.origin.act_key)
-        refuse_unmade(act, [body for (body,) in connection.execute(_SELECTED, place)])
+        plain = [body for (body,) in connection.execute(_SELECTED, (tenant, act.origin.parent_run_id))]
+        refuse_unmade(act, selected_bodies(plain, act.origin.act_key))
     connection.execute(_HEAD, (tenant, *rows.of_act(act, selection_fingerprint(act))))
     picks = orjson.dumps([rows.fields(ref, rows.REF_COLUMNS) for ref in act.refs]).decode()
     inserted = connection.execute(_INSERT, (tenant, org_id, picks, act.selection_id, ARTIFACT_TYPE)).rowcount

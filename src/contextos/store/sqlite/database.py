@@ -14,8 +14,10 @@ from typing import Final
 
 from contextos.errors import ContextOSError, Integrity, InvalidSettings, Problem, Unavailable
 
-SQLITE_SCHEMA_VERSION: Final = 4
+SQLITE_SCHEMA_VERSION: Final = 5
 APPLICATION_ID: Final = 0x63747838
+PAGE_BYTES: Final = 1024
+"""A row of several pages fills them; of larger pages a third would be empty."""
 BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
 _POLL_S: Final = 0.001
@@ -206,13 +208,15 @@ def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
     if version > SQLITE_SCHEMA_VERSION:
         raise _unusable(path, f"its schema {version} is newer than {SQLITE_SCHEMA_VERSION}; run a newer contextos")
     if tables and version < SQLITE_SCHEMA_VERSION:
-        detail = f"its schema {version} is older than {SQLITE_SCHEMA_VERSION} and was never released; choose a new path"
+        remedy = "keep it for the contextos that wrote it, and choose a new path"
+        detail = f"its schema {version} is older than {SQLITE_SCHEMA_VERSION}; {remedy}"
         raise _unusable(path, detail)
     return int(version)
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     version = _checked_version(path, connection)
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     _switch_to_wal(path, connection)
     if not version:
         connection.executescript(_statements("schema.sql"))

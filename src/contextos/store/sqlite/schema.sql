@@ -1,13 +1,69 @@
--- The whole schema, version 4. Every statement is repeatable, because two processes can make one new file.
+-- The whole schema, version 5. Every statement is repeatable, because two processes can make one new file.
 -- Every primary key begins with the tenant, so keys of two tenants never collide.
--- Tables are WITHOUT ROWID, so that INSERT OR REPLACE cannot replace a row by its hidden row number. `journal` is the
--- exception: run ids are random and rows large, so in key order more than half of each page would be empty. There the
--- trigger `journal_row_numbers` protects the row numbers.
+-- Small tables are WITHOUT ROWID, so that INSERT OR REPLACE cannot replace a row by its hidden row number. Tables of large
+-- rows are not, because in the order of their keys more than half of each page would be empty. There a trigger refuses a
+-- row number that is taken.
 BEGIN IMMEDIATE;
 
+-- The entries of runs: one row for each commit (docs/adr/0032-a-commit-is-one-row.md). `seq` is that of the last of
+-- `entries` entries, `head` its hash. `marks` has 2 bytes an entry and `salts` 16. `erased` names the erased entries with their
+-- digests. An empty `dictionary` means that `body` is not compressed.
+CREATE TABLE IF NOT EXISTS segments (
+  tenant TEXT NOT NULL,
+  run TEXT NOT NULL CHECK (run NOT IN ('index', 'control')),
+  seq INTEGER NOT NULL,
+  entries INTEGER NOT NULL CHECK (entries > 0),
+  v INTEGER NOT NULL,
+  format INTEGER NOT NULL,
+  dictionary BLOB NOT NULL,
+  head BLOB NOT NULL CHECK (length(head) = 32),
+  marks BLOB NOT NULL CHECK (length(marks) = 2 * entries),
+  salts BLOB NOT NULL CHECK (length(salts) = 16 * entries),
+  body BLOB NOT NULL,
+  erased TEXT NOT NULL,
+  PRIMARY KEY (tenant, run, seq)
+) STRICT;
+
+CREATE TRIGGER IF NOT EXISTS segments_row_numbers BEFORE INSERT ON segments
+WHEN NEW.rowid > 0 AND EXISTS (SELECT 1 FROM segments WHERE rowid = NEW.rowid)
+BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+
+-- This also refuses INSERT OR REPLACE, whose implicit delete fires no delete trigger.
+CREATE TRIGGER IF NOT EXISTS segments_continue BEFORE INSERT ON segments
+WHEN NEW.erased <> '' OR NEW.seq - NEW.entries IS NOT
+  coalesce((SELECT max(seq) FROM segments WHERE tenant = NEW.tenant AND run = NEW.run), 0)
+BEGIN SELECT RAISE(ABORT, 'a journal entry must continue its stream'); END;
+
+CREATE TRIGGER IF NOT EXISTS segments_keep BEFORE DELETE ON segments
+BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+
+-- The only allowed update erases one entry, once `control` says so: it empties the salt of this entry and no other, and
+-- adds the entry with its digest to `erased`. SQL cannot look into `body`; each read compares it with the salts and the
+-- head, which stand.
+CREATE TRIGGER IF NOT EXISTS segments_erase_only BEFORE UPDATE ON segments
+WHEN NEW.rowid IS NOT OLD.rowid OR NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR NEW.seq IS NOT OLD.seq
+  OR NEW.entries IS NOT OLD.entries OR NEW.v IS NOT OLD.v OR NEW.format IS NOT OLD.format
+  OR NEW.dictionary IS NOT OLD.dictionary OR NEW.head IS NOT OLD.head OR NEW.marks IS NOT OLD.marks OR NOT EXISTS (
+    SELECT 1 FROM (SELECT CAST(added AS INTEGER) AS erased_seq, added FROM (
+      SELECT substr(NEW.erased, length(OLD.erased) + 1) AS added))
+    WHERE substr(NEW.erased, 1, length(OLD.erased)) IS OLD.erased
+      AND added GLOB erased_seq || ':*' AND length(added) = length(erased_seq) + 66 AND substr(added, -1) = ' '
+      AND instr(' ' || OLD.erased, ' ' || erased_seq || ':') = 0
+      AND erased_seq BETWEEN OLD.seq - OLD.entries + 1 AND OLD.seq
+      AND length(NEW.salts) = length(OLD.salts)
+      AND substr(NEW.salts, 1, 16 * (erased_seq - OLD.seq + OLD.entries - 1))
+        IS substr(OLD.salts, 1, 16 * (erased_seq - OLD.seq + OLD.entries - 1))
+      AND substr(NEW.salts, 16 * (erased_seq - OLD.seq + OLD.entries - 1) + 1, 16) IS zeroblob(16)
+      AND substr(NEW.salts, 16 * (erased_seq - OLD.seq + OLD.entries) + 1)
+        IS substr(OLD.salts, 16 * (erased_seq - OLD.seq + OLD.entries) + 1)
+      AND EXISTS (SELECT 1 FROM journal WHERE tenant = OLD.tenant AND run = 'control'
+                  AND kind = 'entry.erased' AND key = OLD.run || '/' || erased_seq))
+BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+
+-- The lines of a tenant's two own streams, one row each, because they are found by key and by time. Never erased.
 CREATE TABLE IF NOT EXISTS journal (
   tenant TEXT NOT NULL,
-  run TEXT NOT NULL,
+  run TEXT NOT NULL CHECK (run IN ('index', 'control')),
   seq INTEGER NOT NULL,
   v INTEGER NOT NULL,
   kind TEXT NOT NULL,
@@ -19,8 +75,7 @@ CREATE TABLE IF NOT EXISTS journal (
   hash TEXT NOT NULL,
   salt BLOB,
   body BLOB,
-  PRIMARY KEY (tenant, run, seq),
-  CHECK ((salt IS NULL) = (body IS NULL))
+  PRIMARY KEY (tenant, run, seq)
 ) STRICT;
 
 CREATE TRIGGER IF NOT EXISTS journal_row_numbers BEFORE INSERT ON journal
@@ -35,28 +90,22 @@ BEGIN SELECT RAISE(ABORT, 'a journal entry must continue its stream'); END;
 CREATE TRIGGER IF NOT EXISTS journal_keeps BEFORE DELETE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
--- The only allowed update erases body and salt of a run's entry together, once `control` says so.
-CREATE TRIGGER IF NOT EXISTS journal_erases_only BEFORE UPDATE ON journal
-WHEN OLD.run IN ('index', 'control') OR NEW.body IS NOT NULL OR NEW.salt IS NOT NULL OR NEW.rowid IS NOT OLD.rowid
-  OR NEW.tenant IS NOT OLD.tenant OR NEW.run IS NOT OLD.run OR NEW.seq IS NOT OLD.seq OR NEW.v IS NOT OLD.v
-  OR NEW.kind IS NOT OLD.kind OR NEW.key IS NOT OLD.key OR NEW.at_us IS NOT OLD.at_us OR NEW."by" IS NOT OLD."by"
-  OR NEW.body_digest IS NOT OLD.body_digest OR NEW.prev_hash IS NOT OLD.prev_hash OR NEW.hash IS NOT OLD.hash
-  OR NOT EXISTS (SELECT 1 FROM journal WHERE tenant = OLD.tenant AND run = 'control'
-                 AND kind = 'entry.erased' AND key = OLD.run || '/' || OLD.seq)
+CREATE TRIGGER IF NOT EXISTS journal_append_only BEFORE UPDATE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 
 -- The lines about one run, and the control entry of one erasure.
-CREATE INDEX IF NOT EXISTS journal_lines ON journal (tenant, run, key, seq) WHERE run IN ('index', 'control');
+CREATE INDEX IF NOT EXISTS journal_lines ON journal (tenant, run, key, seq);
 -- The latest recorded time.
-CREATE INDEX IF NOT EXISTS journal_times ON journal (tenant, at_us) WHERE run IN ('index', 'control');
+CREATE INDEX IF NOT EXISTS journal_times ON journal (tenant, at_us);
 
+-- The signed heads, in a table of their own: who cuts the end of a run has to cut here, too.
 CREATE TABLE IF NOT EXISTS heads (
   tenant TEXT NOT NULL,
   stream TEXT NOT NULL,
   seq INTEGER NOT NULL,
   kid TEXT NOT NULL,
-  hash TEXT NOT NULL,
-  sig TEXT NOT NULL,
+  hash BLOB NOT NULL,
+  sig BLOB NOT NULL,
   PRIMARY KEY (tenant, stream, seq, kid)
 ) STRICT, WITHOUT ROWID;
 
@@ -78,7 +127,11 @@ CREATE TABLE IF NOT EXISTS documents (
   version INTEGER NOT NULL,
   body BLOB NOT NULL,
   PRIMARY KEY (tenant, collection, key)
-) STRICT, WITHOUT ROWID;
+) STRICT;
+
+CREATE TRIGGER IF NOT EXISTS documents_row_numbers BEFORE INSERT ON documents
+WHEN NEW.rowid > 0 AND EXISTS (SELECT 1 FROM documents WHERE rowid = NEW.rowid)
+BEGIN SELECT RAISE(ABORT, 'documents are kept'); END;
 
 CREATE TRIGGER IF NOT EXISTS documents_keep BEFORE DELETE ON documents
 BEGIN SELECT RAISE(ABORT, 'documents are kept'); END;
@@ -91,7 +144,8 @@ BEGIN SELECT RAISE(IGNORE); END;
 
 -- A document is only replaced by its next version, and these collections are written once.
 CREATE TRIGGER IF NOT EXISTS documents_step BEFORE UPDATE ON documents
-WHEN NEW.version IS NOT OLD.version + 1 OR NEW.tenant IS NOT OLD.tenant OR NEW.collection IS NOT OLD.collection
+WHEN NEW.rowid IS NOT OLD.rowid OR NEW.version IS NOT OLD.version + 1 OR NEW.tenant IS NOT OLD.tenant
+  OR NEW.collection IS NOT OLD.collection
   OR NEW.key IS NOT OLD.key OR OLD.collection IN ('artifacts', 'cancels', 'denials', 'pins', 'requests')
 BEGIN SELECT RAISE(ABORT, 'a document is replaced by its next version'); END;
 
@@ -404,13 +458,15 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts
                    AND eligibility = 'eligible')
 BEGIN SELECT RAISE(ABORT, 'a ref that is not coherent cannot be recorded'); END;
 
--- The audit of a governed run takes only an act that is in the journal of this run. The body is canonical JSON, and no
--- value of an act can hold a quotation mark. JSON functions are not used: `trusted_schema` is off.
+-- The audit of a governed run takes only an act that is in the journal of this run. An act is a segment of its own that
+-- is not compressed: a line of JSON with kind, key, time, author and size, and then the body. The body is canonical JSON,
+-- and no value of an act can hold a quotation mark. JSON functions are not used: `trusted_schema` is off.
 CREATE TRIGGER IF NOT EXISTS acts_of_runs BEFORE INSERT ON context_selection_acts
 WHEN NEW.parent_run_id GLOB 'run_[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
-  AND NOT EXISTS (SELECT 1 FROM (SELECT CAST(body AS TEXT) AS said FROM journal
-                                 WHERE tenant = NEW.tenant AND run = NEW.parent_run_id
-                                   AND kind = 'slot.selected' AND key = NEW.act_key)
+  AND NOT EXISTS (SELECT 1 FROM (SELECT substr(plain, instr(plain, char(10)) + 1) AS said FROM (
+                    SELECT CAST(body AS TEXT) AS plain FROM segments
+                    WHERE tenant = NEW.tenant AND run = NEW.parent_run_id AND entries = 1 AND dictionary = x'')
+                  WHERE instr(plain, '[["slot.selected","' || NEW.act_key || '",') = 1)
                   WHERE instr(said, '{"answer":{"act":{"origin":{"act_key":"' || NEW.act_key
                       || '","org_id":"' || NEW.org_id || '","parent_package_name":"' || NEW.parent_package_name
                       || '","parent_run_id":"' || NEW.parent_run_id || '","principal_id":"' || NEW.principal_id
@@ -431,18 +487,20 @@ WHEN NOT EXISTS (SELECT 1 FROM context_selection_acts AS h
                    AND h.selected_by = NEW.selected_by AND h.selection_mode = NEW.selection_mode
                    AND h.selected_at_us = NEW.selected_at_us)
   OR NEW.parent_run_id GLOB 'run_[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
-  AND NOT EXISTS (SELECT 1 FROM (SELECT substr(CAST(body AS TEXT), 1, instr(CAST(body AS TEXT), '{"artifactId":"'
+  AND NOT EXISTS (SELECT 1 FROM (SELECT substr(said, 1, instr(said, '{"artifactId":"'
                                    || NEW.artifact_id || '","extension":"' || NEW.extension || '","ownerId":"'
                                    || NEW.owner_id || '","representationRevisionId":"'
                                    || NEW.representation_revision_id || '","semanticAssertionId":"'
                                    || NEW.semantic_assertion_id || '","sourceScope":"' || NEW.source_scope || '"}')
                                    + 13) AS upto
-                                 FROM journal
-                                 WHERE tenant = NEW.tenant AND run = NEW.parent_run_id AND kind = 'slot.selected'
-                                   AND instr(CAST(body AS TEXT), '","selection_id":"' || NEW.selection_id || '"') > 0)
+                    FROM (SELECT substr(plain, instr(plain, char(10)) + 1) AS said FROM (
+                            SELECT CAST(body AS TEXT) AS plain FROM segments
+                            WHERE tenant = NEW.tenant AND run = NEW.parent_run_id AND entries = 1 AND dictionary = x'')
+                          WHERE instr(plain, '[["slot.selected","') = 1)
+                    WHERE instr(said, '","selection_id":"' || NEW.selection_id || '"') > 0)
                   WHERE length(upto) - length(replace(upto, '{"artifactId":', '')) = 14 * (NEW.position + 1))
 BEGIN SELECT RAISE(ABORT, 'a ref that contradicts its act cannot be recorded'); END;
 
 PRAGMA application_id = 1668577336;
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 COMMIT;

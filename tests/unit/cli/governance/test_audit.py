@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.segments import drop_triggers, entries_as_rows
+
 
 def tamper(path: Path, *statements: str) -> None:
-    """Change the store past every trigger that keeps it, as somebody with the file can."""
+    """Change the store past every trigger that keeps it, as somebody with the file can. `journal` has a row for each
+    entry.
+    """
     with closing(sqlite3.connect(path / "contextos.db")) as store:
-        for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            store.execute(f'DROP TRIGGER "{name}"')
-        for statement in statements:
-            assert store.execute(statement).rowcount > 0, "nothing was tampered with"
+        drop_triggers(store)
+        with entries_as_rows(store):
+            for statement in statements:
+                assert store.execute(statement).rowcount > 0, "nothing was tampered with"
         store.commit()
 
 
@@ -41,7 +45,7 @@ def test_ledgers_verify_and_runs_replay_equal(shop) -> None:
         ("a dropped entry", "DELETE FROM journal WHERE kind = 'approval.answered'"),
         ("a dropped tail", "DELETE FROM journal WHERE kind IN ('run.ended', 'replay.packed')"),
         ("a dropped run", "DELETE FROM journal WHERE run LIKE 'run_%'"),
-        ("a forged head", "UPDATE heads SET sig = printf('%0128d', 0)"),
+        ("a forged head", "UPDATE heads SET sig = zeroblob(64)"),
     ],
 )
 def test_tampering_is_found(shop, what: str, statement: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from contextos.app import open_app
 from contextos.operations import dead_letters
 from contextos.settings import Settings
+from tests.segments import drop_triggers
 
 
 @pytest.fixture
@@ -64,9 +65,9 @@ def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, wor
 
     def rewrite(body: bytes, *more: str) -> bytes:
         with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
-            store.execute("DROP TRIGGER IF EXISTS journal_erases_only")
-            [[kept]] = store.execute("SELECT body FROM journal WHERE run = ? AND seq = 1", (run_id,)).fetchall()
-            store.execute("UPDATE journal SET body = ? WHERE run = ? AND seq = 1", (body, run_id))
+            drop_triggers(store)
+            [[kept]] = store.execute("SELECT min(body) FROM segments WHERE run = ?", (run_id,)).fetchall()
+            store.execute("UPDATE segments SET body = ? WHERE run = ? AND seq = entries", (body, run_id))
             for statement in more:
                 store.execute(statement, (run_id,))
             store.commit()

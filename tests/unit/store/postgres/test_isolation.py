@@ -103,7 +103,7 @@ def lacking(database: Database) -> list[str]:
 
 def test_every_table_is_under_forced_row_level_security_and_every_key_is_led_by_the_tenant(database: Database) -> None:
     assert lacking(database) == []
-    assert len(database.execute(TABLES)) == 16
+    assert len(database.execute(TABLES)) == 17
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_another_tenants_commit_of_the_same_names_neither_fails_nor_changes_stor
 def test_without_a_tenant_and_after_a_transaction_the_role_sees_and_writes_nothing(shared: Database) -> None:
     async def probe() -> None:
         connection = await connect_postgres(shared.app)
-        tables = ["journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges"]
+        tables = ["segments", "journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges"]
         await connection.fetch("SELECT * FROM contextos.read_stream('acme', 'run_a', 0, 9)")
         assert await connection.fetchval("SELECT current_setting('contextos.tenant', true)") == ""
         for table in tables:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import asyncpg
@@ -18,6 +18,7 @@ from contextos.errors import Conflict, InvalidInput, NotFound, Unavailable
 from contextos.store.postgres.commit_calls import COMMIT, Job, arguments, lock_keys
 from contextos.store.postgres.connections import connect_postgres
 from contextos.store.postgres.stores import POSTGRES_PAGE_ENTRIES, PostgresStores
+from contextos.store.shared.segments import segments
 from tests.postgres import Database, Server
 from tests.suites.store_suite import NOW_US, SettableClock, StoreSuite, World, draft, entries_after, erased, verify
 
@@ -39,7 +40,7 @@ async def _awaited(coroutine):
 
 @pytest.fixture(scope="module")
 def shared(postgres: Server) -> Iterator[Database]:
-    """One database for attacks that fail; it holds one run of two entries, a signed head and a document."""
+    """One database for attacks that fail; it holds one run of two entries, two signatures, two lines and a document."""
     database = postgres.database()
 
     async def fill() -> None:
@@ -47,17 +48,30 @@ def shared(postgres: Server) -> Iterator[Database]:
         entries = entries_after("acme", "run_a", [], 2)
         batch = Batch("run_a", entries, (Write("keys", "k", 0, b"v"),), wake_at_us=5, signature=("kid", "aa"))
         await stores.tenant("acme").commit(batch)
+        again = Batch("run_a", shared=((INDEX, draft()),), signature=("other", "bb"))
+        await stores.tenant("acme").commit(again)
         await stores.aclose()
 
     asyncio.run(fill())
+    database.execute(
+        "INSERT INTO contextos.journal"
+        " VALUES ('acme', 'control', 1, 1, 'entry.erased', 'run_a/2', 5, 'b', 'd', 'p', 'h', '', '')"
+    )
     yield database
     database.drop()
+
+
+SEGMENT = "tenant, run, seq, entries, v, format, dictionary, head, marks, salts, body, erased"
+IN_INDEX = SEGMENT.replace("run", "'index'")
+GAP = SEGMENT.replace("seq", "seq + entries + 1")
+OVERLAP = SEGMENT.replace("seq", "seq + 1")
+ERASED_BEFORE = SEGMENT.replace("seq", "seq + entries").replace("erased", "'3:'")
 
 
 def rows(database: Database) -> list[list[tuple[object, ...]]]:
     return [
         [tuple(row) for row in database.execute(f"SELECT * FROM contextos.{table} ORDER BY 1, 2, 3")]
-        for table in ("journal", "heads")
+        for table in ("journal", "segments", "heads")
     ]
 
 
@@ -68,24 +82,36 @@ def rows(database: Database) -> list[list[tuple[object, ...]]]:
         "DELETE FROM contextos.heads",
         "TRUNCATE contextos.journal",
         "TRUNCATE contextos.heads",
-        "UPDATE contextos.heads SET sig = 'bb'",
+        "UPDATE contextos.heads SET sig = '\\xbb'",
+        "DELETE FROM contextos.segments",
+        "TRUNCATE contextos.segments",
         "UPDATE contextos.journal SET kind = 'run.ended'",
         "UPDATE contextos.journal SET body = ''",
-        "UPDATE contextos.journal SET body = NULL",
-        "UPDATE contextos.journal SET body = NULL, salt = NULL, at_us = 0",
-        "UPDATE contextos.journal SET body = NULL, salt = NULL, seq = seq + 7",
-        "UPDATE contextos.journal SET body = NULL, salt = NULL, tenant = 'evil'",
+        "UPDATE contextos.segments SET body = ''",
+        "UPDATE contextos.segments SET salts = decode(repeat('00', 32), 'hex')",
+        "UPDATE contextos.segments SET head = decode(repeat('00', 32), 'hex')",
+        "UPDATE contextos.segments SET seq = 9",
+        f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {SEGMENT} FROM contextos.segments",
+        f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {IN_INDEX} FROM contextos.segments",
+        f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {GAP} FROM contextos.segments",
+        f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {OVERLAP} FROM contextos.segments",
+        f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {ERASED_BEFORE} FROM contextos.segments",
         (
-            "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM contextos.heads"
-            " ON CONFLICT (tenant, stream, seq, kid) DO UPDATE SET sig = 'bb'"
+            f"INSERT INTO contextos.segments ({SEGMENT}) SELECT {SEGMENT} FROM contextos.segments"
+            " ON CONFLICT (tenant, run, seq) DO UPDATE SET body = ''"
         ),
-        "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM contextos.heads",
         (
-            "INSERT INTO contextos.journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')"
+            "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, '\\xbb'::bytea FROM contextos.heads"
+            " ON CONFLICT (tenant, stream, seq, kid) DO UPDATE SET sig = '\\xbb'"
+        ),
+        "INSERT INTO contextos.heads SELECT tenant, stream, seq, kid, hash, '\\xbb'::bytea FROM contextos.heads",
+        (
+            "INSERT INTO contextos.journal VALUES ('acme', 'index', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')"
             " ON CONFLICT (tenant, run, seq) DO UPDATE SET hash = 'h', body = '', salt = ''"
         ),
+        "INSERT INTO contextos.journal VALUES ('acme', 'index', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
         "INSERT INTO contextos.journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
-        "INSERT INTO contextos.journal VALUES ('', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
+        "INSERT INTO contextos.journal VALUES ('', 'index', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', '', '')",
     ],
 )
 def test_the_database_itself_refuses_to_edit_or_delete_journal_entries_even_for_its_owner(
@@ -97,14 +123,36 @@ def test_the_database_itself_refuses_to_edit_or_delete_journal_entries_even_for_
     assert rows(shared) == before
 
 
-COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", "by", "body_digest", "prev_hash", "hash")
+ERASED = {"salts": "overlay(salts PLACING decode(repeat('00', 16), 'hex') FROM 17)", "erased": f"'2:{'0' * 64} '"}
+COLUMNS = {
+    "tenant": "'evil'",
+    "run": "'run_b'",
+    "seq": "seq + 7",
+    "entries": "entries - 1",
+    "v": "2",
+    "format": "2",
+    "dictionary": "''",
+    "head": "decode(repeat('00', 32), 'hex')",
+    "marks": "decode(repeat('00', 4), 'hex')",
+    "erased": f"'2:{'0' * 64} 1:{'0' * 64} '",
+    "salts": "decode(repeat('00', 32), 'hex')",
+}
+
+
+def erasing(changes: Mapping[str, str]) -> str:
+    return "UPDATE contextos.segments SET " + ", ".join(f"{name} = {value}" for name, value in changes.items())
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_an_erasure_that_changes_any_other_column_is_refused(shared: Database, column: str) -> None:
-    value = "77" if column in ("seq", "v", "at_us") else "'77'"
-    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match="append-only"):
-        shared.execute(f"UPDATE contextos.journal SET body = NULL, salt = NULL, {column} = {value} WHERE seq = 2")
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        shared.execute(erasing({**ERASED, column: COLUMNS[column]}))
+
+
+def test_an_erasure_that_nobody_recorded_is_refused(shared: Database) -> None:
+    other = {"salts": ERASED["salts"].replace("17", "1"), "erased": ERASED["erased"].replace("2:", "1:")}
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        shared.execute(erasing(other))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +162,7 @@ def test_an_erasure_that_changes_any_other_column_is_refused(shared: Database, c
         "DELETE FROM contextos.runs",
         "TRUNCATE contextos.documents",
         "UPDATE contextos.journal SET hash = 'h'",
+        "UPDATE contextos.segments SET body = ''",
         "UPDATE contextos.documents SET tenant = 'other'",
         "ALTER TABLE contextos.journal DISABLE ROW LEVEL SECURITY",
         "ALTER TABLE contextos.journal DISABLE TRIGGER ALL",
@@ -183,7 +232,8 @@ def test_a_commit_finds_its_rows_by_index_also_when_the_tables_were_small(databa
             made = entries_after("acme", "run_a", before, 1)
             before += made
             writes = (Write("keys", "k", number, b"v"), Write("keys", "absent", 0, None))
-            one = Job("acme", Batch("run_a", made, writes, ((INDEX, draft()),), 5, ("kid", "aa")), 0, asyncio.Future())
+            batch = Batch("run_a", made, writes, ((INDEX, draft()),), 5, ("kid", "aa"))
+            one = Job("acme", batch, 0, asyncio.Future(), segments(made))
             async with connection.transaction():
                 assert await connection.fetchval(COMMIT, *arguments([one], None, "1s", lock_keys([one]))) is None
                 scanned = "SELECT relname FROM pg_stat_xact_user_tables WHERE schemaname = 'contextos' AND seq_scan > 0"
@@ -493,7 +543,7 @@ def test_batches_queued_when_a_store_closes_are_finished_first(postgres: Server)
         return list(await asyncio.gather(*commits, return_exceptions=True))
 
     assert asyncio.run(go()) == [None] * 3
-    assert database.execute("SELECT count(*) FROM contextos.journal")[0][0] == 6
+    assert database.execute("SELECT sum(entries) FROM contextos.segments")[0][0] == 6
     database.drop()
 
 

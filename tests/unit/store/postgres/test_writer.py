@@ -549,7 +549,7 @@ def test_letting_go_while_the_writer_connects_commits_nothing_and_leaves_no_conn
         assert all(one.is_closed() for one in door.made)
         if aside:
             await writer._connection.real.close()
-        assert await database.fetch("SELECT FROM contextos.journal") == []
+        assert await database.fetch("SELECT FROM contextos.segments") == []
 
     awaited(history())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.contracts.journal import INDEX, Batch, Write
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Write
 from contextos.errors import Conflict, InvalidSettings, Unavailable
 from contextos.store.sqlite import stores as sqlite_stores
 from contextos.store.sqlite.stores import SQLITE_PAGE_ENTRIES, SqliteStores
@@ -33,12 +34,20 @@ async def _awaited(coroutine):
 
 
 def filled(path: Path) -> None:
-    """A store with one run of two entries, a signed head and a document."""
+    """A store with one run of two entries, two signed heads, two lines of the index and a document."""
     stores = SqliteStores(path)
     entries = entries_after("acme", "run_a", [], 2)
     batch = Batch("run_a", entries, (Write("keys", "k", 0, b"v"),), wake_at_us=5, signature=("kid", "aa"))
     asyncio.run(stores.tenant("acme").commit(batch))
+    again = Batch("run_a", shared=((INDEX, draft()), (INDEX, draft())), signature=("other", "bb"))
+    asyncio.run(stores.tenant("acme").commit(again))
     stores.close()
+
+
+TABLES = ("journal", "segments", "heads")
+SEGMENT = "tenant, run, seq, entries, v, format, dictionary, head, marks, salts, body, erased"
+NEXT = SEGMENT.replace("seq", "seq + entries")
+IN_INDEX = SEGMENT.replace("run", "'index'")
 
 
 @pytest.mark.requirement("J-APPEND-ONLY")
@@ -46,48 +55,94 @@ def filled(path: Path) -> None:
     "statement",
     [
         "DELETE FROM journal",
+        "DELETE FROM segments",
         "DELETE FROM heads",
-        "UPDATE heads SET sig = 'bb'",
-        "INSERT OR REPLACE INTO heads SELECT tenant, stream, seq, kid, hash, 'bb' FROM heads",
+        "UPDATE heads SET sig = x'cc'",
+        "INSERT OR REPLACE INTO heads SELECT tenant, stream, seq, kid, hash, x'cc' FROM heads",
+        "INSERT INTO heads SELECT tenant, stream, seq, kid, hash, x'cc' FROM heads",
         "UPDATE journal SET kind = 'run.ended'",
         "UPDATE journal SET body = x'00'",
-        "UPDATE journal SET body = NULL",
-        "UPDATE journal SET body = NULL, salt = NULL, at_us = 0",
-        "UPDATE journal SET body = NULL, salt = NULL, seq = seq + 7",
-        "UPDATE journal SET body = NULL, salt = NULL, tenant = 'evil'",
         "UPDATE OR REPLACE journal SET seq = 1",
-        "UPDATE journal SET rowid = 99, body = NULL, salt = NULL",
-        (
-            "INSERT OR REPLACE INTO journal"
-            " (rowid, tenant, run, seq, v, kind, key, at_us, by, body_digest, prev_hash, hash) "
-            "SELECT rowid, tenant, run, 1 + (SELECT max(seq) FROM journal), v, kind, key, at_us, by, 'x', 'y', 'z' "
-            "FROM journal"
-        ),
-        "INSERT OR REPLACE INTO journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
-        "INSERT INTO journal VALUES ('acme', 'run_a', 4, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+        "INSERT OR REPLACE INTO journal VALUES ('acme', 'index', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+        "INSERT INTO journal VALUES ('acme', 'index', 4, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+        "INSERT INTO journal VALUES ('acme', 'run_a', 1, 1, 'k', '', 5, 'b', 'd', 'p', 'h', x'00', x'00')",
+        "UPDATE segments SET body = x'00'",
+        "UPDATE segments SET salts = zeroblob(32)",
+        "UPDATE segments SET erased = '2:'",
+        "UPDATE segments SET head = zeroblob(32)",
+        "UPDATE segments SET seq = 9",
+        "UPDATE OR REPLACE segments SET seq = 1",
+        "UPDATE segments SET rowid = 99",
+        f"INSERT OR REPLACE INTO segments (rowid, {SEGMENT}) SELECT rowid, {NEXT} FROM segments",
+        f"INSERT OR REPLACE INTO segments ({SEGMENT}) SELECT {SEGMENT} FROM segments",
+        f"INSERT INTO segments ({SEGMENT}) SELECT {NEXT.replace('seq + entries', 'seq + entries + 1')} FROM segments",
+        f"INSERT INTO segments ({SEGMENT}) SELECT {IN_INDEX} FROM segments",
     ],
 )
 def test_the_file_itself_refuses_to_edit_or_delete_journal_entries(tmp_path: Path, statement: str) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")
-    before = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("journal", "heads")]
+    before = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES]
     with pytest.raises(sqlite3.IntegrityError):
         connection.execute(statement)
-    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("journal", "heads")] == before
+    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES] == before
     connection.close()
 
 
-COLUMNS = ("tenant", "run", "seq", "v", "kind", "key", "at_us", '"by"', "body_digest", "prev_hash", "hash")
+COLUMNS = {
+    "rowid": "rowid + 7",
+    "tenant": "'evil'",
+    "run": "'run_b'",
+    "seq": "seq + 7",
+    "entries": "entries + 1",
+    "v": "2",
+    "format": "2",
+    "dictionary": "x''",
+    "head": "zeroblob(32)",
+    "marks": "zeroblob(4)",
+    "erased": "erased || '1:'",
+}
+
+
+def erasing(path: Path, **more: str) -> None:
+    """Record that entry 2 is erased, and erase it with other changes of the row."""
+    stores = SqliteStores(path)
+    asyncio.run(stores.tenant("acme").commit(Batch("run_b", shared=((CONTROL, draft(key="run_a/2")),))))
+    stores.close()
+    changes = {"salts": "CAST(substr(salts, 1, 16) || zeroblob(16) AS BLOB)", "erased": f"'2:{'0' * 64} '"} | more
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TRIGGER IF EXISTS journal_append_only")
+        connection.execute("UPDATE journal SET kind = 'entry.erased' WHERE run = 'control'")
+        connection.execute("UPDATE segments SET " + ", ".join(f"{name} = {value}" for name, value in changes.items()))
 
 
 @pytest.mark.requirement("J-APPEND-ONLY", "J-ERASE")
 @pytest.mark.parametrize("column", COLUMNS)
 def test_an_erasure_that_changes_any_other_column_is_refused(tmp_path: Path, column: str) -> None:
     filled(tmp_path / "store.db")
-    connection = sqlite3.connect(tmp_path / "store.db")
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        connection.execute(f"UPDATE journal SET body = NULL, salt = NULL, {column} = 77 WHERE seq = 2")
-    connection.close()
+    with pytest.raises(sqlite3.IntegrityError):
+        erasing(tmp_path / "store.db", **{column: COLUMNS[column]})
+    erasing(tmp_path / "store.db")
+
+
+@pytest.mark.requirement("J-APPEND-ONLY", "J-ERASE")
+@pytest.mark.parametrize(
+    ("salts", "erased_entries"),
+    [
+        ("zeroblob(32)", f"'2:{'0' * 64} '"),
+        ("CAST(zeroblob(16) || substr(salts, 17) AS BLOB)", f"'2:{'0' * 64} '"),
+        ("salts", f"'2:{'0' * 64} '"),
+        ("CAST(zeroblob(16) || substr(salts, 17) AS BLOB)", f"'1:{'0' * 64} '"),
+        ("CAST(substr(salts, 1, 16) || zeroblob(16) AS BLOB)", "'2:0 '"),
+        ("CAST(substr(salts, 1, 16) || zeroblob(16) AS BLOB)", f"'2:{'0' * 64} 1:{'0' * 64} '"),
+        ("CAST(substr(salts, 1, 16) || zeroblob(16) AS BLOB)", "''"),
+    ],
+    ids=["both", "another", "none", "unrecorded", "short_digest", "two_entries", "unlisted"],
+)
+def test_an_erasure_empties_the_recorded_salt_and_no_other(tmp_path: Path, salts: str, erased_entries: str) -> None:
+    filled(tmp_path / "store.db")
+    with pytest.raises(sqlite3.IntegrityError):
+        erasing(tmp_path / "store.db", salts=salts, erased=erased_entries)
 
 
 @pytest.mark.requirement("J-TENANT")
@@ -102,7 +157,7 @@ def test_the_tenant_leads_every_unique_index(tmp_path: Path) -> None:
         if unique or index != "runs_due"
     ]
     connection.close()
-    assert len(found) >= len(tables) == 13
+    assert len(found) >= len(tables) == 14
     assert {column for _, column in found} == {"tenant"}
 
 
@@ -119,6 +174,35 @@ def test_erased_bytes_are_nowhere_in_the_files(tmp_path: Path) -> None:
 
     asyncio.run(history())
     assert not any(b"secretword" in path.read_bytes() for path in tmp_path.iterdir())
+    stores.close()
+
+
+@pytest.mark.requirement("J-ERASE")
+def test_the_packed_text_of_an_erased_body_is_nowhere_in_the_files(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    secret = random.Random(7).randbytes(3000).hex()
+
+    def packed() -> bytes:
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+            return bytes(connection.execute("SELECT body FROM segments WHERE run = 'run_a'").fetchone()[0])
+
+    def left(pieces: set[bytes]) -> int:
+        files = [path.read_bytes() for path in tmp_path.iterdir()]
+        return sum(any(piece in file for file in files) for piece in pieces)
+
+    async def history() -> None:
+        store = stores.tenant("acme")
+        await store.commit(Batch("run_a", entries_after("acme", "run_a", [], 3, secret)))
+        before = packed()
+        for seq in (1, 2, 3):
+            await stores.erase("acme", "run_a", seq, erased("run_a", seq))
+        pieces = {before[at : at + 32] for at in range(200, len(before) - 32, 32)}
+        assert len(pieces) > 80
+        assert left(pieces) == 0
+        await store.commit(Batch("run_b", entries_after("acme", "run_b", [], 3, secret)))
+        assert left(pieces) > 40, "the search finds what is there"
+
+    asyncio.run(history())
     stores.close()
 
 
@@ -160,7 +244,7 @@ def test_a_missing_directory_is_refused_in_one_sentence(tmp_path: Path) -> None:
         SqliteStores(tmp_path / "absent" / "store.db")
 
 
-@pytest.mark.parametrize(("version", "refusal"), [(99, "schema 99 is newer than 4"), (3, "schema 3 is older than 4")])
+@pytest.mark.parametrize(("version", "refusal"), [(99, "schema 99 is newer than 5"), (4, "schema 4 is older than 5")])
 def test_another_schema_is_refused_and_left_alone(version: int, refusal: str, tmp_path: Path) -> None:
     filled(tmp_path / "store.db")
     connection = sqlite3.connect(tmp_path / "store.db")
@@ -324,4 +408,4 @@ def test_the_latest_recorded_time_is_read_from_its_index(tmp_path: Path) -> None
     stores.close()
     with closing(sqlite3.connect(tmp_path / "contextos.db")) as connection:
         ((*_, step),) = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_stores._LATEST}", ("acme",)).fetchall()
-    assert step == "SEARCH journal USING INDEX journal_times (tenant=?)"
+    assert step == "SEARCH journal USING COVERING INDEX journal_times (tenant=?)"

@@ -136,7 +136,7 @@ def test_any_failing_operation_takes_down_its_whole_group_and_only_that(tmp_path
         assert len(index) == 2
         stores.close()
     assert {"BEGIN IMMEDIATE", "COMMIT", "SAVEPOINT caller", "ROLLBACK TO caller"} <= set(failed)
-    assert any(sql.startswith("INSERT INTO journal") for sql in failed)
+    assert any(sql.startswith("INSERT INTO segments") for sql in failed)
 
 
 async def _finish(stores: SqliteStores) -> None:
@@ -219,7 +219,7 @@ def test_a_fault_while_opening_is_a_setting_that_cannot_start(tmp_path: Path) ->
 
 
 def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) -> None:
-    limit = {"pages": 60}
+    limit = {"pages": 240}
 
     def connector(path: Path) -> sqlite3.Connection:
         connection = connect_sqlite(path)
@@ -257,10 +257,11 @@ def test_a_damaged_file_is_an_integrity_fault_for_readers_and_writers(tmp_path: 
     asyncio.run(stores.tenant("acme").commit(BATCHES[0]))
     stores.close()
     with closing(connect_sqlite(path)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'journal'").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segments'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(b"\xff" * 4096)
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
     stores = SqliteStores(path)
     with pytest.raises(Integrity, match="restore a backup"):
         asyncio.run(stores.tenant("acme").read("run_1"))

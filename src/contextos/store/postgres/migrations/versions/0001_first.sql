@@ -12,9 +12,35 @@ BEGIN
   END IF;
 END $$;
 
+-- The entries of runs: one row for each commit (docs/adr/0032-a-commit-is-one-row.md). `seq` is that of the last of
+-- `entries` entries, `head` its hash. `marks` has 2 bytes an entry and `salts` 16. `erased` names the erased entries with
+-- their digests. An empty `dictionary` means that `body` is not compressed.
+CREATE TABLE contextos.segments (
+  tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
+  run text COLLATE "C" NOT NULL CHECK (run NOT IN ('index', 'control')),
+  seq bigint NOT NULL,
+  entries integer NOT NULL CHECK (entries > 0 AND entries <= seq),
+  v integer NOT NULL,
+  format integer NOT NULL,
+  dictionary bytea NOT NULL,
+  head bytea NOT NULL CHECK (octet_length(head) = 32),
+  marks bytea NOT NULL CHECK (octet_length(marks) = 2 * entries),
+  salts bytea NOT NULL CHECK (octet_length(salts) = 16 * entries),
+  body bytea NOT NULL,
+  erased text NOT NULL,
+  PRIMARY KEY (tenant, run, seq)
+) WITH (toast_tuple_target = 8160);
+
+-- Of two segments that begin at one entry the second is refused, also while neither sees the other.
+CREATE UNIQUE INDEX segments_begin ON contextos.segments (tenant, run, (seq - entries));
+
+-- A compressed body is not compressed again, and lies in the row itself if it fits a page.
+ALTER TABLE contextos.segments ALTER COLUMN body SET STORAGE EXTERNAL;
+
+-- The lines of a tenant's two own streams, one row each, because they are found by key and by time. Never erased.
 CREATE TABLE contextos.journal (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
-  run text COLLATE "C" NOT NULL,
+  run text COLLATE "C" NOT NULL CHECK (run IN ('index', 'control')),
   seq bigint NOT NULL CHECK (seq > 0),
   v integer NOT NULL,
   kind text NOT NULL,
@@ -26,23 +52,23 @@ CREATE TABLE contextos.journal (
   hash text NOT NULL,
   salt bytea,
   body bytea,
-  PRIMARY KEY (tenant, run, seq),
-  CHECK ((salt IS NULL) = (body IS NULL))
+  PRIMARY KEY (tenant, run, seq)
 );
 
 -- The lines about one run, and the control entry of one erasure.
-CREATE INDEX journal_lines ON contextos.journal (tenant, run, key, seq) WHERE run IN ('index', 'control');
+CREATE INDEX journal_lines ON contextos.journal (tenant, run, key, seq);
 
 -- The latest recorded time.
-CREATE INDEX journal_times ON contextos.journal (tenant, at_us) WHERE run IN ('index', 'control');
+CREATE INDEX journal_times ON contextos.journal (tenant, at_us);
 
+-- The signed heads, in a table of their own: who cuts the end of a run has to cut here, too.
 CREATE TABLE contextos.heads (
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),
   stream text COLLATE "C" NOT NULL,
   seq bigint NOT NULL,
   kid text COLLATE "C" NOT NULL,
-  hash text NOT NULL,
-  sig text NOT NULL,
+  hash bytea NOT NULL,
+  sig bytea NOT NULL,
   PRIMARY KEY (tenant, stream, seq, kid)
 );
 
@@ -142,7 +168,7 @@ DECLARE
   name text;
   mine constant text := 'tenant = nullif(current_setting(''contextos.tenant'', true), '''')';
 BEGIN
-  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'documents', 'runs', 'drive_rates', 'graph_commits', 'nodes', 'edges'] LOOP
+  FOREACH name IN ARRAY ARRAY['segments', 'journal', 'heads', 'documents', 'runs', 'drive_rates', 'graph_commits', 'nodes', 'edges'] LOOP
     EXECUTE format('ALTER TABLE contextos.%I ENABLE ROW LEVEL SECURITY', name);
     EXECUTE format('ALTER TABLE contextos.%I FORCE ROW LEVEL SECURITY', name);
     EXECUTE format('CREATE POLICY tenant ON contextos.%I USING (%s) WITH CHECK (%s)', name, mine, mine);
@@ -170,33 +196,61 @@ DO $$
 DECLARE
   name text;
 BEGIN
-  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'nodes', 'edges'] LOOP
+  FOREACH name IN ARRAY ARRAY['segments', 'journal', 'heads', 'nodes', 'edges'] LOOP
     EXECUTE format('CREATE TRIGGER keeps BEFORE DELETE OR TRUNCATE ON contextos.%I'
                    ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
   END LOOP;
-  FOREACH name IN ARRAY ARRAY['heads', 'nodes'] LOOP
+  FOREACH name IN ARRAY ARRAY['journal', 'heads', 'nodes'] LOOP
     EXECUTE format('CREATE TRIGGER stands BEFORE UPDATE ON contextos.%I'
                    ' FOR EACH STATEMENT EXECUTE FUNCTION contextos.append_only()', name);
   END LOOP;
 END $$;
 
 -- The conditions are in the functions and not in the triggers, so that a start can compare their text.
--- The only allowed update erases body and salt of a run's entry together, once `control` says so.
+-- The only allowed update erases one entry, once `control` says so: it empties the salt of this entry and no other, and
+-- adds the entry with its digest to `erased`. SQL cannot look into `body`; each read compares it with the salts and the
+-- head, which stand.
 CREATE FUNCTION contextos.erases_only() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  added constant text := substr(NEW.erased, length(OLD.erased) + 1);
+  erased_seq bigint;
+  at integer;
 BEGIN
-  IF OLD.run IN ('index', 'control') OR NEW.body IS NOT NULL OR NEW.salt IS NOT NULL
-    OR (NEW.tenant, NEW.run, NEW.seq, NEW.v, NEW.kind, NEW.key, NEW.at_us, NEW."by", NEW.body_digest, NEW.prev_hash, NEW.hash)
+  IF added ~ '^[1-9][0-9]{0,17}:[0-9a-f]{64} $' THEN
+    erased_seq := split_part(added, ':', 1)::bigint;
+    at := 16 * (erased_seq - OLD.seq + OLD.entries - 1);
+  END IF;
+  IF erased_seq IS NULL OR erased_seq NOT BETWEEN OLD.seq - OLD.entries + 1 AND OLD.seq
+    OR NOT starts_with(NEW.erased, OLD.erased) OR position(' ' || erased_seq || ':' IN ' ' || OLD.erased) > 0
+    OR NEW.salts IS DISTINCT FROM overlay(OLD.salts PLACING decode(repeat('00', 16), 'hex') FROM at + 1)
+    OR (NEW.tenant, NEW.run, NEW.seq, NEW.entries, NEW.v, NEW.format, NEW.dictionary, NEW.head, NEW.marks)
     IS DISTINCT FROM
-    (OLD.tenant, OLD.run, OLD.seq, OLD.v, OLD.kind, OLD.key, OLD.at_us, OLD."by", OLD.body_digest, OLD.prev_hash, OLD.hash)
+    (OLD.tenant, OLD.run, OLD.seq, OLD.entries, OLD.v, OLD.format, OLD.dictionary, OLD.head, OLD.marks)
     OR NOT EXISTS (SELECT FROM contextos.journal AS j WHERE j.tenant = OLD.tenant AND j.run = 'control'
-                   AND j.kind = 'entry.erased' AND j.key = OLD.run || '/' || OLD.seq)
+                   AND j.kind = 'entry.erased' AND j.key = OLD.run || '/' || erased_seq)
   THEN
     RAISE EXCEPTION 'journal is append-only' USING ERRCODE = 'integrity_constraint_violation';
   END IF;
   RETURN NEW;
 END $$;
 
-CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.journal FOR EACH ROW EXECUTE FUNCTION contextos.erases_only();
+CREATE TRIGGER erases_only BEFORE UPDATE ON contextos.segments FOR EACH ROW EXECUTE FUNCTION contextos.erases_only();
+
+-- A segment begins behind the last entry of its run, so that no two hold the same entry and none is left out. A writer
+-- with the lock of the run fails here only if the run has changed.
+CREATE FUNCTION contextos.segment_continues() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.erased <> '' OR NEW.seq - NEW.entries IS DISTINCT FROM coalesce((
+    SELECT s.seq FROM contextos.segments AS s
+    WHERE s.tenant = NEW.tenant AND s.run = NEW.run ORDER BY s.seq DESC LIMIT 1), 0)
+  THEN
+    RAISE EXCEPTION 'a journal entry continues its stream' USING ERRCODE = 'exclusion_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+
+CREATE TRIGGER continues BEFORE INSERT ON contextos.segments
+FOR EACH ROW EXECUTE FUNCTION contextos.segment_continues();
 
 -- A snapshot of the past takes no new edge: an edge begins with the commit that this transaction makes.
 CREATE FUNCTION contextos.edge_begins_now() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -269,10 +323,10 @@ END $$;
 CREATE TRIGGER steps_only BEFORE UPDATE ON contextos.graph_commits
 FOR EACH ROW EXECUTE FUNCTION contextos.next_commit_only();
 
--- The parts of a batch, as rows. The first entry of a batch follows the stored head, the others follow each other.
-CREATE TYPE contextos.entry AS (
-  is_first boolean, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
-  hash text, body bytea, salt bytea, v integer
+-- The parts of a batch, as rows. The first segment of a batch follows the stored head `prev`, the others follow each other.
+CREATE TYPE contextos.segment AS (
+  is_first boolean, prev bytea, run text, seq bigint, entries integer, v integer, format integer, dictionary bytea,
+  head bytea, marks bytea, salts bytea, body bytea
 );
 
 CREATE TYPE contextos.write AS (
@@ -284,7 +338,7 @@ CREATE TYPE contextos.run_change AS (run text, wake_at_us bigint, waiting boolea
 
 CREATE TYPE contextos.index_line AS (run text, number bigint);
 
-CREATE TYPE contextos.signature AS (run text, kid text, sig text);
+CREATE TYPE contextos.signature AS (run text, kid text, sig bytea);
 
 -- An entry whose sequence and `prev_hash` are found by the insert. The header parts are the hashed text before, between and
 -- after these two values.
@@ -328,7 +382,7 @@ END $$;
 -- Every statement uses one generic plan with index scans. Planning takes longer than a commit of a few entries, and a plan
 -- made while a table is small would still scan it when it is large.
 CREATE FUNCTION contextos.commit_batches(
-  p_tenant text, p_now_us bigint, p_patience text, p_locks bigint[], p_entries contextos.entry[],
+  p_tenant text, p_now_us bigint, p_patience text, p_locks bigint[], p_segments contextos.segment[],
   p_writes contextos.write[], p_runs contextos.run_change[], p_signatures contextos.signature[], p_drafts contextos.draft[]
 ) RETURNS text LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
@@ -340,6 +394,7 @@ DECLARE
   found_version bigint;
   head_seq bigint;
   head_hash text;
+  head_digest bytea;
   now_us bigint;
   lines contextos.index_line[] := '{}';
 BEGIN
@@ -350,17 +405,20 @@ BEGIN
   END IF;
   now_us := coalesce(p_now_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   BEGIN
-    IF cardinality(p_entries) > 0 THEN
-      what := p_entries[1].run;
-      -- A scalar comparison, because EXISTS can be planned as a scan of the whole journal.
-      INSERT INTO contextos.journal
-        (tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v)
-      SELECT p_tenant, e.run, e.seq, e.kind, e.key, e.at_us, e.by, e.body_digest, e.prev_hash, e.hash, e.body, e.salt, e.v
-      FROM unnest(p_entries) AS e
-      WHERE NOT e.is_first OR e.seq = 1 OR e.prev_hash = (
-        SELECT j.hash FROM contextos.journal AS j WHERE j.tenant = p_tenant AND j.run = e.run AND j.seq = e.seq - 1);
+    IF cardinality(p_segments) > 0 THEN
+      what := p_segments[1].run;
+      -- Scalar comparisons, because EXISTS can be planned as a scan of the whole table.
+      INSERT INTO contextos.segments
+        (tenant, run, seq, entries, v, format, dictionary, head, marks, salts, body, erased)
+      SELECT p_tenant, e.run, e.seq, e.entries, e.v, e.format, e.dictionary, e.head, e.marks, e.salts, e.body, ''
+      FROM unnest(p_segments) AS e
+      WHERE NOT e.is_first OR (e.seq - e.entries, e.prev) = (
+        SELECT coalesce(max(g.seq), 0), CASE WHEN max(g.seq) > 0 THEN (
+          SELECT h.head FROM contextos.segments AS h
+          WHERE h.tenant = p_tenant AND h.run = e.run AND h.seq = e.seq - e.entries) ELSE e.prev END
+        FROM contextos.segments AS g WHERE g.tenant = p_tenant AND g.run = e.run);
       GET DIAGNOSTICS done = ROW_COUNT;
-      IF done <> cardinality(p_entries) THEN
+      IF done <> cardinality(p_segments) THEN
         RAISE EXCEPTION 'the stream changed' USING ERRCODE = 'ZX001';
       END IF;
     END IF;
@@ -390,13 +448,13 @@ BEGIN
     END LOOP;
     FOREACH s IN ARRAY p_signatures LOOP
       what := '';
-      SELECT seq, hash INTO head_seq, head_hash FROM contextos.journal
-      WHERE tenant = p_tenant AND run = s.run ORDER BY seq DESC LIMIT 1;
+      SELECT g.seq, g.head INTO head_seq, head_digest
+      FROM contextos.segments AS g WHERE g.tenant = p_tenant AND g.run = s.run ORDER BY g.seq DESC LIMIT 1;
       IF NOT FOUND THEN
         RAISE EXCEPTION 'the stream has no entry to sign' USING ERRCODE = 'ZX001';
       END IF;
       INSERT INTO contextos.heads (tenant, stream, seq, kid, hash, sig)
-      VALUES (p_tenant, s.run, head_seq, s.kid, head_hash, s.sig) ON CONFLICT DO NOTHING;
+      VALUES (p_tenant, s.run, head_seq, s.kid, head_digest, s.sig) ON CONFLICT DO NOTHING;
     END LOOP;
     FOREACH d IN ARRAY p_drafts LOOP
       head_seq := contextos.append_line(p_tenant, d);
@@ -417,12 +475,13 @@ BEGIN
     END IF;
     RETURN NULL;
   EXCEPTION
-    WHEN SQLSTATE 'ZX001' OR unique_violation THEN
+    WHEN SQLSTATE 'ZX001' OR unique_violation OR exclusion_violation THEN
       RETURN what;
   END;
 END $$;
 
 -- Reads are functions, so that setting the tenant and reading take one round trip.
+-- Returns the lines of a shared stream behind the line `p_after`.
 CREATE FUNCTION contextos.read_stream(p_tenant text, p_run text, p_after bigint, p_limit bigint)
 RETURNS TABLE (
   tenant text, run text, seq bigint, kind text, key text, at_us bigint, by text, body_digest text, prev_hash text,
@@ -436,6 +495,22 @@ BEGIN
     ORDER BY j.seq LIMIT p_limit;
 END $$;
 
+-- Returns the segments of a run that hold entries behind the entry `p_after`, each with the head before it.
+CREATE FUNCTION contextos.read_segments(p_tenant text, p_run text, p_after bigint, p_limit bigint)
+RETURNS TABLE (
+  before bytea, seq bigint, entries integer, v integer, format integer, dictionary bytea, head bytea, marks bytea,
+  salts bytea, body bytea, erased text
+) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY
+    SELECT (SELECT b.head FROM contextos.segments AS b
+            WHERE b.tenant = p_tenant AND b.run = p_run AND b.seq = s.seq - s.entries),
+      s.seq, s.entries, s.v, s.format, s.dictionary, s.head, s.marks, s.salts, s.body, s.erased
+    FROM contextos.segments AS s WHERE s.tenant = p_tenant AND s.run = p_run AND s.seq > p_after
+    ORDER BY s.seq LIMIT p_limit;
+END $$;
+
 -- Returns the lines of a shared stream with one key, in order.
 CREATE FUNCTION contextos.read_lines(p_tenant text, p_stream text, p_keys text[])
 RETURNS TABLE (
@@ -444,13 +519,10 @@ RETURNS TABLE (
 ) LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true);
-  IF p_stream NOT IN ('index', 'control') THEN
-    RETURN;
-  END IF;
   RETURN QUERY
     SELECT j.tenant, j.run, j.seq, j.kind, j.key, j.at_us, j.by, j.body_digest, j.prev_hash, j.hash, j.body, j.salt, j.v
     FROM contextos.journal AS j
-    WHERE j.tenant = p_tenant AND j.run = p_stream AND j.run IN ('index', 'control') AND j.key = ANY (p_keys)
+    WHERE j.tenant = p_tenant AND j.run = p_stream AND j.key = ANY (p_keys)
     ORDER BY j.seq;
 END $$;
 
@@ -492,7 +564,7 @@ CREATE FUNCTION contextos.signed_heads(p_tenant text, p_stream text)
 RETURNS TABLE (seq bigint, hash text, kid text, sig text) LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true);
-  RETURN QUERY SELECT h.seq, h.hash, h.kid, h.sig FROM contextos.heads AS h
+  RETURN QUERY SELECT h.seq, 'sha256:' || encode(h.hash, 'hex'), h.kid, encode(h.sig, 'hex') FROM contextos.heads AS h
     WHERE h.tenant = p_tenant AND h.stream = p_stream ORDER BY h.seq, h.kid;
 END $$;
 
@@ -667,25 +739,29 @@ REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos FROM PUBLIC;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA contextos TO contextos_app;
 
--- Appends the control entry of an erasure and empties the entry that it names, in one transaction. Returns NULL if there
--- is no such entry, and false if it was erased before. Runs as the owner, because no other role can update the journal.
-CREATE FUNCTION contextos.erase_entry(p_tenant text, p_lock bigint, p_run text, p_seq bigint, d contextos.draft)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  kept boolean;
+-- Appends the control entry of an erasure and stores the segment without the entry that it names, in one transaction.
+-- `p_old` is the stored body that the new one was made from; returns false if the segment has changed since. Runs as the
+-- owner, because no other role can update segments.
+CREATE FUNCTION contextos.erase_entry(
+  p_tenant text, p_lock bigint, p_run text, p_seq bigint, p_last bigint, p_old bytea, p_salts bytea, p_body bytea,
+  p_erased text, d contextos.draft
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM set_config('contextos.tenant', p_tenant, true), pg_advisory_xact_lock(p_lock);
-  SELECT j.body IS NOT NULL INTO kept FROM contextos.journal AS j
-  WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq = p_seq AND j.run NOT IN ('index', 'control');
-  IF kept THEN
-    IF d.run <> 'control' OR d.kind <> 'entry.erased' OR d.key <> p_run || '/' || p_seq THEN
-      RAISE EXCEPTION 'an erasure is recorded' USING ERRCODE = 'integrity_constraint_violation';
-    END IF;
-    PERFORM contextos.append_line(p_tenant, d);
-    UPDATE contextos.journal AS j SET body = NULL, salt = NULL
-    WHERE j.tenant = p_tenant AND j.run = p_run AND j.seq = p_seq;
+  PERFORM FROM contextos.segments AS s
+  WHERE s.tenant = p_tenant AND s.run = p_run AND s.seq = p_last AND s.body = p_old FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN false;
   END IF;
-  RETURN kept;
+  IF d.run <> 'control' OR d.kind <> 'entry.erased' OR d.key <> p_run || '/' || p_seq
+    OR p_erased !~ ('(^| )' || p_seq || ':[0-9a-f]{64} $')
+  THEN
+    RAISE EXCEPTION 'an erasure is recorded' USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  PERFORM contextos.append_line(p_tenant, d);
+  UPDATE contextos.segments AS s SET salts = p_salts, body = p_body, erased = p_erased
+  WHERE s.tenant = p_tenant AND s.run = p_run AND s.seq = p_last;
+  RETURN true;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION contextos.erase_entry FROM PUBLIC;
@@ -696,7 +772,7 @@ GRANT USAGE ON SCHEMA contextos TO contextos_app;
 
 GRANT SELECT ON contextos.schema_version TO contextos_app;
 
-GRANT SELECT, INSERT ON contextos.journal TO contextos_app;
+GRANT SELECT, INSERT ON contextos.segments, contextos.journal TO contextos_app;
 
 GRANT SELECT, INSERT ON contextos.heads, contextos.nodes TO contextos_app;
 

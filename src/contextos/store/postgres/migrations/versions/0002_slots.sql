@@ -199,9 +199,12 @@ END $$;
 CREATE FUNCTION contextos.act_of_run_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.parent_run_id ~ '^run_[0-9a-f]{16}$' AND NOT EXISTS (
-    SELECT FROM (SELECT convert_from(j.body, 'UTF8')::jsonb #> '{answer,act}' AS act FROM contextos.journal AS j
-                 WHERE j.tenant = NEW.tenant AND j.run = NEW.parent_run_id
-                   AND j.kind = 'slot.selected' AND j.key = NEW.act_key) AS made
+    SELECT FROM (SELECT said::jsonb #> '{answer,act}' AS act FROM contextos.segments AS s,
+                   convert_from(s.body, 'UTF8') AS plain, split_part(plain, E'\n', 1) AS line,
+                   substr(plain, length(line) + 2) AS said
+                 WHERE s.tenant = NEW.tenant AND s.run = NEW.parent_run_id AND s.entries = 1 AND s.dictionary = ''
+                   AND s.erased = '' AND line::jsonb #>> '{0,0}' = 'slot.selected'
+                   AND line::jsonb #>> '{0,1}' = NEW.act_key) AS made
     WHERE act ->> 'selection_id' = NEW.selection_id AND act #>> '{origin,org_id}' = NEW.org_id
       AND act #>> '{origin,parent_run_id}' = NEW.parent_run_id
       AND act #>> '{origin,parent_package_name}' = NEW.parent_package_name
@@ -230,9 +233,12 @@ BEGIN
       AND h.selected_at_us = NEW.selected_at_us)
     OR NEW.parent_run_id ~ '^run_[0-9a-f]{16}$' AND NOT EXISTS (
     SELECT FROM (SELECT made.act, made.act -> 'refs' -> NEW.position::integer AS ref
-                 FROM (SELECT convert_from(j.body, 'UTF8')::jsonb #> '{answer,act}' AS act
-                       FROM contextos.journal AS j
-                       WHERE j.tenant = NEW.tenant AND j.run = NEW.parent_run_id AND j.kind = 'slot.selected') AS made
+                 FROM (SELECT said::jsonb #> '{answer,act}' AS act FROM contextos.segments AS s,
+                         convert_from(s.body, 'UTF8') AS plain, split_part(plain, E'\n', 1) AS line,
+                         substr(plain, length(line) + 2) AS said
+                       WHERE s.tenant = NEW.tenant AND s.run = NEW.parent_run_id AND s.entries = 1
+                         AND s.dictionary = '' AND s.erased = ''
+                         AND line::jsonb #>> '{0,0}' = 'slot.selected') AS made
                 ) AS picked
     WHERE act ->> 'selection_id' = NEW.selection_id AND ref ->> 'artifactId' = NEW.artifact_id
       AND ref ->> 'representationRevisionId' = NEW.representation_revision_id

@@ -1,0 +1,288 @@
+"""Segments: the entries of one commit of a run as one row, compressed by zstd with a dictionary.
+
+A segment holds no hash of its entries but the last: the others follow from what it holds, so a read computes every
+digest and hash again, and compares the last one with the stored head. Of the others it holds the first two bytes, which
+prove nothing and name the entry that was altered. Salts are a column of their own, so that the database can see that an
+erasure empties one salt and no other. `slot.selected` is a segment of its own, not compressed,
+because the audit of slots is compared with it in SQL.
+Source: docs/adr/0032-a-commit-is-one-row.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+from contextos.contracts.journal import SALT_BYTES, Entry, body_digest, genesis, header_hash
+from contextos.errors import ChainBroken, Integrity
+
+SEGMENT_FORMAT: Final = 1
+SEGMENT_BYTES: Final = 1 << 20
+"""The bodies of a segment, in bytes. A larger body is alone in its segment."""
+MAX_SEGMENT_BYTES: Final = 80 << 20
+COMPRESSION_LEVEL: Final = 1
+DICTIONARY_FILE: Final = Path(__file__).with_name("journal_1.dict")
+DICTIONARY_ID_BYTES: Final = 8
+MARK_BYTES: Final = 2
+UNCOMPRESSED: Final = b""
+"""The dictionary id of a segment that is not compressed."""
+READABLE_KIND: Final = "slot.selected"
+_ERASED_SALT: Final = bytes(SALT_BYTES)
+_HASH_NAME: Final = "sha256:"
+
+
+class Segment(NamedTuple):
+    """A stored row. `seq` is that of the last of `entries` entries, `head` its hash as 32 bytes.
+
+    `marks` has the first bytes of the hash of each entry. `erased` lists `SEQ:DIGEST ` for each erased entry, in the
+    order of the erasures.
+    """
+
+    seq: int
+    entries: int
+    v: int
+    format: int
+    dictionary: bytes
+    head: bytes
+    marks: bytes
+    salts: bytes
+    body: bytes
+    erased: str
+
+    def holds(self, seq: int) -> bool:
+        """Whether the entry `seq` is in this segment."""
+        return self.seq - self.entries < seq <= self.seq
+
+
+class _Dictionary(NamedTuple):
+    content: zstd.ZstdDict
+    compressor: zstd.ZstdCompressor
+
+
+def segments(entries: Sequence[Entry]) -> list[Segment]:
+    """Return the rows of one commit, in order."""
+    return [_segment(part) for part in _parts(entries)]
+
+
+def header_line(entries: Iterable[Entry]) -> bytes:
+    """Return what a segment says of its entries: a line of JSON with kind, key, time, author and size of each."""
+    rows = [(one.kind, one.key, one.at_us, one.by, None if one.body is None else len(one.body)) for one in entries]
+    return orjson.dumps(rows) + b"\n"
+
+
+def head_hash(head: bytes) -> str:
+    """Return the hash of an entry as the journal writes it."""
+    return _HASH_NAME + head.hex()
+
+
+def hash_bytes(digest: str) -> bytes:
+    """Return the hash of an entry as a database stores it, in 32 bytes."""
+    return bytes.fromhex(digest.removeprefix(_HASH_NAME))
+
+
+def read_rows(tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Entry]:
+    """Yield the entries behind the entry `after` of a run. A row is the head before a segment, and the segment.
+
+    Raises: as `entries_of`.
+    """
+    at = None
+    for before, *columns in rows:
+        row = Segment(*columns)
+        first = row.seq - row.entries + 1
+        if first > after + 1 or at not in (None, first):
+            raise ChainBroken(run, after + 1, f"is missing; entry {first} is in its place")
+        at = row.seq + 1
+        yield from (one for one in entries_of(tenant, run, before, row) if one.seq > after)
+        after = row.seq
+
+
+def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> list[Entry]:
+    """Return the entries of a segment. `before` is the head of the segment before it, None if there is none.
+
+    Raises:
+        ChainBroken: the segment is cut, altered, of another stream, or does not continue the one before it. It names
+            the altered entry, or the first and the last one of a segment that cannot be unpacked.
+        Integrity: its format or its dictionary is not known.
+    """
+    first = row.seq - row.entries + 1
+    refuse_unknown(run, first, row)
+    if before is None and first != 1:
+        raise ChainBroken(run, first - 1, "is missing; restore the stream from a good copy")
+    head = genesis(tenant, run) if before is None else head_hash(before)
+    try:
+        found = _linked(tenant, run, head, row)
+    except (ValueError, TypeError, LookupError, zstd.ZstdError):
+        found = []
+    if not found:
+        raise ChainBroken(run, first, f"is the first of {row.entries} of a commit that {_UNREADABLE}")
+    altered = _first_altered(found, row)
+    if altered is None:
+        return found
+    if altered.salt == _ERASED_SALT:
+        raise ChainBroken(run, altered.seq, _HALF_ERASED)
+    for one in found:
+        if one.body is None:
+            raise ChainBroken(run, one.seq, f"has no body, and entry {altered.seq} of its commit {_ALTERED}")
+    raise ChainBroken(run, altered.seq, _ALTERED)
+
+
+def _first_altered(entries: Sequence[Entry], row: Segment) -> Entry | None:
+    for number, one in enumerate(entries):
+        if _mark(one) != row.marks[number * MARK_BYTES : (number + 1) * MARK_BYTES]:
+            return one
+    return None if entries[-1].hash == head_hash(row.head) else entries[-1]
+
+
+_RESTORE: Final = "restore the stream from a good copy"
+_UNREADABLE: Final = f"was cut or altered so that it cannot be unpacked; {_RESTORE}"
+_ALTERED: Final = f"has a body that its digest does not cover, or was altered elsewhere; {_RESTORE}"
+_HALF_ERASED: Final = f"is erased in part: its body, its salt and the list of erasures disagree; {_RESTORE}"
+
+
+def refuse_unknown(run: str, first: int, row: Segment) -> None:
+    """Raise `Integrity` for a segment of a format or dictionary that this code does not know."""
+    if row.format != SEGMENT_FORMAT:
+        raise Integrity(
+            f"`{run[:64]}` entry {first} is in a segment of format {row.format}, and this code knows {SEGMENT_FORMAT};"
+            " run the contextos that wrote it"
+        )
+    if row.dictionary not in (UNCOMPRESSED, dictionary_id()):
+        raise Integrity(
+            f"`{run[:64]}` entry {first} is in a segment of the dictionary `{bytes(row.dictionary).hex()[:64]}`, which"
+            " this code does not have; run the contextos that wrote it"
+        )
+
+
+def without(tenant: str, run: str, before: bytes | None, row: Segment, seq: int) -> Segment | None:
+    """Return the segment without body and salt of the entry `seq`, or None if that entry was erased before.
+
+    Raises: as `entries_of`.
+    """
+    entries = entries_of(tenant, run, before, row)
+    at = seq - entries[0].seq
+    one = entries[at]
+    if one.body is None:
+        return None
+    entries[at] = one._replace(body=None, salt=None)
+    salts = row.salts[: at * SALT_BYTES] + _ERASED_SALT + row.salts[(at + 1) * SALT_BYTES :]
+    body = _packed(entries, compressed=row.dictionary != UNCOMPRESSED)
+    erased = f"{row.erased}{seq}:{one.body_digest.removeprefix(_HASH_NAME)} "
+    return row._replace(salts=salts, body=body, erased=erased)
+
+
+def selected_bodies(plain: Iterable[bytes], key: str) -> list[bytes]:
+    """Return the bodies of the entries `slot.selected` with this key, from segments that are not compressed."""
+    expected = orjson.dumps([[READABLE_KIND, key]])[:-2] + b","
+    found = [text.partition(b"\n") for text in plain]
+    return [body for line, _, body in found if line.startswith(expected) and body]
+
+
+@cache
+def dictionary_id() -> bytes:
+    """Return the name of the dictionary: the first bytes of its SHA-256."""
+    return hashlib.sha256(DICTIONARY_FILE.read_bytes()).digest()[:DICTIONARY_ID_BYTES]
+
+
+@cache
+def _dictionary() -> _Dictionary:
+    content = zstd.ZstdDict(DICTIONARY_FILE.read_bytes(), is_raw=True)
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: COMPRESSION_LEVEL,
+        zstd.CompressionParameter.checksum_flag: 0,
+        zstd.CompressionParameter.dict_id_flag: 0,
+    }
+    return _Dictionary(content, zstd.ZstdCompressor(options=options, zstd_dict=content.as_digested_dict))
+
+
+def _parts(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Split a commit: by kinds that SQL reads, by entry format, and by size."""
+    sizes = accumulate(len(one.body or b"") for one in entries)
+    marks = [
+        (one.v, number if one.kind == READABLE_KIND else -1, size // SEGMENT_BYTES)
+        for number, (one, size) in enumerate(zip(entries, sizes, strict=True))
+    ]
+    for _, part in groupby(zip(marks, entries, strict=True), key=lambda pair: pair[0]):
+        yield [one for _, one in part]
+
+
+def _segment(entries: Sequence[Entry]) -> Segment:
+    last = entries[-1]
+    compressed = last.kind != READABLE_KIND
+    return Segment(
+        seq=last.seq,
+        entries=len(entries),
+        v=last.v,
+        format=SEGMENT_FORMAT,
+        dictionary=dictionary_id() if compressed else UNCOMPRESSED,
+        head=hash_bytes(last.hash),
+        marks=b"".join([_mark(one) for one in entries]),
+        salts=b"".join([one.salt or _ERASED_SALT for one in entries]),
+        body=_packed(entries, compressed=compressed),
+        erased="",
+    )
+
+
+def _mark(entry: Entry) -> bytes:
+    return hash_bytes(entry.hash[: len(_HASH_NAME) + 2 * MARK_BYTES])
+
+
+def _packed(entries: Sequence[Entry], *, compressed: bool) -> bytes:
+    plain = b"".join([header_line(entries), *[one.body for one in entries if one.body is not None]])
+    if not compressed:
+        return plain
+    return _dictionary().compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+
+
+def _unpacked(row: Segment) -> bytes:
+    """Return the plain text of a segment. Raises `ValueError` or `ZstdError` if it is damaged."""
+    if row.dictionary == UNCOMPRESSED:
+        return bytes(row.body)
+    unpack = zstd.ZstdDecompressor(zstd_dict=_dictionary().content)
+    plain = unpack.decompress(row.body, max_length=MAX_SEGMENT_BYTES)
+    if not unpack.eof or unpack.unused_data:
+        raise ValueError("the frame does not end with the segment")
+    return plain
+
+
+def _linked(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
+    """Return the entries with their hashes computed anew; empty if sizes or counts do not fit.
+
+    Raises `ChainBroken` for an entry that is erased in part.
+    """
+    line, _, bodies = _unpacked(row).partition(b"\n")
+    said = orjson.loads(line)
+    erased = {int(seq): digest for seq, _, digest in (one.partition(":") for one in row.erased.split())}
+    columns = (len(said), len(row.salts) / SALT_BYTES, len(row.marks) / MARK_BYTES)
+    if columns != (row.entries,) * 3 or len(erased) > row.entries:
+        return []
+    found: list[Entry] = []
+    start = 0
+    first = row.seq - row.entries + 1
+    for number, (kind, key, at_us, by, size) in enumerate(said):
+        if not (type(kind) is type(key) is type(by) is str and type(at_us) is int):
+            return []
+        seq, salt = first + number, row.salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]
+        if size is None:
+            gone = erased.pop(seq, None)
+            if gone is None or salt != _ERASED_SALT:
+                raise ChainBroken(run, seq, _HALF_ERASED)
+            entry = Entry(tenant, run, seq, kind, key, at_us, by, _HASH_NAME + gone, head, "", None, None, row.v)
+        else:
+            body = bodies[start : start + size]
+            start += len(body)
+            entry = Entry(tenant, run, seq, kind, key, at_us, by, body_digest(salt, body), head, "", body, salt, row.v)
+        head = header_hash(entry)
+        found.append(entry._replace(hash=head))
+    return found if start == len(bodies) and not erased else []

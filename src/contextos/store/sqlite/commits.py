@@ -1,0 +1,142 @@
+"""One atomic commit in an SQLite file: entries as segments, documents, lines of the shared streams, signatures.
+
+The functions run inside the transaction of the writer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, Entry, Write, genesis, link
+from contextos.errors import Conflict, Untimely
+from contextos.store.shared.batch import nothing_signed
+from contextos.store.shared.segments import Segment, hash_bytes, head_hash
+
+if TYPE_CHECKING:
+    from contextos.contracts.ports.outside import Clock
+
+SEGMENT_COLUMNS: Final = "seq, entries, v, format, dictionary, head, marks, salts, body, erased"
+_FIELDS: Final = (
+    "tenant",
+    "run",
+    "seq",
+    "v",
+    "kind",
+    "key",
+    "at_us",
+    "by",
+    "body_digest",
+    "prev_hash",
+    "hash",
+    "salt",
+    "body",
+)
+_row_of = attrgetter(*_FIELDS)
+HEAD: Final = "SELECT seq, head FROM segments WHERE tenant = ? AND run = ? ORDER BY seq DESC LIMIT 1"
+SHARED_HEAD: Final = "SELECT seq, hash FROM journal WHERE tenant = ? AND run = ? ORDER BY seq DESC LIMIT 1"
+_APPEND: Final = f"INSERT INTO segments (tenant, run, {SEGMENT_COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608
+_LINE: Final = (
+    'INSERT INTO journal (tenant, run, seq, v, kind, key, at_us, "by", body_digest, prev_hash, hash, salt, body)'
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_VERSION: Final = "SELECT version FROM documents WHERE tenant = ? AND collection = ? AND key = ?"
+_ADD: Final = (
+    "INSERT INTO documents (tenant, collection, key, version, body) VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING"
+)
+_SET: Final = (
+    "UPDATE documents SET version = version + 1, body = ?"
+    " WHERE tenant = ? AND collection = ? AND key = ? AND version = ?"
+)
+# A NULL parameter keeps the stored value. The number of a run never changes once it is set.
+_SET_RUN: Final = (
+    "INSERT INTO runs (tenant, run, wake_at_us, number, waiting)"
+    " VALUES (?1, ?2, coalesce(?3, 0), ?4, coalesce(?5, 0)) ON CONFLICT (tenant, run) DO UPDATE SET"
+    " wake_at_us = coalesce(?3, wake_at_us), waiting = coalesce(?5, waiting),"
+    " number = CASE number WHEN 0 THEN ?4 ELSE number END"
+)
+_SIGN: Final = "INSERT INTO heads (tenant, stream, seq, kid, hash, sig) VALUES (?, ?, ?, ?, ?, ?)"
+_SIGNED: Final = "SELECT 1 FROM heads WHERE tenant = ? AND stream = ? AND seq = ? AND kid = ?"
+
+
+def apply_batch(
+    tenant: str, batch: Batch, rows: Sequence[Segment], clock: Clock, connection: sqlite3.Connection
+) -> None:
+    """Write one batch inside the writer's transaction. Raises `Conflict`, which names the stream or document."""
+    head = _continue(connection, tenant, batch.run, batch.entries, rows) if batch.entries or batch.signature else None
+    if batch.writes:
+        now_us = clock.now_us()
+        for write in batch.writes:
+            _write(connection, tenant, write, now_us)
+    number = 0
+    for stream, draft in batch.shared:
+        seq = append_shared(connection, tenant, stream, draft)
+        if (stream, draft.key) == (INDEX, batch.run):
+            number = number or seq
+    if number or batch.wake_at_us is not None or batch.waiting is not None:
+        connection.execute(_SET_RUN, (tenant, batch.run, batch.wake_at_us, number, batch.waiting))
+    if batch.signature is not None and head is not None:
+        _sign(connection, tenant, batch.run, head, batch.signature)
+
+
+def _continue(
+    connection: sqlite3.Connection, tenant: str, run: str, entries: Sequence[Entry], rows: Sequence[Segment]
+) -> tuple[int, str]:
+    """Append entries that continue the stream's head exactly; return the new head. Raises `Conflict`."""
+    seq, head = _head(connection, tenant, run)
+    for entry in entries:
+        if entry.seq != seq + 1 or entry.prev_hash != head:
+            raise Conflict(run)
+        seq, head = entry.seq, entry.hash
+    for row in rows:
+        connection.execute(_APPEND, (tenant, run, *row))
+    return seq, head
+
+
+def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, str]:
+    row = connection.execute(HEAD, (tenant, run)).fetchone()
+    return (row[0], head_hash(row[1])) if row is not None else (0, genesis(tenant, run))
+
+
+def _write(connection: sqlite3.Connection, tenant: str, write: Write, now_us: int) -> None:
+    late = write.not_after_us is not None and now_us > write.not_after_us
+    early = write.not_before_us is not None and now_us < write.not_before_us
+    if late or early:
+        raise Untimely(f"{write.collection}/{write.key}", now_us)
+    if not _swap(connection, tenant, write):
+        raise Conflict(f"{write.collection}/{write.key}")
+
+
+def _swap(connection: sqlite3.Connection, tenant: str, write: Write) -> bool:
+    """Write or check a document if its version is the expected one; return whether it was."""
+    key = (tenant, write.collection, write.key)
+    if write.body is None:
+        row = connection.execute(_VERSION, key).fetchone()
+        return bool((row[0] if row is not None else 0) == write.expect)
+    if write.expect == 0:
+        return connection.execute(_ADD, (*key, write.body)).rowcount == 1
+    return connection.execute(_SET, (write.body, *key, write.expect)).rowcount == 1
+
+
+def append_act(connection: sqlite3.Connection, tenant: str, act: Draft) -> None:
+    append_shared(connection, tenant, CONTROL, act)
+
+
+def append_shared(connection: sqlite3.Connection, tenant: str, stream: str, draft: Draft) -> int:
+    """Append a draft to a shared stream; return its sequence."""
+    row = connection.execute(SHARED_HEAD, (tenant, stream)).fetchone()
+    seq, head = row if row is not None else (0, genesis(tenant, stream))
+    connection.execute(_LINE, _row_of(link(tenant, stream, seq + 1, head, draft)))
+    return seq + 1
+
+
+def _sign(
+    connection: sqlite3.Connection, tenant: str, stream: str, head: tuple[int, str], signature: tuple[str, str]
+) -> None:
+    (seq, digest), (kid, sig) = head, signature
+    if seq == 0:
+        raise nothing_signed(stream)
+    if connection.execute(_SIGNED, (tenant, stream, seq, kid)).fetchone() is None:
+        connection.execute(_SIGN, (tenant, stream, seq, kid, hash_bytes(digest), bytes.fromhex(sig)))

@@ -1,0 +1,162 @@
+"""Segments: what is read back is what was written, and whatever else is stored is refused in one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.errors import ChainBroken, Integrity
+from contextos.store.shared.segments import (
+    DICTIONARY_FILE,
+    READABLE_KIND,
+    SEGMENT_BYTES,
+    Segment,
+    dictionary_id,
+    read_rows,
+    segments,
+    without,
+)
+from tests.golden import journal_dictionary
+
+
+def stream(bodies: list[bytes], tenant: str = "acme", run: str = "run_a", kinds: tuple[str, ...] = ()) -> list[Entry]:
+    head, made = genesis(tenant, run), list[Entry]()
+    for number, body in enumerate(bodies):
+        kind = kinds[number] if number < len(kinds) else "run.context"
+        salt = number.to_bytes(1, "big") * 16 if number else b"0123456789abcdef"
+        made.append(link(tenant, run, number + 1, head, Draft(kind, f"k{number}", 5 + number, "runtime", body, salt)))
+        head = made[-1].hash
+    return made
+
+
+def read(rows: list[Segment], tenant: str = "acme", run: str = "run_a", after: int = 0) -> list[Entry]:
+    before: bytes | None = None
+    pairs = []
+    for row in rows:
+        pairs.append((before, *row))
+        before = row.head
+    return list(read_rows(tenant, run, after, [pair for pair in pairs if pair[1] > after]))
+
+
+@given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(0, 16))
+@settings(max_examples=60)
+def test_entries_are_read_back_as_they_were_written(commits: list[list[bytes]], after: int) -> None:
+    entries = stream([body for bodies in commits for body in bodies])
+    rows: list[Segment] = []
+    start = 0
+    for bodies in commits:
+        rows += segments(entries[start : start + len(bodies)])
+        start += len(bodies)
+    assert read(rows, after=after) == entries[after:]
+
+
+def test_what_sql_reads_is_a_segment_of_its_own_and_not_compressed() -> None:
+    entries = stream([b'{"a":1}', b'{"b":2}', b'{"c":3}'], kinds=("run.context", READABLE_KIND))
+    rows = segments(entries)
+    assert [(row.entries, row.dictionary == b"") for row in rows] == [(1, False), (1, True), (1, False)]
+    assert rows[1].body.endswith(b'\n{"b":2}')
+    assert read(rows) == entries
+
+
+def test_a_large_commit_is_several_segments() -> None:
+    entries = stream([bytes(SEGMENT_BYTES // 2)] * 5)
+    rows = segments(entries)
+    assert len(rows) > 1
+    assert read(rows) == entries
+
+
+@pytest.mark.requirement("J-ERASE")
+def test_an_erased_entry_leaves_its_digest_and_the_rest_as_it_was() -> None:
+    entries = stream([b'"first"', b'"secretword"', b'"third"'])
+    (row,) = segments(entries)
+    for seq in (2, 1):
+        left = without("acme", "run_a", None, row, seq)
+        assert left is not None
+        row = left
+    assert without("acme", "run_a", None, row, 2) is None
+    gone = [one._replace(body=None, salt=None) for one in entries[:2]]
+    assert read([row]) == [*gone, entries[2]]
+    assert (row.salts[:32], row.salts[32:]) == (bytes(32), entries[2].salt)
+
+
+ALTERATIONS: dict[str, Callable[[Segment], Segment]] = {
+    "a_flipped_byte": lambda row: row._replace(body=row.body[:20] + bytes([row.body[20] ^ 1]) + row.body[21:]),
+    "a_cut_body": lambda row: row._replace(body=row.body[:-3]),
+    "an_empty_body": lambda row: row._replace(body=b""),
+    "bytes_behind_the_frame": lambda row: row._replace(body=row.body + b"x"),
+    "another_head": lambda row: row._replace(head=bytes(32)),
+    "another_salt": lambda row: row._replace(salts=bytes([row.salts[0] ^ 1]) + row.salts[1:]),
+    "an_emptied_salt": lambda row: row._replace(salts=bytes(16) + row.salts[16:]),
+    "a_cut_salt": lambda row: row._replace(salts=row.salts[:-1]),
+    "an_entry_less": lambda row: row._replace(entries=row.entries - 1, salts=row.salts[16:]),
+    "no_entry": lambda row: row._replace(entries=0, salts=b""),
+    "another_entry_format": lambda row: row._replace(v=row.v + 1),
+    "not_compressed": lambda row: row._replace(dictionary=b""),
+    "an_erasure_that_was_none": lambda row: row._replace(erased=f"1:{'0' * 64} "),
+    "an_erasure_that_is_no_text_of_ours": lambda row: row._replace(erased="x:y:z 7 "),
+}
+
+
+@pytest.mark.requirement("J-CHAIN")
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_an_altered_segment_is_named_and_never_read(alteration: str) -> None:
+    (row,) = segments(stream([b'{"amount":4200}', b'"x"', b'"y"']))
+    with pytest.raises(ChainBroken) as broken:
+        read([ALTERATIONS[alteration](row)])
+    assert broken.value.stream == "run_a"
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+@settings(max_examples=200)
+def test_any_altered_byte_of_a_segment_is_found(position: int, change: int) -> None:
+    entries = stream([b'{"amount":4200}', b'"x"'])
+    (row,) = segments(entries)
+    position %= len(row.body)
+    body = row.body[:position] + bytes([row.body[position] ^ change]) + row.body[position + 1 :]
+    try:
+        found = read([row._replace(body=body)])
+    except ChainBroken:
+        return
+    # A bit of a zstd frame that means nothing changes nothing.
+    assert found == entries
+
+
+@pytest.mark.requirement("J-CHAIN", "J-TENANT")
+def test_a_segment_of_another_place_is_refused() -> None:
+    entries = stream([b'"1"', b'"2"', b'"3"'])
+    first, second, third = (segments([one])[0] for one in entries)
+    for tenant, run in (("acme", "run_b"), ("other", "run_a")):
+        with pytest.raises(ChainBroken):
+            read([first], tenant, run)
+    for rows, missing in (([second, third], 1), ([first, third], 2), ([first, second, second], 3)):
+        with pytest.raises(ChainBroken) as broken:
+            read(rows)
+        assert broken.value.seq == missing
+    with pytest.raises(ChainBroken):
+        read([first, second._replace(seq=3), third])
+
+
+def test_a_format_or_dictionary_that_is_not_known_is_one_sentence() -> None:
+    (row,) = segments(stream([b'"1"']))
+    with pytest.raises(Integrity, match="format 2, and this code knows 1; run the contextos that wrote it"):
+        read([row._replace(format=2)])
+    with pytest.raises(Integrity, match="dictionary `0000000000000000`, which this code does not have; run the"):
+        read([row._replace(dictionary=bytes(8))])
+
+
+def test_the_dictionary_is_what_its_script_makes_of_dry_runs() -> None:
+    assert DICTIONARY_FILE.read_bytes() == journal_dictionary.made()
+    assert dictionary_id().hex() == "0b96db414a46ab36"
+
+
+def test_the_dictionary_holds_placeholders_where_runs_differ() -> None:
+    text = DICTIONARY_FILE.read_text("utf-8")
+    assert set(re.findall("[0-9a-f]{16,}", text)) == {
+        "0" * size for size in map(len, re.findall("[0-9a-f]{16,}", text))
+    }
+    assert "eyJ" not in text.replace('"eyJ"', "")

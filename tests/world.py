@@ -362,7 +362,7 @@ async def _kept(stores: str, path: Path, clock: Any) -> Any:
     from contextos.store.postgres.stores import PostgresStores
 
     # The clock of a machine is not that of its server.
-    return await PostgresStores.open(stores, clock=clock if isinstance(clock, ManualClock) else None)
+    return await PostgresStores.open(stores, clock=None if isinstance(clock, SystemClock) else clock)
 
 
 def _give_keys(tenant: dict[str, Any], seeds: Mapping[str, bytes]) -> None:

@@ -316,12 +316,13 @@ def test_others_may_go_first_after_a_commit_but_not_before_a_call_is_sent_nor_at
     async def act() -> None:
         view = await world.invoke(asked(TENANT, 900))
         entries = await world.stores.tenant(TENANT).read(view.run_id)
-        # After the effect, with its outcome durable; between what says that it is sent and the sending nobody waits.
+        # After an effect without a key, with its outcome durable. Between what says that it is sent and the sending
+        # nobody waits.
         assert [entries[at - 1].kind for at in durable] == ["tool.returned"]
         assert "tool.dispatching" in [entry.kind for entry in entries]
         assert (view.state, entries[-1].kind) == ("completed", "run.ended")
         world.close()
 
-    world = run(open_world(tmp_path))
+    world = run(open_world(tmp_path, payments="none"))
     world.deployment.ports = replace(world.deployment.ports, admission=Looking())
     run(act())

@@ -179,6 +179,20 @@ class TestWorld:
             await self.deployment.advance(TENANT, run_id)
         return await self.deployment.view(TENANT, run_id)
 
+    def by_the_books(self, order_id: str | None = None) -> operator.SettlementInput:
+        """What a person finds who looks at the shop's books: the refund, of this order if one is named, or none."""
+        paid = [one for one in self.refunds() if order_id in (None, one["order_id"])]
+        output = None
+        if paid:
+            output = {
+                "transaction_id": paid[0]["transaction_id"],
+                "refund_amount_inr": paid[0]["amount_inr"],
+                "currency": paid[0]["currency"],
+            }
+        return operator.SettlementInput(
+            happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+        )
+
     def refunds(self) -> list[dict[str, Any]]:
         """What really moved, from the shop's own database."""
         refunds: list[dict[str, Any]] = self.shop().refunds()

@@ -458,6 +458,11 @@ def test_a_witness_that_was_emptied_or_cut_is_found_from_a_checkpoint_too(initia
     assert initialised.say("invoke", str(initialised.request("small"))).code == 0
     assert initialised.say("verify", "--checkpoint", str(file)).code == 0
     before = witness.read_bytes()
+    # Cut to what it had before the checkpoint: nothing was published since.
+    witness.write_bytes(b"".join(line + b"\n" for line in before.splitlines()[:-1]))
+    found = initialised.say("verify", "--since", str(file))
+    assert (found.code, "its end was cut" in str(found.json)) == (3, True), found
+    witness.write_bytes(before)
     assert initialised.say("invoke", str(initialised.request("large"))).code == 5
     whole = initialised.say("verify", "--since", str(file))
     assert (whole.code, whole.json["witness"]) == (0, str(witness)[-180:])

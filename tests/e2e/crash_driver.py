@@ -28,11 +28,10 @@ from contextos.contracts.ports.storage import Store
 from contextos.engine.local import LocalEngine
 from contextos.engine.resume import drive_due_runs
 from contextos.errors import ApprovalRefused, ContextOSError
-from contextos.operations import operator
 from contextos.queries.run_view import RunView
 from contextos.runtime import state_machine
 from contextos.store.shared.clock import SystemClock
-from tests.world import OPERATOR, TENANT, TestWorld, open_world, place_of, request
+from tests.world import TENANT, TestWorld, open_world, place_of, request
 
 CHILDREN = 2
 
@@ -218,18 +217,7 @@ async def resume(world: TestWorld) -> None:
 
 async def settle(world: TestWorld, run_id: str) -> RunView:
     """A person looks into the shop's books and says what they found."""
-    paid = world.refunds()
-    output = None
-    if paid:
-        output = {
-            "transaction_id": paid[0]["transaction_id"],
-            "refund_amount_inr": paid[0]["amount_inr"],
-            "currency": paid[0]["currency"],
-        }
-    known = operator.SettlementInput(
-        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
-    )
-    return await world.settle(run_id, known)
+    return await world.settle(run_id, world.by_the_books())
 
 
 async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any]:

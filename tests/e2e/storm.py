@@ -23,13 +23,13 @@ from typing import Any
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
+from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.entries.reading import read_body
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
-from contextos.operations import operator
 from contextos.queries.run_view import RunView
 from contextos.store.shared.clock import SystemClock
 from tests.postgres import Server, own_server
-from tests.world import OPERATOR, TENANT, TestWorld, open_world
+from tests.world import TENANT, TestWorld, open_world
 
 ROOT = Path(__file__).resolve().parents[2]
 FATES = ("free", "approved", "denied", "expired", "away", "lossy")
@@ -207,10 +207,7 @@ async def open_runs(world: TestWorld) -> list[str]:
 
 
 async def known_requests(world: TestWorld) -> int:
-    count, after = 0, ""
-    while page := await world.stores.tenant(TENANT).scan("requests", after=after):
-        count, after = count + len(page), page[-1].key
-    return count
+    return len([key async for key in REQUESTS.keys(world.stores.tenant(TENANT))])
 
 
 async def tend(world: TestWorld, by_id: dict[str, dict[str, Any]], run_id: str) -> None:
@@ -219,24 +216,9 @@ async def tend(world: TestWorld, by_id: dict[str, dict[str, Any]], run_id: str) 
     if view.waiting is None:
         return
     if view.waiting["for"] == "settlement":
-        await settle(world, one, view)
+        await world.settle(run_id, world.by_the_books(one["order_id"]), drive=False)
     elif one["fate"] in ("approved", "denied"):
         await world.answer(view.run_id, one["fate"])
-
-
-async def settle(world: TestWorld, one: dict[str, Any], view: RunView) -> None:
-    paid = [refund for refund in world.refunds() if refund["order_id"] == one["order_id"]]
-    output = None
-    if paid:
-        output = {
-            "transaction_id": paid[0]["transaction_id"],
-            "refund_amount_inr": paid[0]["amount_inr"],
-            "currency": paid[0]["currency"],
-        }
-    known = operator.SettlementInput(
-        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
-    )
-    await world.settle(view.run_id, known, drive=False)
 
 
 async def audited(world: TestWorld, plan: dict[str, Any], results: list[dict[str, Any]]) -> Counter[str]:

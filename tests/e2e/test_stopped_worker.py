@@ -17,9 +17,8 @@ from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.journal import CLOCK_MARGIN_US, Batch
 from contextos.engine.lease_owner import LeasedOwner
-from contextos.operations import operator
 from tests.postgres import Database
-from tests.world import OPERATOR, TENANT, ManualClock, TestWorld, open_world, request, run
+from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 LEASE_TTL_US = 2_000_000
 TIMEOUT_US = 10_000_000
@@ -67,16 +66,6 @@ async def two_workers(path: Path, stores: str) -> tuple[TestWorld, Stops, TestWo
     return first, stops, second
 
 
-def by_the_books(paid: list[dict[str, Any]]) -> operator.SettlementInput:
-    """What a person finds who looks at the shop's books."""
-    output = None
-    if paid:
-        output = {"transaction_id": paid[0]["transaction_id"], "refund_amount_inr": 900, "currency": "INR"}
-    return operator.SettlementInput(
-        happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
-    )
-
-
 @pytest.mark.requirement("J-FENCED", "A-NO-BLIND-RETRY")
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "too late"])
 def test_nobody_is_asked_about_a_call_that_a_stopped_worker_may_still_make(
@@ -102,7 +91,7 @@ def test_nobody_is_asked_about_a_call_that_a_stopped_worker_may_still_make(
         assert view.waiting == {**(view.waiting or {}), "for": "settlement"}
         paid = second.refunds()
         assert len(paid) == (0 if late else 1)
-        view = await second.settle(run_id, by_the_books(paid))
+        view = await second.settle(run_id, second.by_the_books())
         assert (view.state == "completed") == bool(paid)
         assert second.refunds() == paid
         kinds = await second.kinds(run_id)

@@ -159,6 +159,14 @@ class StoreSuite:
         assert world.read("run_a", limit=0) == []
         assert world.read("run_b") == []
 
+    def test_the_length_of_a_stream_is_the_number_of_its_last_entry(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 5)
+        world.commit(Batch("run_a", entries[:4], shared=((INDEX, draft()), (CONTROL, draft()), (INDEX, draft()))))
+        world.commit(Batch("run_a", entries[4:]))
+        lengths = {name: world.run(world.store().length(name)) for name in ("run_a", "run_b", INDEX, CONTROL, "a\x00b")}
+        assert lengths == {"run_a": 5, "run_b": 0, INDEX: 2, CONTROL: 1, "a\x00b": 0}
+        assert world.run(world.store("another").length(INDEX)) == 0
+
     @pytest.mark.requirement("J-CHAIN")
     def test_an_entry_that_does_not_continue_the_sequence_is_a_conflict_on_the_stream(self, world: World) -> None:
         entries = entries_after(world.tenant, "run_a", [], 3)

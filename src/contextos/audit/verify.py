@@ -15,7 +15,7 @@ from contextos.audit.acts import verify_acts
 from contextos.audit.checkpoint import CHECKPOINT_VERSION, Checkpoint, OpenRun, require_stored, utc
 from contextos.audit.selections import verify_selections
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.entries.pages import PAGE_ENTRIES, stream_length, stream_pages
+from contextos.contracts.entries.pages import PAGE_ENTRIES, stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.ids import RUN
@@ -145,7 +145,7 @@ class Verification:
             await require_stored(self._store, self._since)
         unread, whole = self._last, self._numbers.last is None
         # Runs go on meanwhile. A line that is added from now on names its run to the next verification.
-        self._length = await stream_length(self._store, INDEX)
+        self._length = await self._store.length(INDEX)
         async for run in self._erased_since():
             yield run
         async for run in self._indexed():
@@ -163,7 +163,7 @@ class Verification:
 
     async def _erased_since(self) -> AsyncIterator[VerifiedStream]:
         """Verify the runs of which a body was erased since the checkpoint."""
-        length = await stream_length(self._store, CONTROL)
+        length = await self._store.length(CONTROL)
         if self._since:
             async for page in stream_pages(self._store, CONTROL, after=self._control, upto=length):
                 erased = {line.key.rpartition("/")[0] for line in page if line.kind == ENTRY_ERASED}

@@ -121,11 +121,9 @@ class WitnessPublisher:
             raise min(failed, key=lambda error: isinstance(error, Unavailable))
         return len(grown)
 
-    async def witnessed_heads(
-        self, tenant_id: str, *, since_us: int = 0, known: Mapping[str, int] | None = None
-    ) -> Sequence[WitnessedHead]:
+    async def witnessed_heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
         """Return a tenant's heads at the witness. With `since_us` (Unix microseconds) those that were made before can
-        be left out; `known` says how long each stream was then.
+        be left out, but not the last of each stream.
 
         Raises:
             Integrity: the store has on record that the witness held others, or held any where it has none now.
@@ -142,7 +140,7 @@ class WitnessPublisher:
             raise Integrity(f"{detail}; bring it back, or record what is left with `contextos restored`")
         for stream, last in (published.body.last if published else {}).items():
             held = max((head.seq for head in heads if head.stream == stream), default=0)
-            if held < last and last > (known or {}).get(stream.partition("@")[0], 0):
+            if held < last:
                 detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
                 cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
                 raise Integrity(f"{cut}; bring it back, or record what is left with `contextos restored`")

@@ -210,7 +210,7 @@ async def _witnessed(
     """The heads at the witness, and what to say of them. With a checkpoint those from before it are not read."""
     from contextos.app import witness_at
     from contextos.contracts.entries.pages import stream_pages
-    from contextos.contracts.journal import CONTROL, INDEX
+    from contextos.contracts.journal import CONTROL
     from contextos.operations.witness import restorations, witness_place, witnessed_lengths
 
     publisher, tenant_id = context.app.witness_publisher, context.tenant_id
@@ -220,8 +220,7 @@ async def _witnessed(
     if witness:
         heads = await witness_at(witness, Path()).heads(tenant_id, since_us=since_us)
     elif publisher:
-        lengths = {INDEX: since.last, CONTROL: since.control} if since else None
-        heads = await publisher.witnessed_heads(tenant_id, since_us=since_us, known=lengths)
+        heads = await publisher.witnessed_heads(tenant_id, since_us=since_us)
     known = {place, publisher.place if publisher else None}
     earlier = [
         line.key

@@ -24,16 +24,3 @@ async def stream_pages(
             return
         yield page
         after = page[-1].seq
-
-
-async def stream_length(store: Store, stream: str) -> int:
-    """Return the number of the last entry of a stream, or 0. It is found by doubling and bisection: about forty reads
-    for a million entries.
-    """
-    length, step = 0, 1
-    while await store.read(stream, after=length + step - 1, limit=1):
-        length, step = length + step, step * 2
-    while step := step // 2:
-        if await store.read(stream, after=length + step - 1, limit=1):
-            length += step
-    return length

@@ -102,7 +102,7 @@ class Witness(Protocol):
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
         """Return every head that was stored for a tenant, in order.
 
-        With `since_us` (Unix microseconds) those that were made before can be left out, but not all of them.
+        With `since_us` (Unix microseconds) earlier heads can be left out, but not the last one of each stream.
 
         Raises:
             Unavailable: the witness did not answer.

@@ -40,7 +40,7 @@ class Store(Protocol):
         ...
 
     async def length(self, stream: str) -> int:
-        """Return the number of entries of a stream, also of one that was altered; reads none of them."""
+        """Return the number of the last entry of a stream, or 0. No entry is read, also none that was altered."""
         ...
 
     async def scan(

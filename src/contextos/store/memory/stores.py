@@ -149,7 +149,8 @@ class MemoryStore:
         return found if limit is None else found[: max(limit, 0)]
 
     async def length(self, stream: str) -> int:
-        return len(self._stored.streams.get(stream, []))
+        entries = self._stored.streams.get(stream)
+        return entries[-1].seq if entries else 0
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000

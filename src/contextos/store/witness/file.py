@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import WitnessedHead
+from contextos.contracts.journal import SHARED_STREAMS, WitnessedHead
 from contextos.errors import Integrity, InvalidInput, Unavailable
 
 BLOCK_BYTES: Final = 1 << 20
@@ -59,16 +59,17 @@ class FileWitness:
 
     async def heads(self, tenant_id: str, *, since_us: int = 0) -> Sequence[WitnessedHead]:
         """As the port. The file is read in blocks from its end, to a block whose heads are all more than an hour older
-        than `since_us`, and at least to one head of the tenant.
+        than `since_us`, and at least until there is a head of each of the tenant's streams.
         """
         return await asyncio.to_thread(self._heads, tenant_id, since_us - MARGIN_US)
 
     def _heads(self, tenant_id: str, oldest_us: int) -> Sequence[WitnessedHead]:
-        found: list[WitnessedHead] = []
+        found, streams = list[WitnessedHead](), set[str]()
         for block in self._blocks():
             read = [head for at, line in reversed(block) if (head := self._line(at, line))]
             found += [one for one in read if one.tenant == tenant_id]
-            if found and read and max(one.at_us for one in read) < oldest_us:
+            streams.update(one.stream.partition("@")[0] for one in found)
+            if streams.issuperset(SHARED_STREAMS) and read and max(one.at_us for one in read) < oldest_us:
                 break
         return found[::-1]
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import INDEX, WitnessedHead
+from contextos.contracts.journal import CONTROL, INDEX, WitnessedHead
 from contextos.errors import Integrity
 from contextos.store.witness import file as witness_file
 from contextos.store.witness.file import MARGIN_US, FileWitness
@@ -85,15 +85,15 @@ def test_a_line_of_another_form_is_named_in_whichever_block_it_is(
 
 
 def test_what_is_read_since_a_time_is_the_end_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [later(seq, seq) for seq in range(1, 101)]
+    made = [later(seq, seq, stream=stream) for seq in range(1, 101) for stream in (INDEX, CONTROL)]
     witness = put(tmp_path / "witness.jsonl", *made)
     monkeypatch.setattr(witness_file, "BLOCK_BYTES", 500)
     # What cannot be read lies far before the end: nobody comes to it.
     whole = witness.path.read_bytes()
     witness.path.write_bytes(b"{}\n" + whole[3:])
-    found = list(asyncio.run(witness.heads("a", since_us=made[89].at_us)))
+    found = list(asyncio.run(witness.heads("a", since_us=made[179].at_us)))
     assert found == made[-len(found) :]
-    assert 11 < len(found) < 20, "and everything since"
+    assert 22 < len(found) < 30, "and everything since"
     with pytest.raises(Integrity):
         asyncio.run(witness.heads("a"))
 
@@ -102,16 +102,21 @@ def test_a_head_of_a_slow_clock_and_one_that_came_late_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = later(61, 49.5)
-    made = [*(later(seq, seq) for seq in range(1, 51)), slow, later(3, 2)]
+    made = [*(later(seq, seq, stream=stream) for seq in range(1, 51) for stream in (INDEX, CONTROL)), slow, later(3, 2)]
     witness = put(tmp_path / "witness.jsonl", *made)
     monkeypatch.setattr(witness_file, "BLOCK_BYTES", 1000)
-    found = list(asyncio.run(witness.heads("a", since_us=made[49].at_us)))
-    assert {slow, made[49]} <= set(found)
+    found = list(asyncio.run(witness.heads("a", since_us=made[-3].at_us)))
+    assert {slow, *made[-4:-2]} <= set(found)
 
 
-def test_a_tenant_without_later_heads_has_its_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [later(1, 1), later(2, 2), *(later(seq, seq, "b") for seq in range(3, 90))]
+def test_the_last_head_of_each_stream_is_found_however_old_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [later(1, 1), later(1, 1, stream=CONTROL), later(2, 2, stream=CONTROL)]
+    made = [*old, *(later(seq, seq, "b") for seq in range(3, 50)), *(later(seq, seq) for seq in range(50, 90))]
     witness = put(tmp_path / "witness.jsonl", *made)
     monkeypatch.setattr(witness_file, "BLOCK_BYTES", 500)
-    assert later(2, 2) in asyncio.run(witness.heads("a", since_us=made[-1].at_us))
+    found = asyncio.run(witness.heads("a", since_us=made[-1].at_us))
+    assert found[-1] == made[-1]
+    assert old[-1] in found
     assert list(asyncio.run(witness.heads("nobody", since_us=made[-1].at_us))) == []

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import refund_pack
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.contracts.journal import Batch, Document, Entry
+from contextos.contracts.journal import Batch, Document, Entry, StoredRun
 from contextos.contracts.ports.storage import Store
 from contextos.operations.deployment import Deployment
 
@@ -156,6 +156,10 @@ class Watched:
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         self.calls["lines"] += 1
         return await self._store.lines(stream, *keys)
+
+    async def read_run(self, run: str) -> StoredRun:
+        self.calls["read_run"] += 1
+        return await self._store.read_run(run)
 
     async def latest_us(self) -> int:
         self.calls["latest_us"] += 1

@@ -26,6 +26,7 @@ RUNS = 25
 
 READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "a stream": lambda stores: stores.tenant("acme").read("run_a"),
+    "a run": lambda stores: stores.tenant("acme").read_run("run_a"),
     "a page of a stream": lambda stores: stores.tenant("acme").read(INDEX, after=1, limit=2),
     "the lines about runs": lambda stores: stores.tenant("acme").lines(INDEX, "run_a", "run_b"),
     "signed heads": lambda stores: stores.tenant("acme").signed_heads("run_a"),

@@ -95,6 +95,7 @@ def roads(world: TestWorld, name: str) -> dict[str, Callable[[], Awaitable[Any]]
         "retry": lambda: operator.retry_run(app, OTHER, name, by=world.actor()),
         "read": lambda: store.read(name),
         "signed_heads": lambda: store.signed_heads(name),
+        "read_run": lambda: store.read_run(name),
         "withdraw": lambda: withdraw_artifact(app, OTHER, name, reason="", expected=0, by=world.actor()),
         "activate": lambda: activate_policies(app, OTHER, [("tenant", name)], expected=0, by=world.actor()),
         "pin": lambda: app.catalog(OTHER).pin([name], {}, intent="support.refund", environment="embedded"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -90,6 +91,7 @@ class World:
         return {
             "entries": {name: self.read(name) for name in streams},
             "heads": {name: list(self.run(self.store().signed_heads(name))) for name in streams},
+            "runs": {name: self.run(self.store().read_run(name)) for name in streams},
             "documents": {name: self.scan(name) for name in COLLECTIONS},
             "waiting": self.waiting(),
             "due": [run for run in self.due(10**15) if run[0] == self.tenant],
@@ -113,6 +115,33 @@ def entries_after(tenant: str, run: str, stream: list[Entry], count: int, text: 
         head = entry.hash
         made.append(entry)
     return tuple(made)
+
+
+async def read_while_it_is_written(store: Any, tenant: str) -> None:
+    """Read a run again and again while another task writes it, and check that each reading is of one moment."""
+    # More commits than a store reads at a time.
+    entries = entries_after(tenant, "run_a", [], 120)
+
+    async def write() -> None:
+        for number, entry in enumerate(entries):
+            lease = Write("leases", "run_a", number, b"v")
+            line = (INDEX, draft(key="run_a"))
+            await store.commit(Batch("run_a", (entry,), (lease,), shared=(line,), signature=("k", "aa")))
+
+    writing = asyncio.ensure_future(write())
+    readings = 0
+    reached = 0
+    while reached < len(entries):
+        await asyncio.sleep(0)
+        stored = await store.read_run("run_a")
+        reached = len(stored.entries)
+        readings += 1
+        assert stored.entries == entries[:reached]
+        assert [head[0] for head in stored.heads] == [*range(1, reached + 1)]
+        assert [line.key for line in stored.lines] == ["run_a"] * reached
+        assert (stored.lease.version if stored.lease else 0) == reached
+    await writing
+    assert readings > 1, "it was never read while it was written"
 
 
 def replace_salt(one: Draft, salt: bytes) -> Draft:
@@ -287,6 +316,21 @@ class StoreSuite:
         with pytest.raises(InvalidInput, match="no entry to sign"):
             world.commit(Batch("run_b", signature=("k1", "aa"), writes=(Write("keys", "k", 0, b"v"),)))
         assert world.scan("keys") == []
+
+    def test_a_run_is_read_with_its_heads_its_lines_and_its_lease(self, world: World) -> None:
+        entries = entries_after(world.tenant, "run_a", [], 2)
+        line = (INDEX, draft(key="run_a"))
+        world.commit(
+            Batch("run_a", entries, (Write("leases", "run_a", 0, b"v"),), shared=(line,), signature=("k", "aa"))
+        )
+        world.commit(Batch("run_b", entries_after(world.tenant, "run_b", [], 1), shared=((INDEX, draft(key="run_b")),)))
+        stored = world.run(world.store().read_run("run_a"))
+        assert stored.entries == entries
+        assert list(stored.heads) == [(2, entries[1].hash, "k", "aa")]
+        assert list(stored.lines) == world.read(INDEX)[:1]
+        assert stored.lease == Document("leases", "run_a", 1, b"v")
+        for unknown in ("run_c", INDEX, ""):
+            assert [part for part in world.run(world.store().read_run(unknown)) if part] == []
 
     def test_due_names_runs_of_all_tenants_earliest_first_and_none_without_a_wake_time(self, world: World) -> None:
         other = f"{world.tenant}_other"

@@ -18,7 +18,7 @@ from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, INDEX, Batch, Document, Entry
+from contextos.contracts.journal import CONTROL, ENTRY_FORMAT, Batch, Document, Entry
 from contextos.contracts.model import Model, Name, Positive, Seq
 from contextos.contracts.ports.outside import Keys
 from contextos.control.catalog import Catalog
@@ -30,7 +30,7 @@ from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvi
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
-from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.seal import decode_base64, open_sealed, seal
 
 EXPORT_TYPE: Final = "application/vnd.contextos.export-manifest+json"
@@ -142,14 +142,12 @@ class _File:
 
 async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     store = app.ports.stores.tenant(tenant_id)
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id)
-    entries, heads = await read_signed(store, run_id)
+    entries, heads, lines, _ = await store.read_run(run_id)
     if not entries:
         raise no_run(run_id)
     erased = await require_acts(store, entries, app.ports.keys)
     head = verify_chain(tenant_id, run_id, entries)
-    await verify_indexed(store, run_id, entries, lines)
+    verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, app.ports.keys)
     pins = {
         pin

@@ -18,7 +18,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import INDEX, Entry, Logged, Parked
+from contextos.contracts.journal import Entry, Logged, Parked
 from contextos.contracts.model import Model
 from contextos.errors import Integrity, ReplayMismatch
 from contextos.operations.acts.checks import no_run
@@ -77,13 +77,13 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
         UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
     store = app.ports.stores.tenant(tenant_id)
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id) if entries is None else ()
-    tape = tuple(await store.read(run_id) if entries is None else entries)
+    stored = await store.read_run(run_id) if entries is None else None
+    tape = tuple(entries or ()) if stored is None else stored.entries
     if not tape:
         raise no_run(run_id)
     await require_acts(store, tape, app.ports.keys)
-    await verify_indexed(store, run_id, tape, lines)
+    if stored is not None:
+        verify_indexed(run_id, tape, stored.lines)
     return await replay_tape(tape, partial(app.environment, tenant_id))
 
 

@@ -29,7 +29,7 @@ from contextos.trust.journal.chain import verified_pages, verify_chain
 from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.graph_rows import written_fact_fault
 from contextos.trust.journal.memory_rows import verify_memories
-from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Verification:
         number = kept.number if kept else lines[0].seq
         if self._since and number <= self._since.last:
             self._again.add(run_id)
-        run = await _verified_run(self._store, self._tenant, run_id, lines, self._keys, kept=kept)
+        run = await _verified_run(self._store, self._tenant, run_id, self._keys, kept=kept)
         self._open[run_id] = OpenRun(run=run_id, number=number, entries=run.entries, head=run.head)
         if run.ended and _closed_at(lines) == run.entries:
             self._closing[run_id] = lines[-1].seq
@@ -310,15 +310,13 @@ async def verify_audited_run(store: Store, tenant_id: str, run_id: str, keys: Ke
     Raises:
         ChainBroken: the run is missing or does not verify, or the audit differs from it.
     """
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id)
-    return await _verified_run(store, tenant_id, run_id, lines, keys)
+    return await _verified_run(store, tenant_id, run_id, keys)
 
 
 async def _verified_run(
-    store: Store, tenant_id: str, run_id: str, lines: Sequence[Entry], keys: Keys, *, kept: OpenRun | None = None
+    store: Store, tenant_id: str, run_id: str, keys: Keys, *, kept: OpenRun | None = None
 ) -> VerifiedStream:
-    entries, heads = await read_signed(store, run_id)
+    entries, heads, lines, _ = await store.read_run(run_id)
     if kept and (len(entries) < kept.entries or entries[kept.entries - 1].hash != kept.head):
         raise ChainBroken(run_id, kept.entries, "is missing or differs: it was verified before, and the run was open")
     if not entries:
@@ -326,16 +324,12 @@ async def _verified_run(
         raise ChainBroken(run_id, 1, f"is missing: {by} names the run")
     erased = await require_acts(store, entries, keys)
     head = verify_chain(tenant_id, run_id, entries)
-    await verify_indexed(store, run_id, entries, lines)
+    verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, keys)
     await verify_selections(store, run_id, entries)
     ended = entries[-1].kind == "run.ended"
     if ended and _closed_at(lines) < len(entries):
-        # The run can have ended since its lines were read.
-        lines = await store.lines(INDEX, run_id)
-        await verify_indexed(store, run_id, entries, lines)
-        if _closed_at(lines) < len(entries):
-            raise ChainBroken(run_id, len(entries), "is the last: the run ended and the index does not say so")
+        raise ChainBroken(run_id, len(entries), "is the last: the run ended and the index does not say so")
     return VerifiedStream(run_id, len(entries), head, erased, ended)
 
 

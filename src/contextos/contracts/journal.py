@@ -9,7 +9,7 @@ Source: docs/design/journal.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -246,6 +246,17 @@ class Document:
 
 SignedHead = tuple[int, str, str, str]
 """A signed head of a stream: seq, hash, kid, signature in hex."""
+
+
+class StoredRun(NamedTuple):
+    """What a store has of one run as of one moment: its entries, its signed heads, the lines of the stream `index`
+    about it, and the document that says who drives it.
+    """
+
+    entries: tuple[Entry, ...]
+    heads: Sequence[SignedHead]
+    lines: Sequence[Entry]
+    lease: Document | None
 
 
 class WitnessedHead(NamedTuple):

@@ -17,7 +17,7 @@ from contextos.contracts.documents.runs import BLOCKED_RUNS, LEASES, BlockedRun,
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import CLOCK_MARGIN_US, INDEX, Entry, Parked, Rest, SignedHead, Write
+from contextos.contracts.journal import CLOCK_MARGIN_US, Entry, Parked, Rest, SignedHead, StoredRun, Write
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
@@ -34,8 +34,9 @@ from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.recorded_time import behind_us
-from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
+NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32
 SUSPECT: Final = "suspect"
 """The key of the run that this process drives although its last drivers died."""
@@ -119,16 +120,14 @@ class RunDriver:
 
     async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
-        # The fencing token is read before the journal: a driver that takes over in between has a newer token.
-        lease = None if fresh else await LEASES.one(store, run_id)
-        # The lines are read before the run, which only grows.
-        lines = () if fresh else await store.lines(INDEX, run_id)
-        entries, heads = ((), ()) if fresh else await read_signed(store, run_id)
+        # A driver that takes over from now on has a newer fencing token.
+        entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
+        lease = LEASES.read(leased) if leased else None
         if not fresh and not entries:
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
         if entries:
             # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
-            await verify_indexed(store, run_id, entries, lines)
+            verify_indexed(run_id, entries, lines)
             await require_acts(store, entries, self._deployment.ports.keys)
         suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":

@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from contextos.contracts.journal import INDEX, Entry
 from contextos.errors import ChainBroken, ContextOSError, Integrity, Unavailable
 from contextos.queries.run_view import RunView, run_view
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.entry_acts import require_acts
-from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 if TYPE_CHECKING:
-    from contextos.contracts.journal import SignedHead
+    from contextos.contracts.journal import Entry, StoredRun
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
@@ -57,22 +56,15 @@ class CheckedRun:
 async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) -> CheckedRun:
     """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it.
     One that was altered so that the store cannot read it has no entries either, and that fault.
-
-    Raises:
-        Unavailable: the run changes faster than it can be read.
     """
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id)
     try:
-        entries, heads = await read_signed(store, run_id)
+        stored = await store.read_run(run_id)
     except Integrity as fault:
         return CheckedRun(tenant_id, run_id, (), str(fault))
-    if entries and entries[-1].kind == "run.ended":
-        # The run can have ended between the two reads.
-        lines = await store.lines(INDEX, run_id)
+    entries = stored.entries
     try:
         await require_acts(store, entries, keys)
-        await _verify(store, tenant_id, run_id, entries, heads, lines, keys)
+        _verify(tenant_id, run_id, stored, keys)
     except Unavailable:
         raise
     except ChainBroken as broken:
@@ -82,22 +74,15 @@ async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) ->
     return CheckedRun(tenant_id, run_id, entries, None)
 
 
-async def _verify(
-    store: Store,
-    tenant_id: str,
-    run_id: str,
-    entries: Sequence[Entry],
-    heads: Sequence[SignedHead],
-    lines: Sequence[Entry],
-    keys: Keys,
-) -> None:
+def _verify(tenant_id: str, run_id: str, stored: StoredRun, keys: Keys) -> None:
+    entries, heads, lines, _ = stored
     kinds = {line.kind for line in lines}
     if not entries and not lines:
         return
     if not entries:
         raise ChainBroken(run_id, 1, "is missing: the index names the run")
     verify_chain(tenant_id, run_id, entries)
-    await verify_indexed(store, run_id, entries, lines)
+    verify_indexed(run_id, entries, lines)
     # The last signed head covers all entries before it.
     verify_heads(tenant_id, run_id, entries, heads[-1:], keys)
     if "run.indexed" not in kinds:

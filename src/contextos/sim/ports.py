@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, StoredRun
 from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
@@ -163,6 +163,10 @@ class SimulatedStore:
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         await _read(self.host, "store.lines")
         return await self.inner.lines(stream, *keys)
+
+    async def read_run(self, run: str) -> StoredRun:
+        await _read(self.host, "store.read_run")
+        return await self.inner.read_run(run)
 
     async def length(self, stream: str) -> int:
         await _read(self.host, "store.length")

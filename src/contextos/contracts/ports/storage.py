@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.artifacts import (
 )
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead
+from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, StoredRun
 
 
 class Store(Protocol):
@@ -36,6 +36,13 @@ class Store(Protocol):
 
         Raises `ChainBroken` for a stream that was cut or altered so that its entries cannot be read, and `Integrity`
         for a format of storage that is not known.
+        """
+        ...
+
+    async def read_run(self, run: str) -> StoredRun:
+        """Return what is stored about a run as of one moment, in one round trip; no entries for an unknown run.
+
+        Raises as `read`.
         """
         ...
 

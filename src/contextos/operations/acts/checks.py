@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import INDEX, Entry
+from contextos.contracts.journal import Entry
 from contextos.contracts.ports.storage import Store
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.signed_heads import read_signed, verify_heads, verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.redact import scan_unsafe
 
 MAX_REASON_CHARS: Final = 2_000
@@ -25,13 +25,11 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
         ChainBroken: an entry is missing or was changed.
     """
     store = app.ports.stores.tenant(tenant_id)
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id)
-    entries, heads = await read_signed(store, run_id)
+    entries, heads, lines, _ = await store.read_run(run_id)
     if not entries:
         raise no_run(run_id)
     verify_chain(tenant_id, run_id, entries)
-    await verify_indexed(store, run_id, entries, lines)
+    verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
     return store, entries
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS
-from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, SignedHead, genesis, link
+from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, SignedHead, StoredRun, genesis, link
 from contextos.contracts.ports.storage import Store
 from contextos.sim.scheduler import immediately
 
@@ -29,6 +29,12 @@ class AlteredStore:
         if stream not in self.streams:
             return await self.inner.read(stream, after=after, limit=limit)
         return [entry for entry in self.streams[stream] if entry.seq > after][:limit]
+
+    async def read_run(self, run: str) -> StoredRun:
+        """Return what is stored about a run."""
+        stored = await self.inner.read_run(run)
+        entries, heads, lines = await self.read(run), await self.signed_heads(run), await self.lines(INDEX, run)
+        return stored._replace(entries=tuple(entries), heads=heads, lines=lines)
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         """Return the entries of a shared stream that have one of these keys."""

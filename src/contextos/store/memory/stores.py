@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import (
     CONTROL,
     INDEX,
@@ -20,6 +21,7 @@ from contextos.contracts.journal import (
     Draft,
     Entry,
     SignedHead,
+    StoredRun,
     Write,
     genesis,
     link,
@@ -147,6 +149,11 @@ class MemoryStore:
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         found = [entry for entry in self._stored.streams.get(stream, []) if entry.seq > after]
         return found if limit is None else found[: max(limit, 0)]
+
+    async def read_run(self, run: str) -> StoredRun:
+        entries = () if run in SHARED_STREAMS else tuple(await self.read(run))
+        heads, lines = await self.signed_heads(run), await self.lines(INDEX, run)
+        return StoredRun(entries, heads, lines, self._stored.documents.get(LEASES.place(run)))
 
     async def length(self, stream: str) -> int:
         entries = self._stored.streams.get(stream)

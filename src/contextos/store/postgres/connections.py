@@ -161,20 +161,25 @@ class Connections:
         self._idle.clear()
 
     async def _acquire(self) -> None:
+        if self._free.locked():
+            await self._wait()
+        else:
+            await self._free.acquire()
+        if self._closed:
+            self._free.release()
+            raise Unavailable("store", "it is closed")
+
+    async def _wait(self) -> None:
         if self._waiting >= MAX_WAITING:
             raise Unavailable("store", f"more than {MAX_WAITING} reads are waiting", retry_after_ms=SOON_MS)
         self._waiting += 1
         try:
-            # Usually a connection is free, and then no timer is needed.
-            async with asyncio.timeout(self._wait_timeout_s if self._free.locked() else None):
+            async with asyncio.timeout(self._wait_timeout_s):
                 await self._free.acquire()
         except TimeoutError:
             raise Unavailable("store", f"its {self._limit} connections are all in use") from None
         finally:
             self._waiting -= 1
-        if self._closed:
-            self._free.release()
-            raise Unavailable("store", "it is closed")
 
     async def _take(self) -> Connection:
         connection = None

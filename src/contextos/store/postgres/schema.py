@@ -56,7 +56,7 @@ _LACKING: Final = (
     "   ('claim_runs', 'text, bigint, bigint, bigint, text[], text[], bigint[], text[], text[], bigint, bigint, bigint,"
     " bigint, bigint, text'),"
     "   ('graph_hop', 'text, bigint, bigint, text[]'), ('read_document', 'text, text, text'),"
-    "   ('read_lines', 'text, text, text[]'),"
+    "   ('latest_us', 'text'), ('read_lines', 'text, text, text[]'), ('read_run', 'text, text, bigint'),"
     "   ('read_segments', 'text, text, bigint, bigint'), ('read_stream', 'text, text, bigint, bigint'),"
     "   ('scan_documents', 'text, text, text, text, text, bigint'), ('signed_heads', 'text, text'),"
     "   ('waiting_runs', 'text, bigint, bigint'))"

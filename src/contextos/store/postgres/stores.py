@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead, genesis
+from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead, StoredRun, genesis
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
@@ -37,13 +37,13 @@ from contextos.store.postgres.database_identity import (
     restore_not_recorded,
     store_name,
 )
-from contextos.store.postgres.erasure import SEGMENTS, erase_in_segment
+from contextos.store.postgres.erasure import erase_in_segment
 from contextos.store.postgres.graph import PostgresGraph
+from contextos.store.postgres.runs import clamped, read_entries, read_run
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.key_range import after_prefix
-from contextos.store.shared.segments import read_rows
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.slots import SelectionAct
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.storage import Graph, Store
 
 POSTGRES_PAGE_ENTRIES: Final = 1000
-POSTGRES_PAGE_SEGMENTS: Final = 100
 # Each write takes a lock, and the server has room for some thousand locks.
 MAX_BATCH_WRITES: Final = 1000
 # Cache size in tenants. It is bounded because any caller can name another tenant.
@@ -75,7 +74,7 @@ _LINES: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_lines($1, $2, $3)"
 )
-_LATEST: Final = "SELECT at_us FROM contextos.journal WHERE tenant = $1 ORDER BY at_us DESC LIMIT 1"
+_LATEST: Final = "SELECT contextos.latest_us($1)"
 _LENGTH: Final = "SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = $2"
 _SHARED_LENGTH: Final = "SELECT max(seq) FROM contextos.journal WHERE tenant = $1 AND run = $2"
 _CAN_ERASE: Final = (
@@ -148,7 +147,7 @@ class PostgresStores:
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.for_loop().connections.connection() as connection:
-            rows = await connection.fetch(_DUE, _clamped(before_us), _clamped(max(limit, 0)), _clamped(max(skip, 0)))
+            rows = await connection.fetch(_DUE, clamped(before_us), clamped(max(limit, 0)), clamped(max(skip, 0)))
         for tenant, run in rows:
             yield tenant, run
 
@@ -290,27 +289,19 @@ class PostgresStore:
 
     async def read(self, stream: str, *, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         if stream not in SHARED_STREAMS:
-            return await self._read_run(stream, after, limit)
+            return await read_entries(self._fetch, self._tenant, stream, after, limit)
         found: list[Entry] = []
         while limit is None or len(found) < limit:
             wanted = POSTGRES_PAGE_ENTRIES if limit is None else min(POSTGRES_PAGE_ENTRIES, limit - len(found))
-            page = await self._fetch(_READ, stream, _clamped(after), wanted)
+            page = await self._fetch(_READ, stream, clamped(after), wanted)
             found.extend(Entry(*row) for row in page)
             if len(page) < wanted:
                 break
             after = found[-1].seq
         return found
 
-    async def _read_run(self, run: str, after: int, limit: int | None) -> Sequence[Entry]:
-        found: list[Entry] = []
-        while is_text(run) and (limit is None or len(found) < limit):
-            wanted = POSTGRES_PAGE_SEGMENTS if limit is None else min(POSTGRES_PAGE_SEGMENTS, limit - len(found))
-            page = await self._fetch(SEGMENTS, run, _clamped(after), wanted)
-            found += read_rows(self._tenant, run, after, page)
-            if len(page) < wanted:
-                break
-            after = found[-1].seq
-        return found if limit is None else found[: max(limit, 0)]
+    async def read_run(self, run: str) -> StoredRun:
+        return await read_run(self._fetch, self._tenant, run)
 
     async def length(self, stream: str) -> int:
         if not is_text(stream):
@@ -327,7 +318,7 @@ class PostgresStore:
         if key is not None:
             rows = await self._fetch(_ONE, collection, key)
         else:
-            rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), _clamped(max(limit, 0)))
+            rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), clamped(max(limit, 0)))
         return [Document(*row) for row in rows]
 
     async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
@@ -347,12 +338,11 @@ class PostgresStore:
         return [Entry(*row) for row in await self._fetch(_LINES, stream, list(filter(is_text, keys)))]
 
     async def latest_us(self) -> int:
-        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
-            return int(await connection.fetchval(_LATEST, self._tenant) or 0)
+        return int((await self._fetch(_LATEST))[0][0])
 
     async def selected_runs(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
-            return await postgres_selected_runs(connection, self._tenant, after, _clamped(max(limit, 0)))
+            return await postgres_selected_runs(connection, self._tenant, after, clamped(max(limit, 0)))
 
     async def selections(self, run: str) -> Sequence[SelectionAct]:
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
@@ -360,17 +350,12 @@ class PostgresStore:
 
     async def waiting(self, *, after: int = 0, limit: int = 1000) -> Sequence[tuple[int, str]]:
         newest = after - 1 if after else MAX_SQL_INTEGER
-        return [tuple(row) for row in await self._fetch(_WAITING, _clamped(newest), _clamped(max(limit, 0)))]
+        return [tuple(row) for row in await self._fetch(_WAITING, clamped(newest), clamped(max(limit, 0)))]
 
     async def _fetch(self, statement: str, *arguments: Any) -> Sequence[Any]:
         async with self._stores.for_loop().connections.connection() as connection:
             rows: Sequence[Any] = await connection.fetch(statement, self._tenant, *arguments)
         return rows
-
-
-def _clamped(number: int) -> int:
-    """Return the nearest number that PostgreSQL can store."""
-    return max(-MAX_SQL_INTEGER, min(number, MAX_SQL_INTEGER))
 
 
 def _refuse_unstorable(tenant: str, batch: Batch) -> None:

@@ -14,7 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contextos.contracts.journal import CONTROL, SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead
+from contextos.contracts.documents.runs import LEASES
+from contextos.contracts.journal import (
+    CONTROL,
+    INDEX,
+    SHARED_STREAMS,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    SignedHead,
+    StoredRun,
+)
 from contextos.errors import InvalidInput, Problem
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
@@ -187,6 +198,24 @@ class SqliteStore:
             # Let other coroutines run between two pages. A stream only grows, so the pages stay consistent.
             await asyncio.sleep(0)
         return found if limit is None else found[: max(limit, 0)]
+
+    async def read_run(self, run: str) -> StoredRun:
+        with self._readers.connection() as connection:
+            # Each statement of a transaction reads as of its first one.
+            connection.execute("BEGIN")
+            rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
+            heads = connection.execute(_SIGNATURES, (self._tenant, run)).fetchall()
+            lines = connection.execute(_LINES, (self._tenant, INDEX, json.dumps([run]))).fetchall()
+            lease = connection.execute(_ONE, (self._tenant, *LEASES.place(run))).fetchone()
+            connection.execute("COMMIT")
+        entries: list[Entry] = []
+        for start in range(0, len(rows), SQLITE_PAGE_SEGMENTS):
+            if start:
+                # Let other coroutines run between two pages.
+                await asyncio.sleep(0)
+            entries += read_rows(self._tenant, run, len(entries), rows[start : start + SQLITE_PAGE_SEGMENTS])
+        lease_document = Document(*lease) if lease else None
+        return StoredRun(tuple(entries), heads, [Entry(*line) for line in lines], lease_document)
 
     async def _read_lines(self, stream: str, after: int, limit: int | None) -> Sequence[Entry]:
         found: list[Entry] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, REJECTED, promoted_key, review_key
@@ -23,7 +24,9 @@ from contextos.contracts.ports.storage import Store
 from contextos.contracts.refs import memory_ref
 from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
 from contextos.trust.approvals.acts import read_act
-from contextos.trust.journal.signed_heads import MAX_READS, read_proved
+from contextos.trust.journal.signed_heads import read_proved
+
+MAX_READS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ChainBroken, Unavailable
+from contextos.errors import ChainBroken
 from contextos.trust.journal.chain import verify_chain
 
-MAX_READS: Final = 8
 UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
 """Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
 settlements and selections for slots are signed by a person's key, and a cancel request counts with its sealed act.
@@ -82,25 +81,18 @@ def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, 
     return tuple((INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines)
 
 
-async def verify_indexed(store: Store, run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:
+def verify_indexed(run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:
     """Check that the run has every entry that a line of the index states, and that it ends where the index closes it.
 
-    A line `run.reopened` behind a closing line says that the run goes on. `lines` are those that were read before the
-    run. Where the run goes on behind its end, the lines that an operator's act added meanwhile count as well.
+    A line `run.reopened` behind a closing line says that the run goes on. `lines` are those about the run, not newer
+    than its entries.
 
     Raises:
         ChainBroken: an entry is missing or differs, or a line about this run has no readable body.
     """
     closed_at = _closed_at(run, entries, lines)
-    if _is_surplus(entries, closed_at):
-        added = (await store.lines(INDEX, run))[len(lines) :]
-        closed_at = _closed_at(run, entries, (*lines, *(line for line in added if line.kind == "run.reopened")))
-    if _is_surplus(entries, closed_at):
+    if closed_at and (len(entries) > closed_at or entries[-1].kind != "run.ended"):
         raise ChainBroken(run, closed_at + 1, f"is surplus: the index closed the run at {closed_at} entries")
-
-
-def _is_surplus(entries: Sequence[Entry], closed_at: int) -> bool:
-    return closed_at > 0 and (len(entries) > closed_at or entries[-1].kind != "run.ended")
 
 
 def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> int:
@@ -124,34 +116,16 @@ def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> in
     return closed_at
 
 
-async def read_signed(store: Store, stream: str) -> tuple[tuple[Entry, ...], Sequence[SignedHead]]:
-    """Read the entries and signed heads of a stream as of one moment, although a driver can write between two reads.
-
-    Raises:
-        Unavailable: the stream changed during each of `MAX_READS` reads.
-    """
-    heads = await store.signed_heads(stream)
-    for _ in range(MAX_READS):
-        entries = tuple(await store.read(stream))
-        before, heads = heads, await store.signed_heads(stream)
-        if len(before) == len(heads):
-            return entries, heads
-    raise Unavailable("store", f"`{stream}` is written to faster than it can be read")
-
-
 async def read_proved(store: Store, tenant_id: str, run_id: str, keys: Keys) -> tuple[Entry, ...]:
     """Read and verify a run up to its last signed head; return those entries, or none if no head was signed.
 
     Raises:
         ChainBroken: an entry is missing or differs.
-        Unavailable: as `read_signed`.
     """
-    # The lines are read before the run, which only grows.
-    lines = await store.lines(INDEX, run_id)
-    entries, heads = await read_signed(store, run_id)
-    if not heads:
+    stored = await store.read_run(run_id)
+    if not stored.heads:
         return ()
-    await verify_indexed(store, run_id, entries, lines)
-    verify_chain(tenant_id, run_id, entries)
-    verify_heads(tenant_id, run_id, entries, heads[-1:], keys)
-    return entries[: heads[-1][0]]
+    verify_indexed(run_id, stored.entries, stored.lines)
+    verify_chain(tenant_id, run_id, stored.entries)
+    verify_heads(tenant_id, run_id, stored.entries, stored.heads[-1:], keys)
+    return stored.entries[: stored.heads[-1][0]]

@@ -110,6 +110,7 @@ def test_while_the_server_is_away_every_method_is_unavailable_and_afterwards_non
             store.read("run_a"),
             store.scan("keys"),
             store.signed_heads("run_a"),
+            store.read_run("run_a"),
             due(),
             stores.erase("acme", f"run_{number}", 1, erased(f"run_{number}", 1)),
             graph.head(),
@@ -126,11 +127,11 @@ def test_while_the_server_is_away_every_method_is_unavailable_and_afterwards_non
 
     async def history() -> None:
         stores = await PostgresStores.open(database.eraser)
-        assert await calls(stores, 1) == ["ok"] * 10
+        assert await calls(stores, 1) == ["ok"] * 11
         await asyncio.to_thread(mortal.crash)
-        assert await calls(stores, 2) == ["Unavailable"] * 10
+        assert await calls(stores, 2) == ["Unavailable"] * 11
         await asyncio.to_thread(mortal.start)
-        assert await calls(stores, 3) == ["ok"] * 10
+        assert await calls(stores, 3) == ["ok"] * 11
         await stores.aclose()
 
     awaited(history())

@@ -16,7 +16,16 @@ from contextos.contracts.journal import CONTROL, INDEX, Batch, Write
 from contextos.errors import Conflict, InvalidSettings, Unavailable
 from contextos.store.sqlite import stores as sqlite_stores
 from contextos.store.sqlite.stores import SQLITE_PAGE_ENTRIES, SqliteStores
-from tests.suites.store_suite import SettableClock, StoreSuite, World, draft, entries_after, erased, verify
+from tests.suites.store_suite import (
+    SettableClock,
+    StoreSuite,
+    World,
+    draft,
+    entries_after,
+    erased,
+    read_while_it_is_written,
+    verify,
+)
 
 
 class TestSqliteStores(StoreSuite):
@@ -41,6 +50,12 @@ def filled(path: Path) -> None:
     asyncio.run(stores.tenant("acme").commit(batch))
     again = Batch("run_a", shared=((INDEX, draft()), (INDEX, draft())), signature=("other", "bb"))
     asyncio.run(stores.tenant("acme").commit(again))
+    stores.close()
+
+
+def test_a_run_is_read_as_of_one_moment_while_others_write_it(tmp_path: Path) -> None:
+    stores = SqliteStores(tmp_path / "store.db")
+    asyncio.run(read_while_it_is_written(stores.tenant("acme"), "acme"))
     stores.close()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from contextos.contracts.journal import Draft, Entry, SignedHead, genesis, link
-from contextos.errors import ChainBroken, Unavailable
-from contextos.trust.journal.signed_heads import MAX_READS, head_payload, is_signed, read_signed, verify_heads
+from contextos.errors import ChainBroken
+from contextos.trust.journal.signed_heads import head_payload, is_signed, verify_heads
 from contextos.trust.seal import kid_of, verify_signature
 from tests.world import APPROVER_KEY, OPERATOR_KEY, public_key
 
@@ -84,20 +83,3 @@ def test_a_head_over_an_entry_that_is_later_than_the_retirement_of_its_key_is_na
     verify_heads("t", "run", LOOP[:2], heads[:1], keys)
     with pytest.raises(ChainBroken, match=r"entry 3: .* retired"):
         verify_heads("t", "run", LOOP, heads, keys)
-
-
-def test_a_stream_that_is_written_to_without_pause_is_unavailable() -> None:
-    class Busy:
-        reads = 0
-
-        async def signed_heads(self, _stream: str) -> list[SignedHead]:
-            self.reads += 1
-            return [head_of(LOOP[0])] * self.reads
-
-        async def read(self, _stream: str) -> list[Entry]:
-            return LOOP
-
-    store: Any = Busy()
-    with pytest.raises(Unavailable):
-        asyncio.run(read_signed(store, "run"))
-    assert store.reads == MAX_READS + 1

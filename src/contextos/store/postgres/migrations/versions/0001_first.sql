@@ -511,6 +511,33 @@ BEGIN
     ORDER BY s.seq LIMIT p_limit;
 END $$;
 
+-- Returns what is stored about a run as of one moment, because it is one statement: its first `p_limit` segments and the
+-- number of its last entry, its signed heads, the lines of the index about it, and its lease.
+CREATE FUNCTION contextos.read_run(p_tenant text, p_run text, p_limit bigint)
+RETURNS TABLE (
+  length bigint, segments contextos.segments[], heads contextos.heads[], lines contextos.journal[], lease_version bigint,
+  lease bytea
+) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN QUERY SELECT
+    (SELECT max(s.seq) FROM contextos.segments AS s WHERE s.tenant = p_tenant AND s.run = p_run),
+    ARRAY(SELECT s FROM contextos.segments AS s WHERE s.tenant = p_tenant AND s.run = p_run ORDER BY s.seq LIMIT p_limit),
+    ARRAY(SELECT h FROM contextos.heads AS h WHERE h.tenant = p_tenant AND h.stream = p_run ORDER BY h.seq, h.kid),
+    ARRAY(SELECT j FROM contextos.journal AS j
+          WHERE j.tenant = p_tenant AND j.run = 'index' AND j.key = p_run ORDER BY j.seq),
+    d.version, d.body
+  FROM (SELECT p_run AS key) AS asked
+  LEFT JOIN contextos.documents AS d ON d.tenant = p_tenant AND d.collection = 'leases' AND d.key = asked.key;
+END $$;
+
+-- Returns the latest time on record in the shared streams of a tenant, or 0.
+CREATE FUNCTION contextos.latest_us(p_tenant text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('contextos.tenant', p_tenant, true);
+  RETURN coalesce((SELECT j.at_us FROM contextos.journal AS j WHERE j.tenant = p_tenant ORDER BY j.at_us DESC LIMIT 1), 0);
+END $$;
+
 -- Returns the lines of a shared stream with one key, in order.
 CREATE FUNCTION contextos.read_lines(p_tenant text, p_stream text, p_keys text[])
 RETURNS TABLE (

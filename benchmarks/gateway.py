@@ -129,7 +129,7 @@ def report(runs: int) -> None:
     report_bar(
         "governed write / two raw commits of the same bytes, p50",
         p50["wall"] / p50["plain"],
-        3,
+        2,
         best=best,
         against=taken["plain"],
     )

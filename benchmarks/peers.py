@@ -35,9 +35,10 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("no gate", 900, 1, 3.0, 2.0, 3.0),
-    Case("approval", 4200, 1, None, 2.5, 5.0),
-    Case("16 at once", 900, 16, None, 2.0, None),
+    Case("no gate", 900, 1, 3.6, 1.6, 1.9),
+    Case("approval", 4200, 1, None, 1.35, 2.6),
+    Case("16 at once", 900, 16, None, 1.8, None),
+    Case("16 at once, approval", 4200, 16, None, 1.5, None),
 )
 
 Rounds = dict[str, list[dict[str, Any]]]

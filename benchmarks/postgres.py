@@ -110,7 +110,7 @@ async def refunds(database: Database, path: Path, count: int) -> None:
     warm = count // 10
     ours, theirs = ours[warm:], theirs[warm:]
     label = "refund run without a gate / the same rows by asyncpg, p50"
-    report_bar(label, median(ours) / median(theirs), 3, best=min(ours) / min(theirs), against=theirs)
+    report_bar(label, median(ours) / median(theirs), 2, best=min(ours) / min(theirs), against=theirs)
     spent = f"{median(ours):9.2f} ms, in its commits {median(commits[warm:]):.2f} ms; by hand {median(theirs):.2f} ms"
     note("refund run, p50", spent)
     note("refund run, what it asks of the store", asked)

@@ -37,6 +37,9 @@ from tests.postgres import Database, awaited, own_server
 ROOT = Path(__file__).resolve().parents[1]
 OURS, ENGINES = "claims", ("claims", "procrastinate", "pgqueuer", "dbos")
 AT_ONCE = 8
+ENDED = "ended"
+WARM_RUNS = 24
+"""Runs of each worker before it is measured: the first ones load code, packs and policies."""
 HOLD = "BENCH_HOLD"
 """Set in a worker that is to be killed: it begins a run and never goes on."""
 DONE = "SELECT count(*) AS n FROM contextos.runs WHERE wake_at_us <> 0"
@@ -64,7 +67,7 @@ Drive = Callable[[str, str], Awaitable[Advance]]
 
 
 class Process:
-    """A worker process, which has opened its deployment and waits to be told to begin."""
+    """A worker process, which has opened its deployment. It drives from `begin` to `end`, as often as it is told."""
 
     def __init__(self, engine: str, database: Database, path: Path, **more: str) -> None:
         line = [sys.executable, "-m", "benchmarks.queues", "--engine", engine, "--url", database.app]
@@ -79,9 +82,17 @@ class Process:
         assert self.line() == "ready"
 
     def begin(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("begin\n")
-        self._process.stdin.flush()
+        self._tell("begin")
+
+    def end(self) -> None:
+        """Let it finish its drives. Its last line is then `ENDED`."""
+        self._tell("end")
+
+    def ended(self) -> None:
+        """End, and pass over what it printed."""
+        self.end()
+        while self.line() != ENDED:
+            pass
 
     def line(self) -> str:
         assert self._process.stdout is not None
@@ -92,13 +103,19 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-        self._process.wait(30)
+        """End the process: its input ends. What it printed and nobody read is read, so that it can end."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.close()
+        assert self._process.stdout is not None
+        while self._process.stdout.readline():
+            pass
+        self._process.wait(30)
         self._process.stdout.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
 
 def started(engine: str, database: Database, path: Path, number: int, **more: str) -> list[Process]:
@@ -166,19 +183,41 @@ async def opened_backlog(engine: str, database: Database, path: Path) -> Backlog
 async def drained_by(
     workers: int, engine: str, database: Database, path: Path, backlog: Backlog, runs: int
 ) -> tuple[float, float]:
-    """Receive a backlog and let so many worker processes drive it. Returns runs/s, and transactions a run."""
-    await backlog.receive(runs)
+    """Receive a backlog and let so many warm worker processes drive it. Returns runs/s, and transactions a run."""
     processes = [await asyncio.to_thread(Process, engine, database, path) for _ in range(workers)]
-    before, start = await backlog.transactions(), time.perf_counter()
-    for process in processes:
-        process.begin()
-    asked = await backlog.drained()
-    taken = time.perf_counter() - start
+    taken, spent = 0.0, 0
+    for number in (WARM_RUNS * workers, runs):
+        await backlog.receive(number)
+        before, start = await backlog.transactions(), time.perf_counter()
+        for process in processes:
+            process.begin()
+        asked = await backlog.drained()
+        taken = time.perf_counter() - start
+        for process in processes:
+            await asyncio.to_thread(process.ended)
+        # Each question is a connection of its own.
+        spent = await backlog.transactions() - before - asked
     for process in processes:
         await asyncio.to_thread(process.close)
-    # Each question is a connection of its own.
-    spent = await backlog.transactions() - before - asked
     return runs / taken, spent / runs
+
+
+async def received_and_driven(
+    workers: int, database: Database, path: Path, backlog: Backlog, *, runs: int, rounds: int
+) -> list[float]:
+    """Let so many warm worker processes drive runs while they are received. Returns the runs/s of each round."""
+    processes = await asyncio.to_thread(started, OURS, database, path, workers)
+    await backlog.receive(WARM_RUNS * workers)
+    await backlog.drained()
+    rates = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        await backlog.receive(runs)
+        await backlog.drained()
+        rates.append(runs / (time.perf_counter() - start))
+    for process in processes:
+        await asyncio.to_thread(process.close)
+    return rates
 
 
 async def pick_ups(engine: str, database: Database, path: Path, backlog: Backlog) -> tuple[list[float], float]:
@@ -201,8 +240,10 @@ async def pick_ups(engine: str, database: Database, path: Path, backlog: Backlog
         waits.append((float(line.split()[1]) - at_s) * 1e3)
         await asyncio.sleep(0.13)
     for process in processes:
-        await asyncio.to_thread(process.close)
+        process.end()
     await asyncio.gather(*readers)
+    for process in processes:
+        await asyncio.to_thread(process.close)
     return waits, idle
 
 
@@ -211,7 +252,7 @@ async def measured(engine: str, database: Database, path: Path, *, runs: int, ro
     backlog = await opened_backlog(engine, database, path)
     rates, spent = [], []
     for workers in (1, 2, 4):
-        seen = [await drained_by(workers, engine, database, path, backlog, runs) for _ in range(rounds + 1)][1:]
+        seen = [await drained_by(workers, engine, database, path, backlog, runs) for _ in range(rounds)]
         rates.append(median(rate for rate, _ in seen))
         spent.append(median(transactions for _, transactions in seen))
     waits, idle = await pick_ups(engine, database, path, backlog)
@@ -228,7 +269,7 @@ async def measured(engine: str, database: Database, path: Path, *, runs: int, ro
 
 
 async def read_lines(process: Process, lines: asyncio.Queue[str]) -> None:
-    while line := await asyncio.to_thread(process.line):
+    while (line := await asyncio.to_thread(process.line)) not in ("", ENDED):
         await lines.put(line)
 
 
@@ -254,7 +295,7 @@ async def recovery(engine: str, database: Database, path: Path, backlog: Backlog
 
 
 async def work(engine: str, url: str, owner: str, path: Path) -> None:
-    """Serve as a worker until SIGTERM. Prints each run that it begins."""
+    """Serve as a worker from a line `begin` to a line `end`, until the input ends. Prints each run that it begins."""
     deployment = deployed(url, path, tenants=TENANTS)
 
     async def drive(tenant_id: str, run_id: str) -> Advance:
@@ -263,11 +304,16 @@ async def work(engine: str, url: str, owner: str, path: Path) -> None:
             await asyncio.sleep(600)
         return await deployment.advance(tenant_id, run_id)
 
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    told = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    await WORKERS[engine](deployment, url, owner, drive, stop)
+    while await told.readline():
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(WORKERS[engine](deployment, url, owner, drive, stop))
+        await told.readline()
+        stop.set()
+        await working
+        print(ENDED, flush=True)
     await closed(deployment)
 
 

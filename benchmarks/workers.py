@@ -41,22 +41,24 @@ def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) ->
         skip(PEER, missing)
         return
     peers = awaited(peer_rates(theirs, runs=runs, rounds=rounds))
-    middle, best = ratio(rates[4], peers)[0], max(rates[4]) / max(peers)
+    middle, best = ratio(rates, peers)[0], max(rates) / max(peers)
     report_bar(PEER, middle, 2, best=best, at_least=True, against=[1 / one for one in peers])
-    note("runs/s of four workers, and of four DBOS processes", f"{median(rates[4]):9.0f}, {median(peers):.0f}")
+    note("runs/s of four workers, and of four DBOS processes", f"{median(rates):9.0f}, {median(peers):.0f}")
 
 
-async def measured(database: Database, path: Path, *, runs: int, rounds: int) -> dict[int, list[float]]:
-    """Measure one, two and four workers in turns; report the bars. Returns the runs/s of each number."""
+async def measured(database: Database, path: Path, *, runs: int, rounds: int) -> list[float]:
+    """Measure one, two and four workers in turns, and report the bars.
+
+    Returns the runs/s of four workers while the runs are received, as the peer receives its own.
+    """
     backlog = await queues.opened_backlog(queues.OURS, database, path)
     rates: dict[int, list[float]] = {number: [] for number in NUMBERS}
     spent: dict[int, list[float]] = {number: [] for number in NUMBERS}
-    for taken in range(rounds + 1):
+    for _ in range(rounds):
         for number in NUMBERS:
             rate, transactions = await queues.drained_by(number, queues.OURS, database, path, backlog, runs)
-            if taken:
-                rates[number].append(rate)
-                spent[number].append(transactions)
+            rates[number].append(rate)
+            spent[number].append(transactions)
     slowness = [1 / one for one in rates[1]]
     for number, bar in ((2, 1.4), (4, 1.4)):
         report_bar(
@@ -76,8 +78,9 @@ async def measured(database: Database, path: Path, *, runs: int, rounds: int) ->
     note("runs/s of one, two and four workers", f"{rows}; {os.cpu_count()} cores with the server")
     rows = ", ".join(f"{median(spent[number]):.1f}" for number in NUMBERS)
     note("transactions a run of one, two and four workers", rows)
+    queued = await queues.received_and_driven(4, database, path, backlog, runs=runs, rounds=rounds)
     await closed(backlog.deployment)
-    return rates
+    return queued
 
 
 def missing_for_peers() -> str:

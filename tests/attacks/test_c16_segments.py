@@ -15,9 +15,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from contextos.audit import verify
-from contextos.contracts.journal import Batch
-from contextos.errors import ChainBroken, Integrity, InvalidSettings
+from contextos.audit import export, verify
+from contextos.audit.replay import replay
+from contextos.contracts.journal import CONTROL, INDEX, Batch
+from contextos.errors import ChainBroken, Integrity, InvalidSettings, ReplayMismatch
+from contextos.operations import operator
+from contextos.queries.checked_run import read_checked
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.shared.segments import zstd
@@ -25,7 +28,8 @@ from contextos.store.sqlite.database import APPLICATION_ID
 from contextos.store.sqlite.stores import SqliteStores
 from tests.postgres import Database
 from tests.suites.store_suite import entries_after
-from tests.world import TENANT, TestWorld, open_world, request
+from tests.world import TENANT, TestWorld, open_world
+from tests.world import request as order
 
 Change = Callable[[str, str, str], list[str]]
 """Statements of SQL for (the table, the run, another run)."""
@@ -51,6 +55,8 @@ ATTACKS: dict[str, Change] = {
     "another_head": of_first("head = (SELECT max(head) FROM {table} AS h WHERE h.seq <> {table}.seq)"),
     "another_run": another_run,
     "a_bomb": of_first("body = {bomb}"),
+    "a_bomb_of_empty_entries": of_first("body = {empty_lists}"),
+    "a_bomb_of_entries": of_first("body = {entries}"),
     "a_mark": of_first("marks = {zeros}"),
     "salts_of_another": of_first(
         "salts = (SELECT h.salts FROM {table} AS h WHERE h.entries = {table}.entries AND h.run <> {table}.run)"
@@ -83,10 +89,22 @@ def bomb() -> bytes:
     return b"".join([*(compressor.compress(zeros) for _ in range(BOMB_BYTES >> 20)), compressor.flush()])
 
 
+def frame(plain: bytes) -> bytes:
+    """What a store writes, of a first line that takes some gigabytes of memory when it is parsed."""
+    return zstd.compress(plain, level=1)
+
+
+BOMBS = {
+    "bomb": bomb,
+    "empty_lists": lambda: frame(b"[" + b"[]," * (26 << 20) + b"[]]\n"),
+    "entries": lambda: frame(b"[" + b'["","",0,"",0],' * (4 << 20) + b'["","",0,"",0]]\n'),
+}
+
+
 async def attacked(path: Path, stores: str, alter: Callable[[list[str]], None], change: Change, table: str) -> Any:
     """What a read says of the run after the attack, and what `verify` says."""
     world: TestWorld = await open_world(path, stores=stores)
-    runs = [(await world.invoke(request(900 + number, f"req_{number}"))).run_id for number in range(2)]
+    runs = [(await world.invoke(order(900 + number, f"req_{number}"))).run_id for number in range(2)]
     store = world.stores.tenant(TENANT)
     await verify.verify_tenant(store, TENANT, world.keys)
     await asyncio.to_thread(alter, [statement.replace("{table}", table) for statement in change(table, *runs)])
@@ -109,12 +127,17 @@ def test_no_read_returns_a_segment_that_is_not_the_one_committed(
     attack: str, kept_in: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     change = (ATTACKS | UNKNOWN)[attack]
+    bombs = {name: made().hex() for name, made in BOMBS.items() if attack.startswith("a_bomb")}
     tracemalloc.start()
     if kept_in == "sqlite":
 
         def in_file(statements: list[str]) -> None:
             on_sqlite(
-                tmp_path, [one.format(bomb=f"x'{bomb().hex()}'", zeros="zeroblob(2 * entries)") for one in statements]
+                tmp_path,
+                [
+                    one.format(zeros="zeroblob(2 * entries)", **{name: f"x'{raw}'" for name, raw in bombs.items()})
+                    for one in statements
+                ],
             )
 
         said = asyncio.run(attacked(tmp_path, "sqlite", in_file, change, "segments"))
@@ -125,7 +148,8 @@ def test_no_read_returns_a_segment_that_is_not_the_one_committed(
             table = "contextos.segments"
             zeros = "decode(repeat('0000', entries), 'hex')"
             for statement in (f"ALTER TABLE {table} DISABLE TRIGGER ALL", *statements):
-                database.execute(statement.format(bomb=f"'\\x{bomb().hex()}'", zeros=zeros))
+                raws = {name: f"'\\x{raw}'" for name, raw in bombs.items()}
+                database.execute(statement.format(zeros=zeros, **raws))
 
         said = asyncio.run(attacked(tmp_path, database.app, alter, change, "contextos.segments"))
     _, most = tracemalloc.get_traced_memory()
@@ -133,6 +157,100 @@ def test_no_read_returns_a_segment_that_is_not_the_one_committed(
     kind = Integrity if attack in UNKNOWN else ChainBroken
     assert said == [(kind, True, False)] * 2
     assert most < MOST_BYTES
+
+
+CASTS = {
+    "erasures_that_are_no_text": "UPDATE segments SET erased = CAST(x'ff0a' AS TEXT) WHERE run = '{0}'",
+    "a_key_id_that_is_no_text": "UPDATE heads SET kid = CAST(x'ff0a' AS TEXT) WHERE stream = '{0}'",
+    "a_line_of_the_index_that_is_no_text": """UPDATE journal SET "by" = CAST(x'ff0a' AS TEXT) WHERE key = '{0}'""",
+    **{
+        f"another_type_of_{column}": f"UPDATE segments SET {column} = {value} WHERE run = '{{0}}'"
+        for column, value in (("entries", "'x'"), ("dictionary", "NULL"), ("head", "7"), ("salts", "'x'"))
+    },
+}
+LOOSE = ("CREATE TABLE other AS SELECT * FROM segments", "DROP TABLE segments", "ALTER TABLE other RENAME TO segments")
+
+
+@pytest.mark.requirement("T-TAMPER-STORE")
+@pytest.mark.parametrize("attack", CASTS)
+def test_the_owner_of_a_file_can_store_what_no_column_holds_and_it_is_one_sentence(attack: str, tmp_path: Path) -> None:
+    """SQLite itself stores bytes that are no text as text, and any type in a table that was made anew."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path, stores="sqlite")
+        run_id = (await world.invoke(order(900, "req_1"))).run_id
+        store = world.stores.tenant(TENANT)
+        anew = LOOSE if attack.startswith("another_type") else ()
+        await asyncio.to_thread(on_sqlite, tmp_path, [*anew, CASTS[attack].format(run_id)])
+        named = INDEX if "index" in attack else run_id
+        with pytest.raises(Integrity) as fault:
+            await verify.verify_tenant(store, TENANT, world.keys)
+        assert str(fault.value).startswith(f"`{named}` ")
+        assert "\n" not in str(fault.value)
+        if named == run_id:
+            found = await read_checked(store, TENANT, world.keys, run_id)
+            assert (found.fault, found.view().state) == (str(fault.value), "unreadable")
+        await world.aclose()
+
+    asyncio.run(act())
+
+
+@pytest.mark.requirement("J-ERASE", "T-TAMPER-STORE")
+@pytest.mark.parametrize("kept_in", ["sqlite", "postgresql"])
+def test_a_row_from_before_an_erasure_brings_no_erased_body_back(
+    kept_in: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The older row fits the chain and the signed heads, so only the act of the erasure contradicts it."""
+    database: Database | None = request.getfixturevalue("database") if kept_in == "postgresql" else None
+    table = "contextos.segments" if database else "segments"
+
+    def alter(*statements: str) -> None:
+        if database is None:
+            return on_sqlite(tmp_path, list(statements))
+        for statement in (f"ALTER TABLE {table} DISABLE TRIGGER ALL", *statements):
+            database.execute(statement)
+        return None
+
+    async def act() -> None:
+        world = await open_world(tmp_path, stores=database.eraser if database else "sqlite")
+        run_id = (await world.invoke(order(900, "req_1"))).run_id
+        store = world.stores.tenant(TENANT)
+
+        async def erase() -> None:
+            await operator.erase_entry(world.deployment, TENANT, run_id, 5, by=world.actor(), reason="they asked")
+
+        async def told() -> list[str]:
+            said = [(await read_checked(store, TENANT, world.keys, run_id)).fault or ""]
+            for asked in (
+                lambda: verify.verify_tenant(store, TENANT, world.keys),
+                lambda: replay(world.deployment, TENANT, run_id),
+                lambda: export.export_runs(world.deployment, TENANT, [run_id], by=world.actor()),
+            ):
+                try:
+                    await asked()
+                except (ChainBroken, ReplayMismatch) as fault:
+                    said.append(str(fault))
+                else:
+                    said.append("")
+            return said
+
+        await asyncio.to_thread(alter, f"CREATE TABLE {table}_before AS SELECT * FROM {table}")
+        await erase()
+        body = "(SELECT {0} FROM " + table + "_before AS b WHERE b.run = s.run AND b.seq = s.seq)"
+        back = ", ".join(f"{name} = {body.format(name)}" for name in ("salts", "body", "erased"))
+        before = await told()
+        await asyncio.to_thread(alter, f"UPDATE {table} AS s SET {back} WHERE run = '{run_id}'")
+        assert (await store.read(run_id))[4].body is not None, "the row is as whole as it was"
+        (act,) = [line for line in await store.read(CONTROL) if line.kind == "entry.erased"]
+        what = f"`{run_id}` entry 5: has a body again, and entry {act.seq} of `control` erased it; erase it once more"
+        assert await told() == [what] * 4
+        assert (await read_checked(store, TENANT, world.keys, run_id)).entries == (), "nobody is shown it"
+        await erase()
+        assert await told() == before
+        assert (await store.read(run_id))[4].body is None
+        await world.aclose()
+
+    asyncio.run(act())
 
 
 OLD = "keep it for the contextos that wrote it"

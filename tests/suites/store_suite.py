@@ -438,6 +438,10 @@ class StoreSuite:
             Batch("run_a", (entry._replace(salt=b"15 bytes, and no"[:15]),)),
             Batch("run_a", shared=((INDEX, replace_salt(draft(), b"x" * 17)),)),
             Batch("run_a", shared=(("run_b", draft()),)),
+            Batch(INDEX, entries_after(world.tenant, INDEX, [], 1)),
+            Batch(CONTROL, entries_after(world.tenant, CONTROL, [], 1)),
+            Batch("run_a", (entry._replace(key="half a pair \ud800"),)),
+            Batch("run_a", (entry._replace(at_us=2**70),)),
             Batch("run_a", writes=(Write("keys", "k", -1, b"v"),)),
             Batch("run_a", writes=(Write("keys", "", 0, b"v"),)),
             Batch("run_a", wake_at_us=-1),
@@ -449,7 +453,7 @@ class StoreSuite:
         for batch in wrong:
             with pytest.raises(InvalidInput):
                 world.commit(batch)
-        assert not any(world.everything()[part][name] for part in ("entries",) for name in RUNS)
+        assert not any(world.everything()["entries"].values())
         with pytest.raises(InvalidInput):
             world.stores.tenant("")
 

@@ -28,7 +28,7 @@ from contextos.operations.acts.checks import no_run
 from contextos.operations.deployment import Deployment
 from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.seal import decode_base64, open_sealed, seal
@@ -146,6 +146,7 @@ async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     if not entries:
         raise no_run(run_id)
     erased = await require_acts(store, entries, app.ports.keys)
+    await refuse_unerased(store, entries, app.ports.keys)
     head = verify_chain(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, app.ports.keys)

@@ -28,7 +28,7 @@ from contextos.runtime.environment import ContextSources, RunEnvironment, RunPor
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import verify_indexed
 
@@ -82,6 +82,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     if not tape:
         raise no_run(run_id)
     await require_acts(store, tape, app.ports.keys)
+    await refuse_unerased(store, tape, app.ports.keys)
     if stored is not None:
         verify_indexed(run_id, tape, stored.lines)
     return await replay_tape(tape, partial(app.environment, tenant_id))

@@ -26,7 +26,7 @@ from contextos.errors import ChainBroken, InvalidInput, Problem
 from contextos.operations.witness import verify_witnessed
 from contextos.trust.approvals.cancel_requests import verify_cancels
 from contextos.trust.journal.chain import verified_pages, verify_chain
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.graph_rows import written_fact_fault
 from contextos.trust.journal.memory_rows import verify_memories
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
@@ -323,6 +323,7 @@ async def _verified_run(
         by = "the index" if lines else "the audit of slots"
         raise ChainBroken(run_id, 1, f"is missing: {by} names the run")
     erased = await require_acts(store, entries, keys)
+    await refuse_unerased(store, entries, keys)
     head = verify_chain(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, keys)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from contextos.errors import ChainBroken, ContextOSError, Integrity, Unavailable
 from contextos.queries.run_view import RunView, run_view
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class CheckedRun:
     fault: str | None
 
     def view(self) -> RunView:
-        """Return the state of the run, or `unreadable` where altered entries tell none."""
+        """Return the state of the run, or `unreadable` where altered entries tell none, or none can be read."""
         unreadable = RunView(self.tenant_id, self.run_id, UNREADABLE, None, None, None)
+        if self.fault is not None and not self.entries:
+            return unreadable
         return self.told(lambda: run_view(self.tenant_id, self.run_id, self.entries), unreadable)
 
     def told(self, fold: Callable[[], _Told], otherwise: _Told) -> _Told:
@@ -55,10 +57,12 @@ class CheckedRun:
 
 async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) -> CheckedRun:
     """Read a run and check it. A run that the store does not have has no entries, and a fault if the index names it.
-    One that was altered so that the store cannot read it has no entries either, and that fault.
+    One that was altered so that the store cannot read it, or that has an erased body again, has no entries either, and
+    that fault.
     """
     try:
         stored = await store.read_run(run_id)
+        await refuse_unerased(store, stored.entries, keys)
     except Integrity as fault:
         return CheckedRun(tenant_id, run_id, (), str(fault))
     entries = stored.entries

@@ -41,4 +41,6 @@ def broken() -> CheckedRun:
 
 def test_entries_that_tell_nothing_are_unreadable_and_not_an_error() -> None:
     assert broken().view().state == UNREADABLE
+    assert CheckedRun("t", "run_a", (), "its row was altered").view().state == UNREADABLE
+    assert CheckedRun("t", "run_a", (), None).view().state == "new"
     assert broken().told(lambda: {}["absent"], "otherwise") == "otherwise"

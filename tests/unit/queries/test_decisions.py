@@ -82,6 +82,6 @@ def test_an_act_that_the_runtime_did_not_record_is_a_fault_and_no_status(altered
 def test_a_run_that_does_not_verify_keeps_its_fault() -> None:
     store = MemoryStores().tenant("t")
     assert run(checked_decision(store, CheckedRun("t", "run_1", (), "`run_1` entry 1: is missing"), KEYS)) == (
-        DecisionView("IN_FLIGHT"),
+        DecisionView(None),
         "`run_1` entry 1: is missing",
     )

@@ -44,7 +44,7 @@ async def read_entries(fetch: Fetch, tenant: str, run: str, after: int, limit: i
     while is_text(run) and (limit is None or len(found) < limit):
         wanted = POSTGRES_PAGE_SEGMENTS if limit is None else min(POSTGRES_PAGE_SEGMENTS, limit - len(found))
         page = await fetch(SEGMENTS, run, clamped(after), wanted)
-        found += read_rows(tenant, run, after, page)
+        found += read_rows(tenant, run, after, page, goes_on=bool(found))
         if len(page) < wanted:
             break
         after = found[-1].seq

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, groupby
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -30,8 +31,13 @@ from contextos.errors import ChainBroken, Integrity
 
 SEGMENT_FORMAT: Final = 1
 SEGMENT_BYTES: Final = 1 << 20
-"""The bodies of a segment, in bytes. A larger body is alone in its segment."""
+"""The entries of a segment by `_weight`, but for its last one, which can be as large as a store takes."""
+NAME_WEIGHT: Final = 4
 MAX_SEGMENT_BYTES: Final = 80 << 20
+MAX_HEADER_BYTES: Final = 3 << 20
+"""The first line of a segment, unpacked. It is parsed before anything proves it, and needs 30 times as much memory.
+What is written fits: `MAX_BATCH_ENTRIES` entries, and at most 5/16 of a MiB of names, with six bytes a character.
+"""
 COMPRESSION_LEVEL: Final = 1
 DICTIONARY_FILE: Final = Path(__file__).with_name("journal_1.dict")
 DICTIONARY_ID_BYTES: Final = 8
@@ -66,6 +72,9 @@ class Segment(NamedTuple):
         return self.seq - self.entries < seq <= self.seq
 
 
+_COLUMN_TYPES: Final = (int, int, int, int, bytes, bytes, bytes, bytes, bytes, str)
+
+
 class _Dictionary(NamedTuple):
     content: zstd.ZstdDict
     compressor: zstd.ZstdCompressor
@@ -92,14 +101,19 @@ def hash_bytes(digest: str) -> bytes:
     return bytes.fromhex(digest.removeprefix(_HASH_NAME))
 
 
-def read_rows(tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Entry]:
-    """Yield the entries behind the entry `after` of a run. A row is the head before a segment, and the segment.
+def read_rows(
+    tenant: str, run: str, after: int, rows: Iterable[Sequence[Any]], *, goes_on: bool = False
+) -> Iterator[Entry]:
+    """Yield the entries behind the entry `after` of a run. A row is the head before a segment, and the segment. The
+    first segment can also hold entries before, unless `goes_on`: then the page before ended with the entry `after`.
 
     Raises: as `entries_of`.
     """
-    at = None
+    at = after + 1 if goes_on else None
     for before, *columns in rows:
         row = Segment(*columns)
+        if tuple(map(type, row)) != _COLUMN_TYPES or type(before) not in (bytes, NoneType):
+            raise ChainBroken(run, after + 1, f"is in a row with a column of another type; {_RESTORE}")
         first = row.seq - row.entries + 1
         if first > after + 1 or at not in (None, first):
             raise ChainBroken(run, after + 1, f"is missing; entry {first} is in its place")
@@ -208,13 +222,17 @@ def _dictionary() -> _Dictionary:
 
 def _parts(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Split a commit: by kinds that SQL reads, by entry format, and by size."""
-    sizes = accumulate(len(one.body or b"") for one in entries)
+    sizes = accumulate(map(_weight, entries))
     marks = [
         (one.v, number if one.kind == READABLE_KIND else -1, size // SEGMENT_BYTES)
         for number, (one, size) in enumerate(zip(entries, sizes, strict=True))
     ]
     for _, part in groupby(zip(marks, entries, strict=True), key=lambda pair: pair[0]):
         yield [one for _, one in part]
+
+
+def _weight(entry: Entry) -> int:
+    return len(entry.body or b"") + NAME_WEIGHT * (len(entry.kind) + len(entry.key) + len(entry.by))
 
 
 def _segment(entries: Sequence[Entry]) -> Segment:
@@ -261,14 +279,16 @@ def _linked(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
 
     Raises `ChainBroken` for an entry that is erased in part.
     """
-    line, _, bodies = _unpacked(row).partition(b"\n")
-    said = orjson.loads(line)
+    plain = _unpacked(row)
+    start = plain.find(b"\n", 0, MAX_HEADER_BYTES) + 1
+    if not start:
+        return []
+    said = orjson.loads(plain[:start])
     erased = {int(seq): digest for seq, _, digest in (one.partition(":") for one in row.erased.split())}
     columns = (len(said), len(row.salts) / SALT_BYTES, len(row.marks) / MARK_BYTES)
     if columns != (row.entries,) * 3 or len(erased) > row.entries:
         return []
     found: list[Entry] = []
-    start = 0
     first = row.seq - row.entries + 1
     for number, (kind, key, at_us, by, size) in enumerate(said):
         if not (type(kind) is type(key) is type(by) is str and type(at_us) is int):
@@ -280,9 +300,9 @@ def _linked(tenant: str, run: str, head: str, row: Segment) -> list[Entry]:
                 raise ChainBroken(run, seq, _HALF_ERASED)
             entry = Entry(tenant, run, seq, kind, key, at_us, by, _HASH_NAME + gone, head, "", None, None, row.v)
         else:
-            body = bodies[start : start + size]
+            body = plain[start : start + size]
             start += len(body)
             entry = Entry(tenant, run, seq, kind, key, at_us, by, body_digest(salt, body), head, "", body, salt, row.v)
         head = header_hash(entry)
         found.append(entry._replace(hash=head))
-    return found if start == len(bodies) and not erased else []
+    return found if start == len(plain) and not erased else []

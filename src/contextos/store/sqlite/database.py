@@ -22,6 +22,7 @@ BUSY_TIMEOUT_MS: Final = 10_000
 MAX_IDLE_READERS: Final = 8
 _POLL_S: Final = 0.001
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_NO_UTF8: Final = "Could not decode to UTF-8"
 
 Connect = Callable[[Path], sqlite3.Connection]
 
@@ -56,10 +57,14 @@ def _connect_uri(uri: str) -> sqlite3.Connection:
     )
 
 
-def sqlite_error(fault: sqlite3.Error) -> ContextOSError:
-    """Translate an error of SQLite: `Integrity` for a damaged file, otherwise `Unavailable`."""
-    if _code(fault) in _DAMAGED:
-        return Integrity(f"the store is damaged ({fault}); stop, keep the file and restore a backup")
+def sqlite_error(fault: sqlite3.Error, stream: str = "") -> ContextOSError:
+    """Translate an error of SQLite: `Integrity` for a damaged file, and for a row (of the stream that is named, if one
+    is read) whose text is no UTF-8; otherwise `Unavailable`.
+    """
+    if _code(fault) in _DAMAGED or str(fault).startswith(_NO_UTF8):
+        where = f"`{stream[:64]}` in the store" if stream else "the store"
+        what = str(fault).partition(" with text ")[0]
+        return Integrity(f"{where} is damaged ({what}); stop, keep the file and restore a backup")
     return Unavailable("store", str(fault) or type(fault).__name__)
 
 
@@ -160,8 +165,10 @@ class Readers:
         self._closed = False
 
     @contextmanager
-    def connection(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection for one read. Errors of SQLite inside the block become `Unavailable` or `Integrity`."""
+    def connection(self, stream: str = "") -> Iterator[sqlite3.Connection]:
+        """Lend a connection for one read, of one stream if it is named. Errors of SQLite inside the block become
+        `Unavailable` or `Integrity`.
+        """
         if self._closed:
             raise Unavailable("store", "it is closed")
         connection = None
@@ -172,7 +179,7 @@ class Readers:
             if connection is not None:
                 connection.close()
                 connection = None
-            raise sqlite_error(fault) from fault
+            raise sqlite_error(fault, stream) from fault
         finally:
             if connection is not None:
                 self._give_back(connection)

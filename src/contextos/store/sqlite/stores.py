@@ -189,9 +189,9 @@ class SqliteStore:
         found: list[Entry] = []
         while limit is None or len(found) < limit:
             wanted = SQLITE_PAGE_SEGMENTS if limit is None else min(SQLITE_PAGE_SEGMENTS, limit - len(found))
-            with self._readers.connection() as connection:
+            with self._readers.connection(stream) as connection:
                 page = connection.execute(_SEGMENTS, (self._tenant, stream, after, wanted)).fetchall()
-            found += read_rows(self._tenant, stream, after, page)
+            found += read_rows(self._tenant, stream, after, page, goes_on=bool(found))
             if len(page) < wanted:
                 break
             after = found[-1].seq
@@ -200,7 +200,7 @@ class SqliteStore:
         return found if limit is None else found[: max(limit, 0)]
 
     async def read_run(self, run: str) -> StoredRun:
-        with self._readers.connection() as connection:
+        with self._readers.connection(run) as connection:
             # Each statement of a transaction reads as of its first one.
             connection.execute("BEGIN")
             rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
@@ -213,7 +213,8 @@ class SqliteStore:
             if start:
                 # Let other coroutines run between two pages.
                 await asyncio.sleep(0)
-            entries += read_rows(self._tenant, run, len(entries), rows[start : start + SQLITE_PAGE_SEGMENTS])
+            page = rows[start : start + SQLITE_PAGE_SEGMENTS]
+            entries += read_rows(self._tenant, run, len(entries), page, goes_on=True)
         lease_document = Document(*lease) if lease else None
         return StoredRun(tuple(entries), heads, [Entry(*line) for line in lines], lease_document)
 
@@ -221,7 +222,7 @@ class SqliteStore:
         found: list[Entry] = []
         while limit is None or len(found) < limit:
             wanted = SQLITE_PAGE_ENTRIES if limit is None else min(SQLITE_PAGE_ENTRIES, limit - len(found))
-            with self._readers.connection() as connection:
+            with self._readers.connection(stream) as connection:
                 page = connection.execute(_READ, (self._tenant, stream, after, wanted)).fetchall()
             found.extend(Entry(*row) for row in page)
             if len(page) < wanted:
@@ -255,11 +256,11 @@ class SqliteStore:
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
-        with self._readers.connection() as connection:
+        with self._readers.connection(stream) as connection:
             return connection.execute(_SIGNATURES, (self._tenant, stream)).fetchall()
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
-        with self._readers.connection() as connection:
+        with self._readers.connection(stream) as connection:
             rows = connection.execute(_LINES, (self._tenant, stream, json.dumps(keys))).fetchall()
         return [Entry(*row) for row in rows]
 

@@ -45,6 +45,23 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
     return tuple(entry.seq for entry in gaps)
 
 
+async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) -> None:
+    """Refuse an entry that has a body although an operator erased it: somebody put the row of an older copy back.
+
+    Raises:
+        ChainBroken: names the first such entry.
+    """
+    whole = {erasure_key(entry.run, entry.seq): entry for entry in entries if entry.body is not None}
+    for line in await store.lines(CONTROL, *whole):
+        entry = whole[line.key]
+        if not _erases(line, entry, keys):
+            continue
+        # It can have been erased since it was read.
+        if any(one.body is not None for one in await store.read(entry.run, after=entry.seq - 1, limit=1)):
+            detail = f"has a body again, and entry {line.seq} of `{CONTROL}` erased it; erase it once more"
+            raise ChainBroken(entry.run, entry.seq, detail)
+
+
 def _erases(line: Entry, entry: Entry, keys: Keys) -> bool:
     """Return whether a control entry is an act that erased `entry`."""
     act = _act(line, ENTRY_ERASED, entry, keys)

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
 from contextos.errors import ChainBroken, Integrity
+from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_NAME_CHARS, refuse_misfit
 from contextos.store.shared.segments import (
     DICTIONARY_FILE,
+    MAX_HEADER_BYTES,
     READABLE_KIND,
     SEGMENT_BYTES,
     Segment,
     dictionary_id,
+    header_line,
     read_rows,
     segments,
     without,
@@ -68,6 +71,45 @@ def test_a_large_commit_is_several_segments() -> None:
     rows = segments(entries)
     assert len(rows) > 1
     assert read(rows) == entries
+
+
+@pytest.mark.parametrize("char", ["k", "\x01", "\U0001f600"])
+def test_the_longest_names_that_a_store_takes_are_read_back(char: str) -> None:
+    """In JSON a control character takes six bytes."""
+    longest = MAX_ENTRY_NAME_CHARS - len("run.contextruntime")
+    entries, head = list[Entry](), genesis("acme", "run_a")
+    for seq in range(1, 40):
+        drafted = Draft("run.context", char * longest, 5, "runtime", b'"x"', b"0123456789abcdef")
+        entries.append(link("acme", "run_a", seq, head, drafted))
+        head = entries[-1].hash
+    refuse_misfit("acme", Batch("run_a", tuple(entries)))
+    assert read(segments(entries)) == entries
+
+
+def test_the_most_entries_that_a_store_takes_at_once_are_read_back() -> None:
+    entries = stream([b'"x"'] * 200) * (MAX_BATCH_ENTRIES // 200)
+    (row,) = segments(entries)
+    assert len(header_line(entries)) < MAX_HEADER_BYTES // 2
+    assert row.entries == MAX_BATCH_ENTRIES
+
+
+def test_a_page_does_not_begin_within_a_segment_of_the_page_before() -> None:
+    """Two segments that overlap can begin two pages; a read of a part can begin within a segment."""
+    first, both = segments(stream([b'"1"']))[0], segments(stream([b'"1"', b'"2"']))[0]
+    assert [one.seq for one in read_rows("acme", "run_a", 1, [(None, *both)])] == [2]
+    assert [one.seq for one in read_rows("acme", "run_a", 0, [(None, *first)], goes_on=True)] == [1]
+    with pytest.raises(ChainBroken, match="entry 2: is missing; entry 1 is in its place"):
+        list(read_rows("acme", "run_a", 1, [(None, *both)], goes_on=True))
+
+
+@pytest.mark.parametrize("column", Segment._fields)
+def test_a_column_of_another_type_is_one_sentence(column: str) -> None:
+    (row,) = segments(stream([b'"1"']))
+    for value in (None, 1.5, [], "x" if column != "erased" else b"x"):
+        with pytest.raises(ChainBroken, match="entry 1: is in a row with a column of another type"):
+            list(read_rows("acme", "run_a", 0, [(None, *row._replace(**{column: value}))]))
+    with pytest.raises(ChainBroken, match="a column of another type"):
+        list(read_rows("acme", "run_a", 0, [("x", *row)]))
 
 
 @pytest.mark.requirement("J-ERASE")

@@ -7,6 +7,7 @@ Source: docs/adr/0031-an-outcome-that-can-be-asked-again-is-durable-with-the-nex
 from __future__ import annotations
 
 import copy
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,31 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Batch
 from contextos.errors import Unavailable
+from contextos.operations import operator
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, TestWorld, open_world, request, run
 
-STORES = ["memory", "sqlite"]
+STORES = ["memory", "sqlite", "postgresql"]
 KEYED = ["keyed", "lookup"]
+
+
+@pytest.fixture
+def place(stores: str, request: pytest.FixtureRequest) -> str:
+    """Where the runs are kept, as `open_world` takes it."""
+    return str(request.getfixturevalue("database").app) if stores == "postgresql" else stores
 
 
 class Watched:
     """Stores that note the last kind of each commit and all kinds, and fail at the commit that ends with
-    `fails_at`.
+    `fails_at`. `before` is awaited before each commit.
     """
 
     def __init__(self, inner: Any, fails_at: str = "") -> None:
         self.inner, self.fails_at = inner, fails_at
+        self.before: Callable[[Batch], Awaitable[None]] | None = None
         self.ends: list[str] = []
         self.kinds: list[str] = []
 
@@ -52,6 +62,8 @@ class WatchedStore:
         last = batch.entries[-1].kind if batch.entries else ""
         if last and last == self._watched.fails_at:
             raise Unavailable("store", "the machine stops before this commit")
+        if self._watched.before:
+            await self._watched.before(batch)
         await self._inner.commit(batch)
         self._watched.ends += [last] if last else []
         self._watched.kinds += [entry.kind for entry in batch.entries]
@@ -67,10 +79,10 @@ def watched(world: TestWorld, fails_at: str = "") -> Watched:
 @pytest.mark.parametrize("stores", STORES)
 @pytest.mark.parametrize("payments", [*KEYED, "none"])
 def test_only_an_outcome_that_nobody_can_ask_for_again_has_a_commit_of_its_own(
-    payments: str, stores: str, tmp_path: Path
+    payments: str, place: str, tmp_path: Path
 ) -> None:
     async def act() -> None:
-        world = await open_world(tmp_path, stores=stores, payments=payments, clock=SystemClock())
+        world = await open_world(tmp_path, stores=place, payments=payments, clock=SystemClock())
         seen = watched(world)
         view = await world.invoke(request(900, "req_1"))
         own = [] if payments in KEYED else ["tool.returned"]
@@ -83,11 +95,9 @@ def test_only_an_outcome_that_nobody_can_ask_for_again_has_a_commit_of_its_own(
 @pytest.mark.requirement("J-BARRIER", "A-NO-BLIND-RETRY")
 @pytest.mark.parametrize("stores", STORES)
 @pytest.mark.parametrize("payments", KEYED)
-def test_a_process_that_dies_before_the_outcome_is_durable_pays_once(
-    payments: str, stores: str, tmp_path: Path
-) -> None:
+def test_a_process_that_dies_before_the_outcome_is_durable_pays_once(payments: str, place: str, tmp_path: Path) -> None:
     async def act() -> None:
-        world = await open_world(tmp_path, stores=stores, payments=payments, clock=SystemClock())
+        world = await open_world(tmp_path, stores=place, payments=payments, clock=SystemClock())
         seen = watched(world, "run.ended")
         with pytest.raises(Unavailable, match="the machine stops"):
             await world.invoke(request(900, "req_1"))
@@ -158,3 +168,71 @@ def test_the_next_run_that_asks_for_the_operation_waits_for_its_outcome(tmp_path
         await world.aclose()
 
     run(act())
+
+
+@pytest.mark.requirement("J-BARRIER", "A-NO-BLIND-RETRY")
+@pytest.mark.parametrize("payments", KEYED)
+def test_a_cancel_request_before_the_outcome_is_durable_hides_no_payment(payments: str, tmp_path: Path) -> None:
+    """The request fails the commit with the outcome, so the service is asked again before the run stops."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path, stores="sqlite", payments=payments, clock=SystemClock())
+        seen, asked = watched(world), list[str]()
+
+        async def cancel(batch: Batch) -> None:
+            if not asked and [entry.kind for entry in batch.entries].count("tool.returned") and world.refunds():
+                asked.append(batch.run)
+                await operator.request_cancel(
+                    world.deployment, TENANT, batch.run, by=world.actor(), reason="the customer kept it"
+                )
+
+        seen.before = cancel
+        view = await world.invoke(request(900, "req_1"))
+        assert len(asked) == len(world.refunds()) == 1
+        kinds = [entry.kind for entry in await world.stores.tenant(TENANT).read(view.run_id)]
+        assert kinds[-1] == "run.ended", view
+        assert kinds.count("tool.returned") == 3, "the outcome of the payment is on record"
+        assert [effect["capability_id"] for effect in view.record["effects"]] == ["adp_payments.issue_refund"], (
+            view.record["effects"]
+        )
+        replayed = await replay(world.deployment, TENANT, view.run_id)
+        assert replayed.record_hash == view.record["record_hash"]
+        await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        await world.aclose()
+
+    run(act())
+
+
+@pytest.mark.requirement("J-BARRIER", "A-NO-BLIND-RETRY")
+@pytest.mark.parametrize("payments", KEYED)
+def test_the_next_step_reads_the_durable_outcome_of_the_step_before(payments: str, tmp_path: Path) -> None:
+    """Both steps are one operation, so the second is answered with what is stored, also after a crash between them."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path, stores="sqlite", payments=payments, pack=paying_twice, clock=SystemClock())
+        seen = watched(world)
+
+        async def stop(batch: Batch) -> None:
+            if world.refunds() and any(entry.kind == "tool.returned" for entry in batch.entries):
+                raise Unavailable("store", "the machine stops before this commit")
+
+        seen.before = stop
+        with pytest.raises(Unavailable, match="the machine stops"):
+            await world.invoke(request(900, "req_1"))
+        seen.before = None
+        view = await world.invoke(request(900, "req_1"))
+        assert (view.state, len(world.refunds())) == ("completed", 1), view
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        assert [entry.kind for entry in entries].count("tool.dispatching") == 3, "two reads and one payment"
+        lookups = [read_body(entry)["state"] for entry in entries if entry.kind == "act.looked_up"]
+        assert (lookups[0], lookups[-1]) == ("free", "completed")
+        await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        await world.aclose()
+
+    run(act())
+
+
+def paying_twice(body: dict[str, Any]) -> None:
+    template = body["decision_layer"]["task_templates"][0]
+    payment = template["steps"][-1]
+    template["steps"].append({**copy.deepcopy(payment), "id": "again", "depends_on": [payment["id"]]})

@@ -109,6 +109,20 @@ def test_a_head_of_a_slow_clock_and_one_that_came_late_are_read(
     assert {slow, *made[-4:-2]} <= set(found)
 
 
+@pytest.mark.parametrize(("hours", "is_read"), [(0.9, True), (1.1, False)])
+def test_what_is_up_to_an_hour_older_than_the_time_is_read(
+    hours: float, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of a slow clock, or one that came late, lies that far before the end."""
+    asked = later(9, 9)
+    made = [later(1, 9 - hours), later(1, 9 - hours, stream=CONTROL), asked, asked._replace(stream=CONTROL)]
+    witness = put(tmp_path / "witness.jsonl", *made)
+    # A block holds a line, and the first two are read only if the third is young enough.
+    monkeypatch.setattr(witness_file, "BLOCK_BYTES", 1)
+    found = asyncio.run(witness.heads("a", since_us=asked.at_us))
+    assert (made[0] in found) is is_read
+
+
 def test_the_last_head_of_each_stream_is_found_however_old_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def test_a_driver_that_keeps_no_loops_gets_parked_for_a_run_that_waits(tmp_path:
     journal = RunJournal(TENANT, "run_00000000000000aa", (), transition, state_machine.START, live)
     asked = parse(InvokeRequest, canonical(request(4200, "req_own")))
     with pytest.raises(Parked) as parked:
-        run(invoke_agent(asked, request_fingerprint(asked), app.environment(TENANT, journal)))
+        run(invoke_agent(asked, request_fingerprint(asked.to_json()), app.environment(TENANT, journal)))
     assert parked.value.wake_at_us > ports.clock.now_us()
 
 

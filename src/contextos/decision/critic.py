@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from contextos.contracts.bindings import binding_of, resolve_params
 from contextos.contracts.controls import CheckArgs, required_of
@@ -20,7 +21,18 @@ from contextos.errors import Problem
 CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
 
-@dataclass(frozen=True, slots=True)
+class KnownStep(NamedTuple):
+    """A step whose tool is registered: its arguments as far as they are known before the plan runs, and the names of
+    the others.
+    """
+
+    step: PlanStep
+    capability: Capability
+    args: Mapping[str, Any]
+    missing: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Proposal:
     """A plan, and everything that it is checked against before it runs.
 
@@ -38,6 +50,21 @@ class Proposal:
     check_input: CheckInput
     check_args: CheckArgs
     calls_left: int
+
+    @cached_property
+    def known(self) -> tuple[KnownStep, ...]:
+        """The steps whose tools are registered, in the plan's order."""
+        tools, known = self.scope.tools.capabilities, []
+        for step in self.plan.steps:
+            if step.tool in tools:
+                args, _, missing = resolve_params(step.params, self.sources)
+                known.append(KnownStep(step, tools[step.tool], args, missing))
+        return tuple(known)
+
+    @cached_property
+    def before(self) -> Mapping[str, frozenset[str]]:
+        """The ids of all steps that must be done before a step, by its id."""
+        return ancestors(self.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +93,25 @@ def verify_plan(proposal: Proposal) -> PlanVerification:
     return PlanVerification("ok", ())
 
 
-def spec_of(plan: Plan | TaskTemplate, step_id: str) -> str | None:
-    """Return the decision key that applies to a step: that of the last checkpoint before the step, or None."""
-    before = ancestors(plan, step_id)
-    bound = [point.decision_id for point in plan.decision_checkpoints if point.after_step in before]
-    return bound[-1] if bound else None
+def governing_decisions(plan: Plan | TaskTemplate) -> dict[str, str]:
+    """Return the decision key that applies to each step, by step id: that of the last checkpoint before the step. A
+    step without one is left out.
+    """
+    return {
+        step_id: point.decision_id
+        for step_id, before in ancestors(plan).items()
+        for point in plan.decision_checkpoints
+        if point.after_step in before
+    }
 
 
-def ancestors(plan: Plan | TaskTemplate, step_id: str) -> frozenset[str]:
-    """Return the ids of all steps that must be done before this one."""
+def ancestors(plan: Plan | TaskTemplate) -> dict[str, frozenset[str]]:
+    """Return the ids of all steps that must be done before each step, by step id."""
     depends = {step.id: step.depends_on for step in plan.steps}
+    return {step_id: _closure(depends, step_id) for step_id in depends}
+
+
+def _closure(depends: Mapping[str, Sequence[str]], step_id: str) -> frozenset[str]:
     found: set[str] = set()
     waiting = list(depends.get(step_id, ()))
     while waiting:
@@ -120,7 +156,7 @@ def in_manifest(proposal: Proposal) -> Sequence[Failure]:
 def modes_match(proposal: Proposal) -> Sequence[Failure]:
     """Return a failure for each step that states an approval mode other than its tool declares."""
     failures = []
-    for step, capability in _known(proposal):
+    for step, capability, *_ in proposal.known:
         declared = capability.definition.approval_mode
         if step.approval_mode != declared:
             failures.append(
@@ -140,9 +176,8 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
     Only arguments that are known before the plan runs are checked.
     """
     failures = []
-    for step, capability in _known(proposal):
-        args, _, missing = resolve_params(step.params, proposal.sources)
-        before = ancestors(proposal.plan, step.id)
+    for step, capability, args, missing in proposal.known:
+        before = proposal.before[step.id]
         later = []
         for name in missing:
             binding = binding_of(step.params[name])
@@ -166,16 +201,16 @@ def bound_to_specs(proposal: Proposal) -> Sequence[Failure]:
     """Return a failure for each check that names no decision spec, and each step with effects that no spec allows to
     run.
     """
-    specs = proposal.scope.pinned.specs
+    specs, governing = proposal.scope.pinned.specs, governing_decisions(proposal.plan)
     failures = [
         Failure(code="violates_decision_spec", detail=f"`{point.decision_id}` is not a DecisionSpec of the pack")
         for point in proposal.plan.decision_checkpoints
         if point.decision_id not in specs
     ]
-    for step, capability in _known(proposal):
+    for step, capability, *_ in proposal.known:
         if capability.definition.approval_mode == "read_only":
             continue
-        key = spec_of(proposal.plan, step.id)
+        key = governing.get(step.id)
         spec = specs.get(key) if key else None
         if spec is None:
             failures.append(
@@ -197,9 +232,12 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
     specs, failures = proposal.scope.pinned.specs, []
     for point in proposal.plan.decision_checkpoints:
         spec = specs.get(point.decision_id)
-        done = ancestors(proposal.plan, point.after_step) | {point.after_step}
+        done = proposal.before.get(point.after_step, frozenset()) | {point.after_step}
         produced = {
-            name for step, capability in _known(proposal) if step.id in done for name in capability.definition.produces
+            name
+            for step, capability, *_ in proposal.known
+            if step.id in done
+            for name in capability.definition.produces
         }
         missing = sorted(set(spec.required_evidence) - produced - proposal.evidence) if spec else []
         if missing:
@@ -248,22 +286,21 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
     failures = []
     if escalating:
         failures.append(Failure(code="must_escalate", detail="a guardrail escalates: " + ", ".join(escalating)))
-    for step, capability in _known(proposal):
+    for step, capability, args, later in proposal.known:
         raised = proposal.scope.controls.on_call(step.tool, f"{proposal.plan.revision}/{step.id}")
         gates = sorted({*raised.gates, *step.requires})
         if gates and (unaskable := _unaskable(gates, capability, proposal)):
             failures.append(_failure("policy_denied", step, unaskable))
         produced = {
             name
-            for before, earlier in _known(proposal)
-            if before.id in ancestors(proposal.plan, step.id)
+            for before, earlier, *_ in proposal.known
+            if before.id in proposal.before[step.id]
             for name in earlier.definition.produces
         }
-        missing = sorted(required_of(capability.definition, raised.requires) - produced - proposal.evidence)
-        if missing:
-            names = ", ".join(f"`{name}`" for name in missing)
+        lacking = sorted(required_of(capability.definition, raised.requires) - produced - proposal.evidence)
+        if lacking:
+            names = ", ".join(f"`{name}`" for name in lacking)
             failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
-        args, _, later = resolve_params(step.params, proposal.sources)
         bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
         for problem in proposal.check_args(bounds, args, bool(gates)):
             detail = f"`{step.tool}` at `{problem.pointer}`: {problem.detail}"
@@ -308,11 +345,6 @@ PLAN_RULES: Final[tuple[PlanRule, ...]] = (
     controls_hold,
     within_call_budget,
 )
-
-
-def _known(proposal: Proposal) -> list[tuple[PlanStep, Capability]]:
-    capabilities = proposal.scope.tools.capabilities
-    return [(step, capabilities[step.tool]) for step in proposal.plan.steps if step.tool in capabilities]
 
 
 def _failure(code: FailureCode, step: PlanStep, detail: str) -> Failure:

@@ -17,7 +17,7 @@ from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Fact, RunScope, StepCall, ToolAccess
-from contextos.decision.critic import spec_of
+from contextos.decision.critic import governing_decisions
 from contextos.decision.parallel_reads import independent_reads
 
 LOOP_LIMIT: Final = 3
@@ -53,13 +53,15 @@ async def execute_plan(
     Reads that were sent together with the failed step are in the journal, and their answers are not used.
     """
     facts, results, seen = list(evidence.values()), dict[str, ToolResultEnvelope](), dict[str, int]()
+    specs = scope.pinned.specs
+    governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0
     while at < len(plan.steps):
         group = independent_reads(plan, scope.tools, at, results)
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
         views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
-        calls, unprepared = _prepare_all(plan, scope.pinned.specs, group, facts, views, seen)
+        calls, unprepared = _prepare_all(plan, governing, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
@@ -68,7 +70,7 @@ async def execute_plan(
                 _refused(call.step, result)
                 or _overrun(call.step, scope, tools.overrun())
                 or _failed(call.step, result)
-                or _checkpoint(plan, scope.pinned.specs, call, facts, journal)
+                or _checkpoint(plan, specs, call, facts, journal)
             )
             if failure:
                 return Execution(results, _by_name(facts), failure)
@@ -95,7 +97,7 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
 
 def _prepare_all(
     plan: Plan,
-    specs: Mapping[str, DecisionSpec],
+    governing: Mapping[str, tuple[str, DecisionSpec]],
     group: Sequence[PlanStep],
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
@@ -104,7 +106,7 @@ def _prepare_all(
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
     calls: list[StepCall] = []
     for step in group:
-        call, failure = _prepare(plan, specs, step, facts, sources, seen)
+        call, failure = _prepare(plan, governing, step, facts, sources, seen)
         if call is None:
             return calls, failure
         calls.append(call)
@@ -113,7 +115,7 @@ def _prepare_all(
 
 def _prepare(
     plan: Plan,
-    specs: Mapping[str, DecisionSpec],
+    governing: Mapping[str, tuple[str, DecisionSpec]],
     step: PlanStep,
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
@@ -129,8 +131,7 @@ def _prepare(
     if occurrence + 1 >= LOOP_LIMIT:
         detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
         return None, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
-    key = spec_of(plan, step.id)
-    spec = specs.get(key) if key else None
+    key, spec = governing.get(step.id, (None, None))
     return StepCall(
         revision=plan.revision or 0,
         step=step,
@@ -138,7 +139,7 @@ def _prepare(
         provenance=provenance,
         evidence=tuple(facts),
         required_evidence=tuple(spec.required_evidence) if spec else (),
-        spec_key=key if spec else None,
+        spec_key=key,
         occurrence=occurrence,
     ), None
 

@@ -96,14 +96,15 @@ class Deployment:
         """
         sent = raw if isinstance(raw, bytes | str) else canonical(dict(raw))
         request = parse(InvokeRequest, sent, max_bytes=MAX_BYTES)
-        self._refuse_oversized(request)
+        fields = request.to_json()
+        self._refuse_oversized(request, fields)
         if not await self.ports.directory.knows_tenant(request.tenant_id):
             # Before it takes a place: invented names must not hold up those that exist.
             detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
-            request = await redacted_request(request, self.catalog(request.tenant_id))
-            return await self._invoke_admitted(request, request_fingerprint(request))
+            request, fields = await redacted_request(request, fields, self.catalog(request.tenant_id))
+            return await self._invoke_admitted(request, request_fingerprint(fields))
 
     async def _invoke_admitted(self, request: InvokeRequest, fingerprint: str) -> RunView:
         """The run of a request, driven until it ends, waits, or is suspended for longer than `SOON_US`."""
@@ -253,12 +254,12 @@ class Deployment:
             planner=ports.planner,
         )
 
-    def _refuse_oversized(self, request: InvokeRequest) -> None:
+    def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:
         allowed = min(
             self.config.limits.max_payload_bytes,
             request.runtime.max_payload_bytes or self.config.limits.max_payload_bytes,
         )
-        if len(canonical(request.to_json())) > allowed:
+        if len(canonical(fields)) > allowed:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
 

@@ -99,7 +99,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     # A deployment of its own: what it believes to be stored is not.
     app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
-    request = await redacted_request(request, app.catalog(request.tenant_id))
+    request, fields = await redacted_request(request, request.to_json(), app.catalog(request.tenant_id))
     ports = app.ports
     store = ports.stores.tenant(request.tenant_id)
     live = LiveDriver(
@@ -116,7 +116,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         environment = app.environment(request.tenant_id, journal)
         slots = environment.sources.slots
         rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
-        await invoke_agent(request, request_fingerprint(request), replace(environment, sources=rehearsed))
+        await invoke_agent(request, request_fingerprint(fields), replace(environment, sources=rehearsed))
     except _Stop as stopped:
         return stopped.result
     raise AssertionError("the loop ends with a commit")

@@ -37,7 +37,6 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
 from contextos.trust.identity.principals import look_up, principal_chain, scopes_in_force
-from contextos.trust.journal.usage import usage
 from contextos.trust.policy.policy_set import PolicySet
 
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
@@ -200,9 +199,11 @@ def _session(
 
 def oversized_request(principals: Principals, environment: RunEnvironment) -> Failure | None:
     """Return a failure if the request is larger than the directory allows its agent or its tenant."""
-    size = len(canonical(environment.journal.log()[0].body["request"]))
     limit, owner = intents.lowest_of("max_payload_bytes", environment.deployment.limits.max_payload_bytes, principals)
-    if owner is None or size <= limit:
+    if owner is None:
+        return None
+    size = len(canonical(environment.journal.log()[0].body["request"]))
+    if size <= limit:
         return None
     detail = f"the request has {size} bytes, and `max_payload_bytes` is {limit} (the limit of the {owner})"
     return Failure(code="budget_exhausted", detail=detail)
@@ -219,7 +220,7 @@ def within_token_budget(
         if "total_tokens" not in budget.limited_by:
             return compiled
         return compiled.model_copy(update={"detail": f"{compiled.detail}; {budget.stated('total_tokens')}"})
-    total, before = budget.total_tokens, usage(environment.journal.log()).tokens
+    total, before = budget.total_tokens, environment.used().tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         detail = f"{budget.stated('total_tokens')}, and {before} are used"
         return Failure(code="budget_exhausted", detail=detail, facts=("total_tokens",))
@@ -239,12 +240,11 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
     return tuple(found)
 
 
-def request_fingerprint(request: InvokeRequest) -> str:
-    """Return the digest by which two requests count as the same.
+def request_fingerprint(fields: Mapping[str, Any]) -> str:
+    """Return the digest by which two requests, in their wire form, count as the same.
     `trace`, token references and the identity claim are left out of it.
     """
-    body = request.to_json()
-    body.pop("trace")
+    body = {name: value for name, value in fields.items() if name != "trace"}
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
     if body["user"].get("delegation"):
         body["user"] = {

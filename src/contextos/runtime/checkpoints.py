@@ -15,7 +15,6 @@ from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import ScoreVerdict, VerifyVerdict
 from contextos.contracts.scope import RunScope
 from contextos.runtime.environment import RunEnvironment
-from contextos.trust.journal.usage import usage
 
 
 async def checkpoint(
@@ -29,7 +28,7 @@ async def checkpoint(
     if scope.session is None:
         return
     log = environment.journal.log()
-    used = usage(log)
+    used = environment.used()
     reached = SessionCheckpoint(
         checkpoint=1 + sum(entry.kind == "session.checkpointed" for entry in log),
         session_id=scope.run.session_id,

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
-from contextos.decision.critic import spec_of
+from contextos.decision.critic import governing_decisions
 from contextos.decision.executor import Execution
 from contextos.intelligence.memory import BoundMemory, candidate_writes, propose_memories
 from contextos.runtime.admission import AdmittedRun, bound_ceids
@@ -50,7 +50,8 @@ def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, .
     """
     known = plan or template
     keys = list(dict.fromkeys(point.decision_id for point in known.decision_checkpoints))
-    governed = {step.id: spec_of(known, step.id) for step in known.steps if step.approval_mode != "read_only"}
+    governing = governing_decisions(known)
+    governed = {step.id: governing.get(step.id) for step in known.steps if step.approval_mode != "read_only"}
     return tuple(
         Decision(key, frozenset(step for step, by in governed.items() if by == key), last=key == keys[-1])
         for key in keys

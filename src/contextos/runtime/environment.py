@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from contextos.action.cancellation import find_cancel
@@ -20,6 +20,7 @@ from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
+from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
 
 
@@ -92,7 +93,7 @@ class DeploymentFacts:
     planner_name: str = PLANNER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunEnvironment:
     """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
     is called.
@@ -106,6 +107,14 @@ class RunEnvironment:
     artifacts: RunArtifacts
     deployment: DeploymentFacts
     planner: Planner | None = None
+
+    @cached_property
+    def _meter(self) -> UsageMeter:
+        return UsageMeter(self.journal.log())
+
+    def used(self) -> Usage:
+        """Return what the run has used so far, up to the last entry of its journal."""
+        return self._meter.read()
 
 
 def cancels_of(environment: RunEnvironment) -> ProvedCancels:
@@ -136,13 +145,13 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
 
     An older run that lacks a fact gets the value that was in effect before the fact was recorded.
     """
-    facts = replace(
-        environment.deployment,
+    facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],
         semantics=recorded.get("semantics", 1),
         planner_name=recorded.get("planner", PLANNER),
         unsafe=tuple(recorded["unsafe"]),
+        unsafe_now=environment.deployment.unsafe_now,
         limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),
     )
     return replace(environment, deployment=facts)

@@ -16,6 +16,7 @@ from typing import Any
 
 from contextos.context.compiler import compile_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
+from contextos.contracts.controls import RunControls
 from contextos.contracts.documents.runs import REQUESTS, RequestClaim
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
@@ -54,7 +55,6 @@ from contextos.runtime.slot_steps import fill_slots
 from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name, policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
-from contextos.trust.journal.usage import usage
 from contextos.trust.policy.constraints import check_args
 
 
@@ -201,17 +201,18 @@ async def decision_loop(
     left.
 
     `before` is the last attempt before the run ended and was reopened: its template is tried again, or the next one if
-    it asked for a replan. Returns the run with the slots and controls of the last attempt, and that attempt.
+    it asked for a replan. Returns the run with the slots of the last attempt, and that attempt.
     """
     first = before.next_template if before else 0
     revision = before.revision + 1 if before else 0
     most = admitted.scope.run.run_budget.max_replan_attempts
     for number, template in enumerate(admitted.templates[first : most + 1], start=first):
         if before:
+            # A control that an earlier plan raised still binds.
+            admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
             admitted = await fill_slots(request, admitted, template, revision, environment)
         attempt = await _attempt(request, admitted, template, revision, environment)
         attempt = replace(attempt, revision=revision, template=number)
-        admitted = replace(admitted, scope=replace(admitted.scope, controls=attempt.controls))
         if attempt.scorecard["verdict"] != "replan":
             return admitted, attempt
         before, revision = attempt, revision + 1
@@ -229,13 +230,12 @@ async def _attempt(
     request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
 ) -> Attempt:
     journal, policy = environment.journal, admitted.policy
-    unplanned = Execution({}, {}, None)
+    unplanned, controls = Execution({}, {}, None), admitted.scope.controls
     if admitted.not_chosen:
-        return await _scored(request, admitted, None, unplanned, (admitted.not_chosen,), revision, environment)
+        return await _scored(admitted, controls, None, unplanned, (admitted.not_chosen,), revision, environment)
     decisions = decide_exposure(admitted.scope, policy)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
-    controls = admitted.scope.controls.with_compiled(decisions)
-    admitted = replace(admitted, scope=replace(admitted.scope, controls=controls))
+    controls = controls.with_compiled(decisions)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
@@ -261,23 +261,25 @@ async def _attempt(
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if isinstance(compiled, Failure):
-        return await _scored(request, admitted, None, unplanned, (compiled,), revision, environment)
+        return await _scored(admitted, controls, None, unplanned, (compiled,), revision, environment)
     journal.derive("context.compiled", str(revision), compiled)
-    tools = replace(admitted.scope.tools, surfaced=frozenset(compiled["context_ledger"]["tools"]))
-    scope = replace(admitted.scope, tools=tools)
-    facts = facts_by_name(admitted.items, scope)
+    facts = facts_by_name(admitted.items, admitted.scope)
     plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
-        return await _scored(request, admitted, None, unplanned, (plan,), revision, environment)
+        return await _scored(admitted, controls, None, unplanned, (plan,), revision, environment)
     sources = {
-        "request": scope.received.fields,
+        "request": admitted.scope.received.fields,
         "pack": admitted.pack_json(plan),
         "evidence": executor.evidence_view(facts),
     }
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    steps = decide_plan_steps(scope, policy, plan)
+    steps = decide_plan_steps(admitted.scope, policy, plan)
     journal.derive("policy.decided", f"plan/{revision}", {"decisions": [d.to_json() for d in steps.values()]})
-    scope = replace(scope, controls=scope.controls.with_planned(revision, steps))
+    scope = replace(
+        admitted.scope,
+        tools=replace(admitted.scope.tools, surfaced=frozenset(compiled["context_ledger"]["tools"])),
+        controls=controls.with_planned(revision, steps),
+    )
     verified = _verify(scope, plan, steps, decisions, sources, frozenset(facts), environment)  # 10
     journal.derive(
         "plan.verified",
@@ -286,15 +288,14 @@ async def _attempt(
     )
     await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
     if verified.verdict != "ok":
-        return await _scored(
-            request, admitted, plan, Execution({}, facts, None), verified.failures, revision, environment
-        )
+        unsent = Execution({}, facts, None)
+        return await _scored(admitted, controls, plan, unsent, verified.failures, revision, environment)
     gateway = build_gateway(
         environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
     )
     execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
     failures = (execution.failure,) if execution.failure else ()
-    return await _scored(request, admitted, plan, execution, failures, revision, environment)  # 13
+    return await _scored(admitted, controls, plan, execution, failures, revision, environment)  # 13
 
 
 def _verify(
@@ -306,7 +307,7 @@ def _verify(
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
-    left = scope.run.run_budget.max_tool_calls - usage(environment.journal.log()).tool_calls
+    left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
@@ -323,19 +324,19 @@ def _verify(
 
 
 async def _scored(
-    request: InvokeRequest,
     admitted: AdmittedRun,
+    controls: RunControls,
     plan: Plan | None,
     execution: Execution,
     failures: tuple[Failure, ...],
     revision: int,
     environment: RunEnvironment,
 ) -> Attempt:
-    used = usage(environment.journal.log())
+    used = environment.used()
     done = sum(result.status in ("ok", "completed") for result in execution.results.values())
     card = scoring.score(
         admitted.loaded.pack,
-        request.input.intent,
+        admitted.scope.received.request.input.intent,
         admitted.scope.run.run_budget,
         wall_clock_us=used.wall_clock_us,
         cost_cents=used.cost_cents,
@@ -346,7 +347,7 @@ async def _scored(
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
-    return Attempt(plan, execution, failures, card, admitted.scope.controls)
+    return Attempt(plan, execution, failures, card, controls)
 
 
 def _acted(execution: Execution, environment: RunEnvironment) -> bool:

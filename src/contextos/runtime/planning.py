@@ -15,7 +15,6 @@ from contextos.decision.planners.template import PLANNER, propose_plan
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.redaction import cleanse_text
-from contextos.trust.journal.usage import usage
 
 
 async def propose(
@@ -60,7 +59,7 @@ async def propose(
 def _time_left(admitted: AdmittedRun, template: TaskTemplate, environment: RunEnvironment) -> tuple[int, str | None]:
     """The time for a plan in milliseconds, and the limit that leaves less than the template's, or None."""
     budget, hint = admitted.scope.run.run_budget, admitted.scope.received.request.runtime.plan_timeout_ms
-    left_ms = budget.wall_clock_ms - usage(environment.journal.log()).wall_clock_us // 1_000
+    left_ms = budget.wall_clock_ms - environment.used().wall_clock_us // 1_000
     stated: list[tuple[int, str | None]] = [(template.plan_timeout_ms, None), (left_ms, budget.stated("wall_clock_ms"))]
     if hint is not None:
         stated.append((hint, f"`plan_timeout_ms` is {hint}"))

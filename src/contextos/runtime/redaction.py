@@ -6,10 +6,10 @@ kept nowhere (ADR 0024).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.codec import JsonValue, parse
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.pack import ContextPack
@@ -20,23 +20,28 @@ from contextos.intelligence.retrieval import fact_digest
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
 
 
-async def redacted_request(request: InvokeRequest, catalog: Catalog) -> InvokeRequest:
-    """Return the request without what its pack classifies, in `input`. If the pack is not known, every rule applies.
+async def redacted_request(
+    request: InvokeRequest, fields: dict[str, Any], catalog: Catalog
+) -> tuple[InvokeRequest, dict[str, Any]]:
+    """Return the request without what its pack classifies, in `input`, typed and in its wire form `fields`. If the
+    pack is not known, every rule applies.
 
     The original is kept nowhere, and no digest of it is made: a digest of few possible values can be inverted.
 
     Raises:
         InvalidInput: a text of the request looks like a secret. Nothing was stored.
     """
-    body: dict[str, Any] = request.to_json()
-    if secrets := find_secrets(_without_tokens(body), "send a reference to it, and nothing secret"):
+    if secrets := find_secrets(_without_tokens(fields), "send a reference to it, and nothing secret"):
         raise InvalidInput(*secrets)
     named = await catalog.redaction_rules(request.context_pack_refs)
-    cleaned, applied = redact(body["input"], REDACTION_TARGETS if named is None else named)
-    return parse(InvokeRequest, {**body, "input": cleaned}) if applied else request
+    cleaned, applied = redact(fields["input"], REDACTION_TARGETS if named is None else named)
+    if not applied:
+        return request, fields
+    request = parse(InvokeRequest, {**fields, "input": cleaned})
+    return request, request.to_json()
 
 
-def _without_tokens(body: dict[str, Any]) -> dict[str, Any]:
+def _without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
     """The body without the fields that are made for references to tokens, and for a signed claim."""
     agent = {name: value for name, value in body["agent"].items() if name not in ("token_ref", "identity_claim")}
     user = dict(body["user"])
@@ -52,14 +57,14 @@ def redaction_rules(pack: ContextPack) -> frozenset[str]:
 
 def redacted_items(items: Iterable[EvidenceItem], pack: ContextPack) -> tuple[EvidenceItem, ...]:
     """Return evidence without what the pack classifies. The digest of a changed item is of what is left."""
-    rules = redaction_rules(pack)
-    return tuple(_redacted_item(item, rules) for item in items)
-
-
-def _redacted_item(item: EvidenceItem, rules: frozenset[str]) -> EvidenceItem:
-    value, applied = redact(item.value, rules)
+    found = tuple(items)
+    values, applied = redact([item.value for item in found], redaction_rules(pack))
     if not applied:
-        return item
+        return found
+    return tuple(_with_value(item, value) for item, value in zip(found, values, strict=True))
+
+
+def _with_value(item: EvidenceItem, value: JsonValue) -> EvidenceItem:
     digest = fact_digest(item.subject, item.predicate, value)
     return item.model_copy(update={"value": value, "digest": digest})
 

@@ -43,7 +43,6 @@ from contextos.trust.identity.claims import mint_claim
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.operation_rows import operation_fault
 from contextos.trust.journal.record import RunOutcome, build_record
-from contextos.trust.journal.usage import UsageMeter
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 
@@ -175,10 +174,8 @@ def build_gateway(
     graph snapshot.
     """
 
-    meter = UsageMeter(environment.journal.log())
-
     def spent() -> BudgetUsed:
-        used = meter.read()
+        used = environment.used()
         return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:

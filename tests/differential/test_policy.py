@@ -92,3 +92,19 @@ def test_deciding_about_all_capabilities_equals_deciding_one_by_one(bundles, fac
         policies.decide(point, facts, capability=view, granted=granted, decision_id=decision_id)
         for view, decision_id in zip(CAPABILITIES, ids, strict=True)
     )
+
+
+@given(
+    bundle_sets(),
+    st.lists(
+        st.tuples(broken_facts(), st.sampled_from(POINTS), st.sampled_from((*CAPABILITIES, None)), st.booleans()),
+        min_size=2,
+        max_size=6,
+    ),
+)
+@MANY
+def test_a_set_that_has_decided_before_decides_as_a_new_one(bundles, questions):
+    kept = policy(*bundles)
+    for facts, point, view, granted in [*questions, *questions]:
+        asked = {"capability": view, "granted": granted, "decision_id": ID}
+        assert kept.decide(point, facts, **asked) == policy(*bundles).decide(point, facts, **asked)

@@ -189,6 +189,8 @@ async def _answer(paths: _Paths, query: RetrievalQuery, requirement: EvidencePat
         reached = {str(edge["dst"]) for edge in trusted}
     if not trusted:
         return "untrusted" if untrusted_seen else "missing"
+    if len(trusted) == 1:
+        return trusted[0]
     if len({_digest(edge, value_only=True) for edge in trusted}) > 1:
         return "conflict"
     return min(trusted, key=_newest_first)

@@ -49,10 +49,10 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
     states = {state_machine.START}
     for entry in entries:
-        body = read_body(entry) if entry.kind in state_machine.DECIDED_BY_BODY else {}
-        # If the body was erased, every event of the kind is possible; later entries rule out the wrong ones.
-        possible = state_machine.events(entry.kind) if body is None else [state_machine.event_of(entry.kind, body)]
-        states = {after for state in states for one in possible if (after := state_machine.step(state, one))} or states
+        events = _events(entry) if entry.kind in state_machine.DECIDED_BY_BODY else (entry.kind,)
+        states = {
+            after for state in states for one in events if (after := state_machine.TABLE[state].get(one))
+        } or states
     revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
     record = next((record for record in revised if record is not None), None)
     if len(states) > 1 and record and record["end"] in states:
@@ -68,6 +68,14 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
         else None
     )
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
+
+
+def _events(entry: Entry) -> Sequence[str]:
+    """The event of an entry whose body decides the next state. If the body was erased, every event of the kind is
+    possible, and later entries rule out the wrong ones.
+    """
+    body = read_body(entry)
+    return state_machine.events(entry.kind) if body is None else (state_machine.event_of(entry.kind, body),)
 
 
 def _waits_for_engine(received: Entry) -> dict[str, Any] | None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contextos.runtime import state_machine
-
 START: Final = "new"
 ENDS: Final = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
 
@@ -172,4 +170,4 @@ def step(state: str, happened: str) -> str | None:
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
     """Return the next state of a run after an entry of this kind with this body, or None if it is not allowed."""
-    return state_machine.step(state, state_machine.event_of(kind, body))
+    return TABLE[state].get(event_of(kind, body))

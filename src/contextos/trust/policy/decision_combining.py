@@ -10,15 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from contextos.contracts.envelopes.policy import (
-    APPROVAL_MODES,
-    ArgConstraint,
-    CapabilityView,
-    Indeterminate,
-    Point,
-    PolicyDecision,
-)
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, Indeterminate, Point
 from contextos.trust.policy.rule_evaluation import Indeterminates
 from contextos.trust.policy.rules import MODE_RANK, CompiledRule
 
@@ -114,17 +108,17 @@ def _add_guardrail(combined: CombinedDecision, rule: CompiledRule) -> None:
         combined.escalating.append(rule.rule_id)
 
 
-def resolve_decision(
+def resolve_verdict(
     combined: CombinedDecision,
     point: Point,
     capability: CapabilityView | None,
     *,
     granted: bool,
-    decision_id: str,
     bundle_ids: tuple[str, ...],
-    facts_digest: str,
-) -> PolicyDecision:
-    """Build the policy decision about the tool `capability` at one point of a run. Values are not validated again."""
+) -> dict[str, Any]:
+    """Return the fields of the policy decision about the tool `capability` at one point of a run: all but its id and
+    the digest of its facts.
+    """
     mode = _effective_mode(combined, capability)
     reason = _denial(combined, capability, mode) or _allowance(combined, capability, granted)
     # The rule that sets the gate can read arguments, so before `execute` a missing gate means nothing.
@@ -133,30 +127,26 @@ def resolve_decision(
     constraints: dict[str, list[ArgConstraint]] = {}
     for (name, _), constraint in combined.constraints.items():
         constraints.setdefault(name, []).append(constraint)
-    return PolicyDecision.construct_trusted(
-        {
-            "policy_decision_id": decision_id,
-            "point": point,
-            "capability_id": capability.capability_id if capability else None,
-            "allowed": reason in ("allowed", "allowed_by_default"),
-            "reason": reason,
-            "effective_approval_mode": None if mode is None else APPROVAL_MODES[mode],
-            "gates": tuple(combined.gates),
-            "requires": tuple(combined.requires),
-            "prohibits": tuple(combined.prohibits),
-            "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
-            "bundle_ids": bundle_ids,
-            "matched_rule_ids": tuple(combined.matched),
-            "denying_rule_ids": tuple(combined.denying),
-            "indeterminate": tuple(combined.indeterminate),
-            "passed_over": tuple(combined.passed_over),
-            "observed": tuple(combined.observed),
-            "must_refuse": tuple(combined.refusing),
-            "must_escalate": tuple(combined.escalating),
-            "asserted": tuple(combined.asserted),
-            "facts_digest": facts_digest,
-        }
-    )
+    return {
+        "point": point,
+        "capability_id": capability.capability_id if capability else None,
+        "allowed": reason in ("allowed", "allowed_by_default"),
+        "reason": reason,
+        "effective_approval_mode": None if mode is None else APPROVAL_MODES[mode],
+        "gates": tuple(combined.gates),
+        "requires": tuple(combined.requires),
+        "prohibits": tuple(combined.prohibits),
+        "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
+        "bundle_ids": bundle_ids,
+        "matched_rule_ids": tuple(combined.matched),
+        "denying_rule_ids": tuple(combined.denying),
+        "indeterminate": tuple(combined.indeterminate),
+        "passed_over": tuple(combined.passed_over),
+        "observed": tuple(combined.observed),
+        "must_refuse": tuple(combined.refusing),
+        "must_escalate": tuple(combined.escalating),
+        "asserted": tuple(combined.asserted),
+    }
 
 
 def _effective_mode(combined: CombinedDecision, capability: CapabilityView | None) -> int | None:

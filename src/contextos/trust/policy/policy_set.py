@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.envelopes.policy import (
     ApprovalMode,
@@ -25,11 +25,14 @@ from contextos.contracts.envelopes.policy import (
 from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
-from contextos.trust.policy.decision_combining import resolve_decision
+from contextos.trust.policy.decision_combining import combine, resolve_verdict
+from contextos.trust.policy.rule_evaluation import RuleOutcome
 from contextos.trust.policy.rule_index import PolicyQuestion, RuleIndex
 from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
 
 __all__ = ["CapabilityView", "LeveledBundle", "PolicySet", "check_args", "compile_policy"]
+
+MAX_VERDICTS: Final = 256
 
 
 def compile_policy(
@@ -76,6 +79,7 @@ class PolicySet:
         self.rules = {rule.rule_id: rule for rule in rules}
         self.bundle_ids = tuple(bundle_ids)
         self._index = RuleIndex(self.rules.values())
+        self._verdicts: dict[tuple[Any, ...], dict[str, Any]] = {}
         paths = (fact.segments for rule in self.rules.values() for fact in rule.facts)
         self._named_points = frozenset(
             "memory" if any(fact.segments[0] == "memory" for fact in rule.facts) else rule.applies_to.point
@@ -131,13 +135,28 @@ class PolicySet:
     def _decide(
         self, question: PolicyQuestion, capability: CapabilityView | None, granted: bool, decision_id: str
     ) -> PolicyDecision:
-        combined, facts_digest = question.evaluate_for(capability)
-        return resolve_decision(
-            combined,
-            question.point,
-            capability,
-            granted=granted,
-            decision_id=decision_id,
-            bundle_ids=self.bundle_ids,
-            facts_digest=facts_digest,
+        outcome, facts_digest = question.evaluate_for(capability)
+        verdict = self._verdict(outcome, question.point, capability, granted)
+        return PolicyDecision.construct_trusted(
+            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
         )
+
+    def _verdict(
+        self, outcome: RuleOutcome, point: Point, capability: CapabilityView | None, granted: bool
+    ) -> dict[str, Any]:
+        """What the outcome of the rules decides about the tool: a decision without its id and the digest of its facts.
+
+        It follows from nothing but the key under which it is kept, and the rules of this set.
+        """
+        matched = tuple([rule.rule_id for rule in outcome.matched])
+        indeterminate = tuple([(rule.rule_id, facts) for rule, facts in outcome.indeterminate])
+        tool = (capability.capability_id, capability.declared_mode) if capability else None
+        key = (point, tool, granted, matched, indeterminate)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= MAX_VERDICTS:
+                self._verdicts.clear()
+            combined = combine(outcome.matched, outcome.indeterminate)
+            verdict = resolve_verdict(combined, point, capability, granted=granted, bundle_ids=self.bundle_ids)
+            self._verdicts[key] = verdict
+        return verdict

@@ -19,7 +19,6 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
 from contextos.contracts.facts import LATE_ROOTS, ROOTS
 from contextos.errors import InvalidInput, Problem
-from contextos.trust.policy.decision_combining import CombinedDecision, combine
 from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome
 from contextos.trust.policy.rules import CompiledRule
 
@@ -94,10 +93,10 @@ class PolicyQuestion:
         selectors = ((0, self._intent), (2, self._environment))
         self._unknown = frozenset(field for field, value in selectors if value is None)
         self._outcomes: dict[RuleGroup, RuleOutcome] = {}
-        self._combined: dict[tuple[RuleGroup, ...], CombinedDecision] = {}
+        self._shared: dict[tuple[RuleGroup, ...], RuleOutcome] = {}
 
-    def evaluate_for(self, capability: CapabilityView | None) -> tuple[CombinedDecision, str]:
-        """Evaluate all rules that apply to this tool. Returns (combined result, digest of the facts)."""
+    def evaluate_for(self, capability: CapabilityView | None) -> tuple[RuleOutcome, str]:
+        """Evaluate all rules that apply to this tool. Returns (their outcome in rule order, digest of the facts)."""
         facts, text = self._with_capability(capability)
         capability_id = capability.capability_id if capability else None
         wanted: Selector = (self._intent, capability_id, self._environment, self.point)
@@ -113,13 +112,13 @@ class PolicyQuestion:
         shared = not undecidable and not any(group.reads_capability for group in groups)
         if not shared:
             return self._evaluate(groups, facts, text, undecidable), digest(text)
-        if groups not in self._combined:
-            self._combined[groups] = self._evaluate(groups, facts, text, undecidable)
-        return self._combined[groups], digest(text)
+        if groups not in self._shared:
+            self._shared[groups] = self._evaluate(groups, facts, text, undecidable)
+        return self._shared[groups], digest(text)
 
     def _evaluate(
         self, groups: tuple[RuleGroup, ...], facts: Mapping[str, Any], text: bytes, undecidable: Indeterminates
-    ) -> CombinedDecision:
+    ) -> RuleOutcome:
         handle = DataHandle(text.decode())
         outcomes = []
         for group in groups:
@@ -127,10 +126,11 @@ class PolicyQuestion:
             if not group.reads_capability:
                 self._outcomes[group] = outcome
             outcomes.append(outcome)
-        if len(outcomes) == 1:
-            return combine(outcomes[0].matched, [*undecidable, *outcomes[0].indeterminate])
+        if len(outcomes) == 1 and not undecidable:
+            return outcomes[0]
         matched = sorted(chain.from_iterable(outcome.matched for outcome in outcomes), key=_order)
-        return combine(matched, [*undecidable, *chain.from_iterable(outcome.indeterminate for outcome in outcomes)])
+        indeterminate = [*undecidable, *chain.from_iterable(outcome.indeterminate for outcome in outcomes)]
+        return RuleOutcome(matched, indeterminate)
 
     def _with_capability(self, capability: CapabilityView | None) -> tuple[Mapping[str, Any], bytes]:
         """Return all facts and their canonical JSON. From the second call on, only the capability is serialized."""

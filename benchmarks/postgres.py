@@ -129,7 +129,7 @@ def main() -> None:
         asyncio.run(append.measure(server.database(), each=50 if quick else 150, rounds=3 if quick else 9))
         databases = [server.database() for _ in range(2)]
         workers.measure(databases, path, runs=100 if quick else 400, rounds=3 if quick else 7)
-        databases = [server.database() for _ in range(2)]
+        databases = [server.database() for _ in range(3)]
         asyncio.run(slow_commits.measure(databases, path, runs=200 if quick else 600, rounds=3 if quick else 7))
         large, count = (200_000, 60) if quick else (1_000_000, 300)
         databases = [server.database() for _ in range(2)]

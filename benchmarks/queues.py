@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from itertools import count
@@ -137,14 +137,14 @@ class Backlog:
         if self._engine != OURS:
             self._put = await PUTS[self._engine](self._database.owner)
 
-    async def receive(self, number: int) -> list[str]:
-        """Receive `number` runs of all tenants in turns. Returns them as `tenant/run`."""
+    async def receive(self, number: int, tenants: Sequence[str] = TENANTS) -> list[str]:
+        """Receive `number` runs of these tenants in turns. Returns them as `tenant/run`."""
         slots = asyncio.Semaphore(16)
 
         async def one() -> str:
             async with slots:
                 number = next(self._numbers)
-                tenant = TENANTS[number % len(TENANTS)]
+                tenant = tenants[number % len(tenants)]
                 body = outside.request(number, AMOUNT_INR) | {"mode": "long_running", "tenant_id": tenant}
                 return f"{tenant}/{(await self.deployment.invoke(body)).run_id}"
 
@@ -181,13 +181,23 @@ async def opened_backlog(engine: str, database: Database, path: Path) -> Backlog
 
 
 async def drained_by(
-    workers: int, engine: str, database: Database, path: Path, backlog: Backlog, runs: int
+    workers: int,
+    engine: str,
+    database: Database,
+    path: Path,
+    backlog: Backlog,
+    runs: int,
+    *,
+    tenants: Sequence[str] = TENANTS,
 ) -> tuple[float, float]:
-    """Receive a backlog and let so many warm worker processes drive it. Returns runs/s, and transactions a run."""
+    """Receive a backlog of these tenants and let so many warm worker processes drive it.
+
+    Returns runs/s, and transactions a run.
+    """
     processes = [await asyncio.to_thread(Process, engine, database, path) for _ in range(workers)]
     taken, spent = 0.0, 0
     for number in (WARM_RUNS * workers, runs):
-        await backlog.receive(number)
+        await backlog.receive(number, tenants)
         before, start = await backlog.transactions(), time.perf_counter()
         for process in processes:
             process.begin()

@@ -3,6 +3,8 @@
 The server waits before each flush of its log (`commit_delay`); commits that arrive meanwhile share the flush, and no
 run goes on before its own commit is on disk. One process makes the runs. The same refunds with the disk's own commits
 take turns with them, and the CPU of the process says what the limit is: the server has the rest of the machine.
+Then four worker processes drive a backlog of one tenant, and one of four tenants: all commits of a tenant add to the
+same chains, so this shows what the lock on a chain costs while a commit takes 20 ms.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from benchmarks import outside
-from benchmarks.bars import note, report_bar
+from benchmarks import outside, queues
+from benchmarks.bars import note, ratio, report_bar
 from benchmarks.deployed import AMOUNT_INR, closed, new_folder, opened
 from contextos.operations.deployment import Deployment
 from contextos.store.postgres.connections import connect_postgres
@@ -26,12 +28,14 @@ SAMPLES = 21
 
 
 async def measure(databases: list[Database], path: Path, *, runs: int, rounds: int) -> None:
-    """Measure `runs` refunds in each round. `databases`: one for the slow commits, one for the disk's own."""
-    slow = databases[0]
-    for setting, value in (("commit_delay", DELAY_MS * 1000), ("commit_siblings", 0)):
-        await slow.fetch(f"ALTER DATABASE {slow.name} SET {setting} = {value}")
-    commits_ms = [await raw_commit_ms(database) for database in databases]
-    sides = [await opened(one.app, new_folder(path, f"commits_{one.name}")) for one in databases]
+    """Measure `runs` refunds in each round. `databases`: one for the disk's own commits, and two for slow ones."""
+    disk, *slow = databases
+    for database in slow:
+        for setting, value in (("commit_delay", DELAY_MS * 1000), ("commit_siblings", 0)):
+            await database.fetch(f"ALTER DATABASE {database.name} SET {setting} = {value}")
+    compared = (slow[0], disk)
+    commits_ms = [await raw_commit_ms(database) for database in compared]
+    sides = [await opened(one.app, new_folder(path, f"commits_{one.name}")) for one in compared]
     numbers = count()
     rates: list[list[float]] = [[], []]
     used = []
@@ -53,6 +57,23 @@ async def measure(databases: list[Database], path: Path, *, runs: int, rounds: i
     note("CPU of the process for a run, and cores that it used", f"{cpu_ms:9.1f} ms, {cores:.2f}")
     for deployment in sides:
         await closed(deployment)
+    await chains_of_a_tenant(slow[1], new_folder(path, "chains"), runs=runs, rounds=rounds)
+
+
+async def chains_of_a_tenant(database: Database, path: Path, *, runs: int, rounds: int) -> None:
+    """Let four workers drive runs of one tenant and of four in turns, where each commit takes 20 ms."""
+    backlog = await queues.opened_backlog(queues.OURS, database, path)
+    kinds = (queues.TENANTS[:1], queues.TENANTS)
+    rates: tuple[list[float], ...] = ([], [])
+    for _ in range(rounds):
+        for taken, tenants in zip(rates, kinds, strict=True):
+            rate, _ = await queues.drained_by(4, queues.OURS, database, path, backlog, runs, tenants=tenants)
+            taken.append(rate)
+    label = f"four workers, commits of {DELAY_MS} ms: one tenant / four tenants, runs/s"
+    middle, best = ratio(*rates)[0], max(rates[0]) / max(rates[1])
+    report_bar(label, middle, 0.8, best=best, at_least=True, against=[1 / one for one in rates[1]])
+    note("runs/s of one tenant, and of four", f"{median(rates[0]):9.0f}, {median(rates[1]):.0f}")
+    await closed(backlog.deployment)
 
 
 async def raw_commit_ms(database: Database) -> float:

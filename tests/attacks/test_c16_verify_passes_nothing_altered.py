@@ -19,6 +19,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, body_digest, genesis, link
 from contextos.errors import ChainBroken
 from contextos.operations import operator
+from contextos.queries.checked_run import read_checked
 from contextos.trust.journal.chain import verify_chain
 from tests.attacks.attackers import REFUSED, Attacker
 from tests.unit.cli.conftest import Shop
@@ -261,6 +262,11 @@ def test_an_erasure_that_somebody_without_a_key_records_accounts_for_nothing(
         f" VALUES ('{TENANT}', 'control', {line.seq}, 1, '{line.kind}', '{line.key}', {line.at_us}, '{line.by}',"
         f" '{line.body_digest}', '{line.prev_hash}', '{line.hash}', {blob(line.salt)}, {blob(line.body)})"
     )
+
+    async def accuses_nobody(world: TestWorld) -> None:
+        assert (await read_checked(world.stores.tenant(TENANT), TENANT, world.keys, paid)).fault is None
+
+    on_world(tmp_path, stores, accuses_nobody)
     attacker.owner(f"UPDATE {{journal}} SET body = NULL, salt = NULL {in_run(paid)} AND seq = 5")
 
     async def act(world: TestWorld) -> None:

@@ -153,6 +153,13 @@ def test_an_altered_segment_is_named_and_never_read(alteration: str) -> None:
     assert broken.value.stream == "run_a"
 
 
+def test_bytes_behind_the_bodies_are_not_passed_over() -> None:
+    (row,) = segments(stream([b'"1"'], kinds=(READABLE_KIND,)))
+    assert row.dictionary == b"", "a segment of this kind is not compressed"
+    with pytest.raises(ChainBroken, match="cannot be unpacked"):
+        read([row._replace(body=row.body + b"x")])
+
+
 @given(st.integers(0, 10**6), st.integers(1, 255))
 @settings(max_examples=200)
 def test_any_altered_byte_of_a_segment_is_found(position: int, change: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from contextos.contracts.journal import (
@@ -28,6 +27,7 @@ MAX_SQL_INTEGER: Final = 2**63 - 1
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 TOO_LONG_IN_ALL: Final = f"the names of an entry have at most {MAX_ENTRY_NAME_CHARS} characters together"
+NOT_STORABLE: Final = "a name contains half a surrogate pair"
 TOO_LONG: Final = f"a name has at most {MAX_NAME_BYTES} bytes in UTF-8"
 
 
@@ -46,7 +46,8 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
         problems += _shared_problems(batch)
     signer, signed = batch.signature if batch.signature is not None else ("", "")
     for where, name in (("/tenant", tenant), ("/run", batch.run), ("/signature", signer)):
-        problems += _name_problems(where, (name,))
+        if not _is_storable(name):
+            problems.append(_problem(where, "not_storable", NOT_STORABLE))
     if not _HEX.fullmatch(signed):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
@@ -99,10 +100,12 @@ def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
         if not (type(entry.kind) is type(entry.key) is type(entry.by) is str and type(entry.at_us) is int):
             problems.append(_problem(f"/entries/{at}", "wrong_type", "names are texts, and a time is an integer"))
         else:
-            problems += _name_problems(f"/entries/{at}", (entry.kind, entry.key, entry.by))
-            if len(entry.kind) + len(entry.key) + len(entry.by) > MAX_ENTRY_NAME_CHARS:
+            names = entry.kind + entry.key + entry.by
+            if not _is_storable(names):
+                problems.append(_problem(f"/entries/{at}", "not_storable", NOT_STORABLE))
+            if len(names) > MAX_ENTRY_NAME_CHARS:
                 problems.append(_problem(f"/entries/{at}", "too_long", TOO_LONG_IN_ALL))
-            if abs(entry.at_us) > MAX_SQL_INTEGER:
+            if not -MAX_SQL_INTEGER <= entry.at_us <= MAX_SQL_INTEGER:
                 problems.append(_problem(f"/entries/{at}/at_us", "out_of_bounds", "a time has 64 bits"))
         if entry.body is None or entry.salt is None:
             problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
@@ -113,13 +116,9 @@ def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
     return problems
 
 
-def _name_problems(where: str, names: Iterable[str]) -> list[Problem]:
-    """Refuse half a surrogate pair, which no database stores."""
-    return [
-        _problem(where, "not_storable", "a name contains half a surrogate pair")
-        for name in names
-        if not name.isascii() and _SURROGATE.search(name)
-    ]
+def _is_storable(names: str) -> bool:
+    """Whether there is no half of a surrogate pair, which no database stores."""
+    return names.isascii() or not _SURROGATE.search(names)
 
 
 def _write_problems(batch: Batch) -> list[Problem]:
@@ -127,7 +126,8 @@ def _write_problems(batch: Batch) -> list[Problem]:
     for at, write in enumerate(batch.writes):
         if not 0 <= write.expect < MAX_SQL_INTEGER:
             problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
-        problems += _name_problems(f"/writes/{at}", (write.collection, write.key))
+        if not _is_storable(write.collection + write.key):
+            problems.append(_problem(f"/writes/{at}", "not_storable", NOT_STORABLE))
         if not write.collection or not write.key:
             problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
         if is_too_long(write.collection, write.key):
@@ -148,8 +148,11 @@ def _shared_problems(batch: Batch) -> list[Problem]:
         for at, (_, draft) in enumerate(batch.shared)
         if len(draft.salt) != SALT_BYTES
     ]
-    for at, (_, draft) in enumerate(batch.shared):
-        problems += _name_problems(f"/shared/{at}", (draft.kind, draft.key, draft.by))
+    problems += [
+        _problem(f"/shared/{at}", "not_storable", NOT_STORABLE)
+        for at, (_, draft) in enumerate(batch.shared)
+        if not _is_storable(draft.kind + draft.key + draft.by)
+    ]
     return problems + [
         _problem(f"/shared/{at}", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too")
         for at, (_, draft) in enumerate(batch.shared)

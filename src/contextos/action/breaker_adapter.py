@@ -19,6 +19,7 @@ from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.documents.operations import BREAKERS, circuit_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
@@ -81,7 +82,7 @@ class _SharedCall(AbstractAsyncContextManager[YieldedTurn]):
             self.yielded.waited_us = await self.shared.end(*error)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class OutboundPath:
     """All calls of one run to external systems go through this object, which asks the circuit breakers.
 

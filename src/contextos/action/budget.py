@@ -5,14 +5,12 @@ Source: API Contracts, "run_budget".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.model import UNITS_PER_CENT
+from contextos.contracts.model import UNITS_PER_CENT, final_fields
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class BudgetUsed:
     """What a run has used so far: calls, cost in 1/10,000 US cent, and wall clock time in microseconds."""
 
@@ -41,7 +39,7 @@ def overrun_limit(budget: BudgetInForce, spent: BudgetUsed) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CallTime:
     """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NoReturn, cast
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.contracts.model import MAX_TEXT_CHARS
+from contextos.contracts.model import MAX_TEXT_CHARS, final_fields
 from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import ContextOSError, LostReply, Overloaded, Unavailable
@@ -96,7 +95,7 @@ CALL_PASSES: Final = frozenset({Unavailable, Overloaded, LostReply})
 LOOKUP_PASSES: Final = frozenset({Overloaded, LostReply})
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ForeignCode:
     """How the calls of one run reach foreign code: bounded in time, and with every fault turned into a promise."""
 

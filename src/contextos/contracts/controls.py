@@ -8,19 +8,20 @@ Source: docs/design/contracts.md, "Policy".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.model import final_fields
 from contextos.errors import Problem
 
 CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], bool], Sequence[Problem]]
 """(bounds by argument, arguments, whether a gate is active) -> the violated bounds."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Controls:
     """The controls that one or more policy decisions raised, united."""
 
@@ -64,7 +65,7 @@ class Controls:
 NO_CONTROLS = Controls()
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunControls:
     """The controls that the decisions of a run raised so far, by what they govern.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
+
+from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 4
@@ -217,7 +218,7 @@ def _spelled(part: dict[str, Any]) -> str:
     return orjson.dumps(part, None, orjson.OPT_SORT_KEYS).decode()
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Write:
     """One compare-and-set of a document.
 
@@ -234,7 +235,7 @@ class Write:
     not_before_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Document:
     """A document as stored. `version` is 1 after the first write and rises with each further one."""
 
@@ -271,7 +272,7 @@ class WitnessedHead(NamedTuple):
     at_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Batch:
     """One atomic commit: all of it is stored, or nothing is and the store raises `Conflict`.
 
@@ -306,7 +307,7 @@ class Logged(NamedTuple):
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Timeout:
     """The entry that a waiting run appends if no answer came in time. Its writes decide whether an
     answer was faster.
@@ -316,7 +317,7 @@ class Timeout:
     writes: tuple[Write, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Rest:
     """What a waiting run awaits, as in `await Rest(...)`: it suspends the coroutine and returns control to its
     driver.
@@ -341,7 +342,7 @@ class Parked(Exception):
         super().__init__(f"parked until {wake_at_us}")
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Advance:
     """The result of driving a run once. `wake_at_us` is when the run is due again (Unix microseconds); 0: when an
     answer arrives; None: the run has ended.

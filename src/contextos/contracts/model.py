@@ -7,13 +7,16 @@ sealed form is the strict one, under the full rules (`sealed()`). The runtime wr
 
 The open objects of the specification (`metadata`, `args`, `output`, `input.context`) hold any JSON within the limits of
 `contracts.encoding.codec`. Source: docs/design/contracts.md, "Wire and hashing".
+
+`final_fields` is the decorator of the data classes that a run makes for itself and that are no contract.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
 from pydantic import (
     AfterValidator,
@@ -43,6 +46,18 @@ MAX_COUNT: Final = 2**53 - 1
 MAX_CENTS: Final = 100_000_000_000
 
 ItemT = TypeVar("ItemT")
+ValueT = TypeVar("ValueT")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def final_fields(cls: type[ValueT]) -> type[ValueT]:
+    """Make a data class with slots whose fields are `Final`: the type checker refuses to assign one, and nothing does
+    at run time.
+
+    `dataclass(frozen=True)` refuses it at run time too, and takes several times as long to make an instance. It is for
+    what code of others gets, and for what outlives a run.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 class ListOnly:

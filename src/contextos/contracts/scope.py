@@ -16,6 +16,7 @@ from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.journal import Write
+from contextos.contracts.model import final_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Capability:
     definition_digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Fact:
     """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds.
 
@@ -66,7 +67,7 @@ SESSION_LIMIT: Final = "max_session_duration_ms"
 """The name of the limit that a `SessionWindow` enforces."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class SessionWindow:
     """The time limit of a `long_running` run, counted from its request and including the time that people take to
     answer.
@@ -83,7 +84,7 @@ class SessionWindow:
         return f"`{SESSION_LIMIT}` is {self.max_duration_ms}"
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ReceivedRequest:
     """The request as it was received, typed as `request` and in its wire form as `fields`."""
 
@@ -91,7 +92,7 @@ class ReceivedRequest:
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunIdentity:
     """Who acts in a run. `scopes` is the intersection of the scopes of user, agent and request."""
 
@@ -101,7 +102,7 @@ class RunIdentity:
     claim: IdentityClaim
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class PinnedInputs:
     """The versions that a run is pinned to, and what was loaded from them.
 
@@ -121,7 +122,7 @@ class PinnedInputs:
     gates: Mapping[str, ApprovalGate]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ToolAccess:
     """The registered tools (capabilities) by id, those `granted` to this run, and those that its planner can see."""
 
@@ -130,7 +131,7 @@ class ToolAccess:
     surfaced: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunScope:
     """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
 
@@ -156,7 +157,7 @@ class RunScope:
         return min(at_us, self.session.deadline_us) if self.session is not None else at_us
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class StepCall:
     """One step of a plan with its final arguments. `provenance` maps each argument to `literal` or
     `<source>:<pointer>`. `evidence` is all that the run has so far, the oldest first.
@@ -172,7 +173,7 @@ class StepCall:
     occurrence: int
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it."""
 
@@ -187,7 +188,7 @@ class Action:
     idempotency_key: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Redeemed:
     """An approval that was checked and is valid now. The commit that sends the call also marks the approval as used."""
 

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import typing
 from collections.abc import Iterator
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ from contextos.contracts.model import (
     Share,
     Text,
     Whole,
+    final_fields,
 )
 from contextos.errors import InvalidEnvelope
 from tests.unit.contracts.seeds import completed, example, with_changes
@@ -287,3 +289,27 @@ def test_a_refusal_never_echoes_the_input() -> None:
             parse(run.InvokeRequest, with_changes(example("invoke_agent"), changes))
         assert secret not in str(caught.value)
         assert [problem.pointer for problem in caught.value.problems] == list(changes)
+
+
+@final_fields
+class Refund:
+    """A data class of two fields."""
+
+    cents: int
+    notes: tuple[str, ...] = ()
+
+
+def test_equal_values_are_equal_and_have_one_hash() -> None:
+    assert Refund(1) == Refund(1) != Refund(2)
+    assert len({Refund(1), Refund(1), Refund(2)}) == 2
+
+
+def test_a_value_has_the_declared_fields_only() -> None:
+    with pytest.raises(AttributeError):
+        Refund(1).euros = 1  # type: ignore[attr-defined]
+
+
+def test_a_changed_copy_leaves_the_value_as_it_was() -> None:
+    value = Refund(1)
+    assert replace(value, cents=2) == Refund(2)
+    assert value == Refund(1)

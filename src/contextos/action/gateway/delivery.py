@@ -13,6 +13,7 @@ from contextos.contracts.documents.operations import OperationDocument
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import ProvedCancels
 from contextos.contracts.ports.storage import Store
@@ -25,7 +26,7 @@ CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable
 """(key, tool call id, recorded settlement) -> why the settlement is refused, or None."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class PreconditionResult:
     """The result of checking a run's identities and pinned artifacts again, right before a write.
 
@@ -37,7 +38,7 @@ class PreconditionResult:
     policies_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
@@ -61,7 +62,7 @@ class DispatchPorts:
     recheck: Callable[[str], Awaitable[PreconditionResult]]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ClearedCall:
     """A call that passed every check of the gateway. `operation` is the recorded answer of `look_up_operation`.
 

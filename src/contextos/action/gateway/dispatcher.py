@@ -10,7 +10,6 @@ Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.seams import Journal, RecordRequest
 from contextos.contracts.refs import tool_ref
@@ -32,7 +32,7 @@ from contextos.contracts.scope import Capability, Redeemed, RunScope
 from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Dispatcher:
     """Sends the calls of one run and returns their results."""
 

@@ -7,7 +7,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
@@ -27,6 +27,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.seams import Approvals, Journal, Policy
 from contextos.contracts.scope import SESSION_LIMIT, Action, Capability, Fact, Redeemed, RunScope, StepCall
 
@@ -34,7 +35,7 @@ EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Refusal:
     """The result of a call that a guard (one check of the gateway) refused: its status, an error code
     and the reason. `made_by` names the run and the call that did a replayed operation. `facts` names the limit that
@@ -52,7 +53,7 @@ class Refusal:
     facts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class GuardedCall:
     """A call on its way through the guards (the checks of the gateway), which fill in the fields that have a default.
 
@@ -76,7 +77,7 @@ class GuardedCall:
     history: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class GuardContext:
     """Everything that the guards (the checks of the gateway) of one run use."""
 

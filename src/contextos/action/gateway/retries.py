@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
@@ -20,6 +19,7 @@ from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, Timeout
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 from contextos.errors import CircuitOpen
@@ -39,7 +39,7 @@ LAST_ATTEMPT_US: Final = 1_000_000
 How = Literal["send", "send_again", "look_up"]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Retry:
     """The next attempt of an effect: what it does, and when by the clock (`at_us`, Unix time in microseconds)."""
 

@@ -8,7 +8,6 @@ Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
@@ -21,6 +20,7 @@ from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.ids import derive
+from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import StepCall
 
@@ -45,7 +45,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
 """The guards, in the order in which a call passes them."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Gateway:
     """The tool gateway of one run: every call to an external system goes through it. Implements the port `Tools`."""
 

@@ -14,13 +14,14 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from contextos.contracts.journal import Document, Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Integrity, InvalidInput
 
 BodyT = TypeVar("BodyT")
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class StoredDocument(Generic[BodyT]):
     """A stored document as it was read, with its body decoded.
     `version` is 1 after the first write and rises by 1 with each further write.

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
 
 from contextos.contracts.documents.collection import Collection, strict_decoder
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.model import final_fields
 
 OperationState = Literal["claimed", "released", "completed", "unusable"]
 ApprovalState = Literal["open", "approved", "denied", "expired", "cancelled", "consumed"]
 _WITH_OUTPUT: Final = ("completed", "unusable")
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class OperationDocument:
     """The state of one operation, identified by its idempotency key: claimed by one call, released (no effect
     happened), completed, or unusable (done, but its output was refused).
@@ -32,7 +32,7 @@ class OperationDocument:
     mutations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ApprovalDocument:
     """The state of one approval request. The question and the answer are in the journal, where they can be erased."""
 
@@ -46,7 +46,7 @@ class ApprovalDocument:
     approver: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Denial:
     """A person's final denial of one operation: the run that asked and the approver who denied."""
 
@@ -54,7 +54,7 @@ class Denial:
     approver: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CircuitDocument:
     """The state of one circuit breaker in the process `process`. It is written at each change of state, for operators
     to read.
@@ -69,14 +69,14 @@ class CircuitDocument:
     process: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class HistoryBucket:
     """The fence of one history bucket: each effect that is counted in it raises the version of this document."""
 
     capability_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CountedEffect:
     """One effect in a history bucket: the operation (`operation_key`), when it was dispatched (Unix microseconds), and
     its numeric arguments. It counts while its operation is not released.

@@ -5,15 +5,15 @@ The key is the run id, except in `requests`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.model import final_fields
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Lease:
     """The lease on a run: the driver `owner` is the only process that is allowed to append to the run.
 
@@ -30,7 +30,7 @@ class Lease:
     deaths: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Heartbeat:
     """A sign of life from the driver `owner`, written at `at_us`. It expires at `until_us` (both in Unix
     microseconds).
@@ -41,7 +41,7 @@ class Heartbeat:
     until_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RequestClaim:
     """The run that was created for a `request_id`, and a digest of the request's body."""
 
@@ -49,7 +49,7 @@ class RequestClaim:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CancelRequest:
     """A request to cancel a run: the principal `by` and the reason."""
 
@@ -57,7 +57,7 @@ class CancelRequest:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class DeadLetterDocument:
     """A dead letter: a run that failed so often that it is no longer driven. Error code and detail, the time of the
     last failure (Unix microseconds) and the number of failures so far.
@@ -73,7 +73,7 @@ class DeadLetterDocument:
     failures: int
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class BlockedRun:
     """The operation (`operation_key`) of another run that a run waited for when it was driven last. It can be settled
     since.

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
-from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Positive, Seq, Text, Whole
+from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Positive, Seq, Text, Whole, final_fields
 
 ApprovalMode = Literal["read_only", "local_write", "network", "delegated", "destructive"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("read_only", "local_write", "network", "delegated", "destructive")
@@ -185,7 +185,7 @@ class LeveledBundle:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class CapabilityView:
     """A tool (capability) as policy rules see it: its id, its declared approval mode, and the facts below
     `capability`.

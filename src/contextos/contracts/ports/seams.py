@@ -7,7 +7,6 @@ The runtime passes these ports to each plane for one run. A plane can do nothing
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
@@ -26,6 +25,7 @@ from contextos.contracts.envelopes.slots import (
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Logged, Timeout, Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import Action, Redeemed, StepCall
 
 Ask = Callable[[], Awaitable[JsonValue]]
@@ -34,7 +34,7 @@ ProvedCancels = Callable[[], Awaitable[Sequence[Mapping[str, str]]]]
 """Returns the cancel requests of one run that a sealed act proves, each as `by` (the person) and `reason`."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RecordRequest:
     """One of several answers to obtain and record: the entry's kind and key, the question, and the call that answers
     it.

@@ -8,7 +8,7 @@ Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
 from contextos.trust.journal.usage import usage
 
@@ -43,7 +44,7 @@ STATUS_OF_END: Final[dict[End, RecordStatus]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Decision:
     """The decision that a record is about: its key, and the ids of the steps whose effects it governs.
 
@@ -55,7 +56,7 @@ class Decision:
     last: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunOutcome:
     """How a decision of a run ended, or that it waits (`end` is None), with outputs and the failures that led there.
 

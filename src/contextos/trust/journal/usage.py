@@ -7,11 +7,10 @@ Source: API Contracts, "run_budget"; docs/design/contracts.md, "Wall clock".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from contextos.contracts.journal import Logged
-from contextos.contracts.model import UNITS_PER_CENT
+from contextos.contracts.model import UNITS_PER_CENT, final_fields
 
 _WAKING: Final = frozenset(
     {
@@ -28,7 +27,7 @@ _WAKING: Final = frozenset(
 """The time before such an entry was spent waiting, for a person or for a driver."""
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Usage:
     """What a run has used: tokens, calls, cost in 1/10,000 US cent, and wall clock time without waiting, in
     microseconds.

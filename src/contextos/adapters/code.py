@@ -17,9 +17,13 @@ from typing import Any, Final
 from contextos.adapters.function.loading import LoadedAdapters
 from contextos.adapters.function.sources import tree_digest
 from contextos.contracts.encoding.jcs import content_address, digest
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.ports.outside import Adapter
 
-_DATA: Final = frozenset({str, bytes, int, float, bool, type(None), tuple, list, dict, set, frozenset})
+_DATA: Final = frozenset(
+    {str, bytes, int, float, bool, type(None), tuple, list, dict, set, frozenset}
+    | {AdapterDefinition, CapabilityDefinition}
+)
 """Types whose values are neither functions nor adapters."""
 
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]

@@ -70,8 +70,8 @@ _WRITING: Final = re.compile(
 
 
 @cache
-def _pattern(source: str) -> Any:
-    """Compile a pattern once. RE2 is imported on first use because that takes 17 ms."""
+def _pattern(source: str | bytes) -> Any:
+    """Compile a pattern once, for text or for its UTF-8. RE2 is imported on first use because that takes 17 ms."""
     import re2  # type: ignore[import-untyped]
 
     return re2.compile(source)
@@ -89,14 +89,20 @@ def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[s
     Raises:
         InvalidArtifact: a rule is unknown; nothing was redacted.
     """
-    refuse_unknown_rules(rules)
-    kinds = [kind for kind in _ORDER if kind in {REDACTION_TARGETS[rule] for rule in rules}]
-    plain = _plain_text(value)
-    if plain is not None and not any(_QUICK_CHECKS[kind](plain) for kind in kinds):
+    kinds = _kinds(frozenset(rules))
+    if not kinds or not _perhaps_contains(value, kinds):
         return value, ()
     found: set[str] = set()
     redacted = _redact_value(value, kinds, found)
     return redacted, tuple(sorted(rule for rule in set(rules) if REDACTION_TARGETS[rule] in found))
+
+
+@cache
+def _kinds(rules: frozenset[str]) -> tuple[str, ...]:
+    """Return the kinds that `rules` redact, in the order in which they are redacted. Raises as `redact`."""
+    refuse_unknown_rules(rules)
+    targets = {REDACTION_TARGETS[rule] for rule in rules}
+    return tuple(kind for kind in _ORDER if kind in targets)
 
 
 def refuse_unknown_rules(rules: Collection[str]) -> None:
@@ -124,24 +130,29 @@ def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]
     `declared_text` is true for text that people read: line breaks, tabs and the joiners of ordinary writing are then
     allowed. They are problems in ids and codes. A problem never contains the text that was found.
     """
-    plain = _plain_text(value)
-    if plain is not None and not _pattern(_SECRET).search(plain):
+    if not _perhaps_contains(value, ("secret",)):
         return ()
     return tuple(islice(_unsafe(value, (), declared_text), MAX_UNSAFE_FINDINGS))
 
 
-def _plain_text(value: JsonValue) -> str | None:
-    """Return the JSON of a value if all its texts are unescaped printable ASCII, else None.
+def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
+    """Return whether a text or number of `value` could be of one of these kinds, or be hidden or escaped.
 
-    One search over this JSON replaces a search of every text. An escape could hide the start of a match, hence None.
+    One search over the JSON of a value replaces a search of every text. An escape could hide the start of a match.
     """
     try:
         raw = orjson.dumps(value)
     except TypeError:
-        return None
+        return True
     # A large float can be a card number too, and JSON writes it with an exponent instead of all its digits.
     readable = raw.isascii() and b"\\" not in raw and b"\x7f" not in raw and b"e+" not in raw
-    return raw.decode() if readable else None
+    return not readable or _signs(kinds).search(raw) is not None
+
+
+@cache
+def _signs(kinds: tuple[str, ...]) -> Any:
+    """Return the pattern that the JSON of a value matches if something of these kinds is in it."""
+    return _pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
 
 
 def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> JsonValue:
@@ -239,12 +250,8 @@ def _without_emails(text: str) -> str:
     return _pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
 
-_QUICK_CHECKS: Final[dict[str, Callable[[str], Any]]] = {
-    "secret": lambda text: _pattern(_SECRET).search(text),
-    "pan": lambda text: _pattern(_DIGITS).search(text),
-    "email": lambda text: "@" in text,
-}
-"""Cheap checks on the JSON of a whole value: where one finds nothing, its kind of redaction would change nothing."""
+_SIGNS: Final = {"secret": _SECRET, "pan": _DIGITS, "email": "@"}
+"""Patterns of the JSON of a whole value: where one finds nothing, its kind of redaction would change nothing."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
     "secret": _without_secrets,

@@ -177,13 +177,13 @@ def _decide_call(context: GuardContext, call: GuardedCall, execute: str, commit:
     It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
     Controls that were raised before and approvals that the plan's step requires are added.
     """
-    decisions = [_decide(context, call, "execute", execute)]
-    if call.capability.definition.kind == "write" and context.policy.asked_at("commit"):
-        decisions.append(_decide(context, call, "commit", commit))
-    united = next((decision for decision in decisions if not decision.allowed), decisions[0])
-    for decision in decisions:
-        united = Controls.of(decision).bind(united)
-    return united
+    decision = _decide(context, call, "execute", execute)
+    if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
+        return decision
+    at_commit = _decide(context, call, "commit", commit)
+    if decision.allowed and not at_commit.allowed:
+        return Controls.of(decision).bind(at_commit)
+    return Controls.of(at_commit).bind(decision)
 
 
 def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", "commit"], name: str) -> PolicyDecision:

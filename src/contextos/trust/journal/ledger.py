@@ -59,7 +59,7 @@ class RunJournal:
         self.missing: list[int] = []
         self._tape, self._step, self._live = list(tape), step, live
         self._signed = live.signed if live else None
-        self._at = 0
+        self._at, self._tape_end = 0, _end(tape)
         self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
         self._pending: list[Entry] = []
@@ -94,7 +94,7 @@ class RunJournal:
         Reading this changes nothing. A `run.resumed` entry is consumed together with the entry after it, because both
         were written at the same time.
         """
-        return self._past_resumed() < len(self._tape)
+        return self._at < self._tape_end
 
     @property
     def head(self) -> str:
@@ -131,7 +131,7 @@ class RunJournal:
         called: it was found if the next entry says so.
         """
         if self.on_tape:
-            entry = self._tape[self._past_resumed()]
+            entry = self._ahead()
             return self._read_recorded(kind, key, {}) if (entry.kind, entry.key) == (kind, key) else None
         if self._live is None:
             return None
@@ -308,6 +308,7 @@ class RunJournal:
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
+        self._tape_end = _end(self._tape)
         self._live.lease_version, self._announce = lease_version, True
         self._is_new = False
         return True
@@ -347,15 +348,15 @@ class RunJournal:
         self._skip_resumed()
         return self._tape[self._at]
 
-    def _past_resumed(self) -> int:
+    def _ahead(self) -> Entry:
         at = self._at
-        while at < len(self._tape) and self._tape[at].kind == "run.resumed":
+        while self._tape[at].kind == "run.resumed":
             at += 1
-        return at
+        return self._tape[at]
 
     def _skip_resumed(self) -> None:
-        for entry in self._tape[self._at : self._past_resumed()]:
-            self._take(entry)
+        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
+            self._take(self._tape[self._at])
 
     def _take(self, entry: Entry) -> Any:
         if entry.body is None:
@@ -410,3 +411,11 @@ class RunJournal:
         self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
         self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
         self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+
+
+def _end(tape: Sequence[Entry]) -> int:
+    """Return how many entries of `tape` the loop replays: all up to the last that is no `run.resumed`."""
+    end = len(tape)
+    while end and tape[end - 1].kind == "run.resumed":
+        end -= 1
+    return end

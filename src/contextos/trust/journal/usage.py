@@ -26,6 +26,9 @@ _WAKING: Final = frozenset(
 )
 """The time before such an entry was spent waiting, for a person or for a driver."""
 
+_COUNTED: Final = _WAKING | {"context.compiled", "tool.dispatching", "tool.retry_scheduled", "tool.returned"}
+"""The kinds of the entries that change what a run has used."""
+
 
 @final_fields
 class Usage:
@@ -66,7 +69,8 @@ class UsageMeter:
         """Return what the run has used up to its last entry."""
         log = self._log
         for at in range(self._counted, len(log)):
-            self._count(log[at], log[at].at_us - log[at - 1].at_us)
+            if log[at].kind in _COUNTED:
+                self._count(log[at], log[at].at_us - log[at - 1].at_us)
         self._counted = max(self._counted, len(log))
         wall_us = log[-1].at_us - log[0].at_us - self._waited_us if log else 0
         return Usage(self._tokens, self._calls, sum(self._cost.values()), wall_us)

@@ -16,9 +16,9 @@ def binding_of(value: Any) -> Binding | None:
     """Return the binding that the plan argument `value` holds, or None if the argument is a literal.
     A binding is a JSON object with exactly the keys `from` and `pointer`.
     """
-    if isinstance(value, Mapping) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
+    if isinstance(value, dict) and value.keys() == {"from", "pointer"} and value["from"] in _SOURCES:
         source, pointer = value["from"], value["pointer"]
-        return _binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(dict(value))
+        return _binding(source, pointer) if isinstance(pointer, str) else Binding.model_validate(value)
     return None
 
 

@@ -7,6 +7,7 @@ Source: docs/design/contracts.md, "Identifiers"; API Contracts, "DecisionRecord"
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
 from contextos.contracts import ids
@@ -130,6 +131,7 @@ def memory_ref(memory_id: str) -> str:
     return _text(Ref("memory", memory_id))
 
 
+@lru_cache(1024)
 def _text(ref: Ref) -> str:
     text = str(ref)
     # Not `assert`, which `python -O` removes: no later check would find a wrong reference.

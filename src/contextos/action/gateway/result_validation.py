@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from contextos.action.registry import Registry
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.tool import (
     AdapterReply,
@@ -87,7 +87,7 @@ def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -
     """
     for argument, place in capability.definition.output_repeats.items():
         answered = resolve_pointer(output, place)
-        if answered is MISSING or content_address(answered) != content_address(args.get(argument)):
+        if answered is MISSING or not same_json(answered, args.get(argument)):
             detail = f"the answer at `{place}` is not what was asked as `{argument}`"
             return Problem(place, "output_disagrees", detail, "compare with the other system's records")
     return None

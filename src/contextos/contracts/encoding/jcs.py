@@ -64,8 +64,8 @@ def canonical(value: Any) -> bytes:
 
 def same_json(one: Any, other: Any) -> bool:
     """Return whether two JSON values have the same canonical form."""
-    if type(one) is str and type(other) is str:
-        return one == other
+    if type(one) is type(other) and type(one) in _LEAVES:
+        return bool(one == other)
     return canonical(one) == canonical(other)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 
@@ -56,13 +57,10 @@ def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
     >>> resolve_pointer({"a": [1]}, "/a/1")
     MISSING
     """
-    before, *steps = pointer.split("/")
-    escaped = "~" in pointer
-    if before or (escaped and _STRAY.search(pointer)):
+    path = _path(pointer)
+    if path is None:
         return MISSING
-    for step in steps:
-        if escaped:
-            step = step.replace("~1", "/").replace("~0", "~")
+    for step in path:
         if isinstance(value, dict):
             value = value.get(step, MISSING)
         elif isinstance(value, list | tuple) and _INDEX.fullmatch(step) and int(step) < len(value):
@@ -70,3 +68,12 @@ def resolve_pointer(value: Any, pointer: str) -> Any | Missing:
         else:
             return MISSING
     return value
+
+
+@lru_cache(1024)
+def _path(pointer: str) -> tuple[str, ...] | None:
+    """Return the steps of a pointer, or None if it is not valid RFC 6901. The same few are resolved again and again."""
+    before, *steps = pointer.split("/")
+    if before or _STRAY.search(pointer):
+        return None
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)

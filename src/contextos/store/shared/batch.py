@@ -64,9 +64,9 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
         raise InvalidInput(*problems)
 
 
-def is_too_long(*names: str) -> bool:
-    """Whether one of the names is longer than `MAX_NAME_BYTES` in UTF-8."""
-    return any(len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES for name in names)
+def is_too_long(name: str) -> bool:
+    """Whether a name is longer than `MAX_NAME_BYTES` in UTF-8."""
+    return len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
 def nothing_signed(stream: str) -> InvalidInput:
@@ -130,7 +130,7 @@ def _write_problems(batch: Batch) -> list[Problem]:
             problems.append(_problem(f"/writes/{at}", "not_storable", NOT_STORABLE))
         if not write.collection or not write.key:
             problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
-        if is_too_long(write.collection, write.key):
+        if is_too_long(write.collection) or is_too_long(write.key):
             problems.append(_problem(f"/writes/{at}", "too_long", TOO_LONG))
         if write.body is not None and len(write.body) > MAX_ENTRY_BYTES:
             problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))

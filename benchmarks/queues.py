@@ -40,6 +40,8 @@ AT_ONCE = 8
 ENDED = "ended"
 WARM_RUNS = 24
 """Runs of each worker before it is measured: the first ones load code, packs and policies."""
+PER_TENANT = "BENCH_PER_TENANT"
+"""How many runs of a tenant a worker drives at once, if it is not `AT_ONCE`."""
 HOLD = "BENCH_HOLD"
 """Set in a worker that is to be killed: it begins a run and never goes on."""
 DONE = "SELECT count(*) AS n FROM contextos.runs WHERE wake_at_us <> 0"
@@ -189,12 +191,13 @@ async def drained_by(
     runs: int,
     *,
     tenants: Sequence[str] = TENANTS,
+    **more: str,
 ) -> tuple[float, float]:
-    """Receive a backlog of these tenants and let so many warm worker processes drive it.
+    """Receive a backlog of these tenants and let so many warm worker processes drive it. `more` is their environment.
 
     Returns runs/s, and transactions a run.
     """
-    processes = [await asyncio.to_thread(Process, engine, database, path) for _ in range(workers)]
+    processes = [await asyncio.to_thread(Process, engine, database, path, **more) for _ in range(workers)]
     taken, spent = 0.0, 0
     for number in (WARM_RUNS * workers, runs):
         await backlog.receive(number, tenants)
@@ -332,7 +335,7 @@ async def work_claims(deployment: Deployment, url: str, _owner: str, drive: Driv
     from contextos.engine.shared import SharedEngine, SharedLimits
     from contextos.store.postgres.claims import PostgresClaims
 
-    limits = ClaimLimits(per_tenant=AT_ONCE)
+    limits = ClaimLimits(per_tenant=int(os.environ.get(PER_TENANT, AT_ONCE)))
     ports = deployment.ports
     claims = PostgresClaims(url, ports.owner, ports.clock, limits)
     engine = SharedEngine(

@@ -1,6 +1,6 @@
 """Combine the results of all rules into one policy decision.
 
-`combine` collects the results without looking at the capability; `resolve_decision` applies them to one capability.
+`combine` collects the results without looking at the capability; `resolve_verdict` applies them to one capability.
 Any deny wins. Gates, requirements, prohibitions and constraints of all matching rules apply, and the strictest of
 several approval modes. A `non_enforcing` rule never allows a call and never lowers a mode; it can only restrict.
 Source: docs/design/contracts.md, "Policy", "Approval modes".

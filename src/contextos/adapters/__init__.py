@@ -1,7 +1,7 @@
 """Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
 Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
-from a file (`directory`), and the scripted adapter for tests (`scripted`).
+from a file (`directory`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for tests (`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -15,6 +15,7 @@ Invariants, with the tests that prove them:
 - An exception of foreign code is logged by class and frames, and nothing of its message, arguments or variables is
   logged or recorded. `tests/unit/adapters/function/test_adapter.py`
 - Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/function/test_loading.py`
+- The keys of an issuer are never used when they are older than five minutes. `tests/unit/adapters/test_jwks.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 - A flow resumes only from a state of its own document, and a selection takes only a person's answer.
   `tests/agentspec/test_forged.py`

@@ -1,0 +1,112 @@
+"""The keys of an issuer are fetched from a real server, kept for a while, and never used when they are old."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from contextos.adapters.jwks import AGAIN_US, KEEP_US, HttpJwks, PinnedJwks
+from contextos.errors import InvalidInput, InvalidSettings, Unavailable
+from contextos.trust.identity.oidc import token_key_id, verify_oidc_token
+from tests.issuer import NOW_S, TRUSTED, Issuer, issuer, jwks, token
+
+
+class StillClock:
+    def __init__(self) -> None:
+        self.at_us = NOW_S * 1_000_000
+
+    def now_us(self) -> int:
+        return self.at_us
+
+
+@pytest.fixture
+def server() -> Iterator[Issuer]:
+    with issuer() as made:
+        yield made
+
+
+def test_a_token_is_verified_with_fetched_keys(server: Issuer) -> None:
+    clock = StillClock()
+    found, said = HttpJwks(server.url, clock), token()
+    keys = asyncio.run(found.with_key(token_key_id(said)))
+    assert verify_oidc_token(said, TRUSTED, keys, now_us=clock.now_us()).subject == "user_9041"
+
+
+def test_keys_are_kept_and_invented_ids_cause_no_requests(server: Issuer) -> None:
+    clock = StillClock()
+    found = HttpJwks(server.url, clock)
+
+    def ask(kid: str) -> int:
+        asyncio.run(found.with_key(kid))
+        return server.requests
+
+    assert [ask("ec-1"), ask("ec-1"), *(ask(f"made-up-{n}") for n in range(50))] == [1] * 52
+    clock.at_us += AGAIN_US
+    assert [ask("ec-1"), ask("ec-3"), ask("ec-3")] == [1, 2, 2], "a new key is looked for again"
+    clock.at_us += KEEP_US
+    assert ask("ec-1") == 3
+
+
+def test_old_keys_are_not_used_when_the_issuer_is_silent(server: Issuer) -> None:
+    clock = StillClock()
+    found = HttpJwks(server.url, clock)
+    asyncio.run(found.with_key("ec-1"))
+    server.answer = lambda: (503, b"", {})
+    clock.at_us += AGAIN_US
+    with pytest.raises(Unavailable):
+        asyncio.run(found.with_key("made-up"))
+    assert asyncio.run(found.with_key("ec-1")), "an invented key id makes nobody else wait"
+    clock.at_us += KEEP_US
+    with pytest.raises(Unavailable, match="503"):
+        asyncio.run(found.with_key("ec-1"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, b"", {}),
+        (302, b"", {"Location": "/elsewhere"}),
+        (200, b"not json", {}),
+        (200, b"[]", {}),
+        (200, b'{"keys": 7}', {}),
+        (200, b" " * 300_000, {}),
+        (200, json.dumps({"keys": [{"kid": "a"}, {"kid": "a"}]}).encode(), {}),
+    ],
+    ids=["absent", "redirect", "no JSON", "no object", "no keys", "too large", "one id twice"],
+)
+def test_another_answer_is_no_key(server: Issuer, answer: tuple[int, bytes, dict[str, str]]) -> None:
+    server.answer = lambda: answer
+    with pytest.raises(Unavailable):
+        asyncio.run(HttpJwks(server.url, StillClock()).with_key("ec-1"))
+
+
+def test_an_issuer_that_hangs_is_given_up(server: Issuer) -> None:
+    def hang() -> tuple[int, bytes, dict[str, str]]:
+        time.sleep(1)
+        return 200, json.dumps(jwks()).encode(), {}
+
+    server.answer = hang
+    with pytest.raises(Unavailable, match="took more than"):
+        asyncio.run(HttpJwks(server.url, StillClock(), timeout_s=0.1).with_key("ec-1"))
+
+
+def test_an_issuer_that_is_gone_is_unavailable() -> None:
+    with issuer() as made:
+        url = made.url
+    with pytest.raises(Unavailable):
+        asyncio.run(HttpJwks(url, StillClock()).with_key("ec-1"))
+
+
+def test_a_pinned_set_needs_no_network() -> None:
+    assert asyncio.run(PinnedJwks(jwks()).with_key("ec-1")) == jwks()
+    with pytest.raises(InvalidInput):
+        PinnedJwks({"keys": 7})
+
+
+def test_a_url_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidSettings):
+        HttpJwks("http://[::1", StillClock())

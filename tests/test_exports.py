@@ -21,7 +21,7 @@ import pytest
 
 import contextos
 
-NAMES_MAX = 24
+NAMES_MAX = 32
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 ROOT = Path(contextos.__file__).parent
 STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)

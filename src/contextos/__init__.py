@@ -19,6 +19,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.operations.acts.facts`: write facts into the graph
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
+- `contextos.tools.declared`: tools from functions
 - `contextos.adapters.agentspec`: agents in Open Agent Spec on WayFlow (extra `agentspec`)
 - `contextos.slots.session`: context-slot selection step by step
 - `contextos.slots.lint.oas`: the slots that an agent's document declares
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from contextos.queries.run_view import RunView
     from contextos.runtime.environment import RunLimits
     from contextos.settings import Settings
+    from contextos.tools.declared import read, write
+    from contextos.tools.signatures import Key
+    from contextos.tools.toolset import tools_of, toolset
     from contextos.trust.seal import KeyRing, seal
 
 __version__ = "0.1.0"
@@ -65,6 +69,7 @@ _HOMES = {
     "ContextOSError": "contextos.errors",
     "Deployment": "contextos.operations.deployment",
     "FunctionAdapter": "contextos.adapters.function.adapter",
+    "Key": "contextos.tools.signatures",
     "KeyRing": "contextos.trust.seal",
     "Ports": "contextos.operations.ports",
     "RunLimits": "contextos.runtime.environment",
@@ -74,11 +79,15 @@ _HOMES = {
     "answer_signer": "contextos.operations.signing",
     "export_runs": "contextos.audit.export",
     "open_app": "contextos.app",
+    "read": "contextos.tools.declared",
     "read_export": "contextos.audit.export",
     "replay": "contextos.audit.replay",
     "replay_export": "contextos.audit.export",
     "seal": "contextos.trust.seal",
+    "tools_of": "contextos.tools.toolset",
+    "toolset": "contextos.tools.toolset",
     "verify_tenant": "contextos.audit.verify",
+    "write": "contextos.tools.declared",
 }
 
 __all__ = [
@@ -91,6 +100,7 @@ __all__ = [
     "ContextOSError",
     "Deployment",
     "FunctionAdapter",
+    "Key",
     "KeyRing",
     "Ports",
     "RunLimits",
@@ -101,11 +111,15 @@ __all__ = [
     "answer_signer",
     "export_runs",
     "open_app",
+    "read",
     "read_export",
     "replay",
     "replay_export",
     "seal",
+    "tools_of",
+    "toolset",
     "verify_tenant",
+    "write",
 ]
 
 

@@ -10,6 +10,7 @@ command line::
     |   +-- InvalidEnvelope     contracts.encoding; JSON that does not fit its contract       exit 2
     |   +-- ConflictingRequest  operations.deployment; a `request_id` with another body       exit 2
     |   +-- InvalidSettings     settings, app; a deployment cannot start with the settings    exit 2
+    |   +-- InvalidTool         tools; nothing safe can be derived from a function            exit 2
     |   +-- InvalidArtifact     control; lint refuses the pack, bundle or catalog             exit 2
     |   +-- IncoherentSelection store; the ids of a pin do not belong together: resolve again exit 2
     |   +-- RepeatedAct         store; the key of a selection was used for other refs         exit 2
@@ -100,6 +101,12 @@ class InvalidSettings(InvalidInput):
     """The settings are invalid; nothing was started."""
 
     code = "invalid_settings"
+
+
+class InvalidTool(InvalidInput):
+    """A function cannot be a tool as it is written; each problem says what to write."""
+
+    code = "invalid_tool"
 
 
 class InvalidArtifact(InvalidInput):

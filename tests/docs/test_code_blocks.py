@@ -75,7 +75,7 @@ def test_every_code_block_of_a_page_runs(page: Path, workspace: Path, shim: Path
 def run_block(block: Block, page: Path, namespace: dict[str, object], shim: Path) -> None:
     if block.language == "python":
         # Blank lines before it, so that a traceback names the line of the page.
-        exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+        exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True), namespace)
     elif block.language == "console":
         run_console(block, page, shim)
     elif block.language == "json":

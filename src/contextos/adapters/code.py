@@ -2,7 +2,7 @@
 
 For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
 embedding application made as an object has no list of files: its digest covers the modules of its class, of the
-functions and adapters in its attributes, and nothing that these import.
+functions and adapters in its attributes, of the class whose method such a function is, and nothing that these import.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ class SourceCode:
         if isinstance(value, functools.partial):
             yield from self._parts(value.func, seen)
         elif inspect.isroutine(value):
-            yield from self._module(inspect.unwrap(value).__module__)
+            innermost = inspect.unwrap(value)
+            yield from self._module(innermost.__module__)
+            if inspect.ismethod(innermost):
+                for kind in type(innermost.__self__).__mro__[:-1]:
+                    yield from self._module(kind.__module__)
         else:
             for kind in type(value).__mro__[:-1]:
                 yield from self._module(kind.__module__)

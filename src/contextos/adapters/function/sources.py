@@ -179,7 +179,7 @@ class _Loader(InspectLoader):
         sources, name = self._sources, self._name
         if name in sources.code:
             module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(sources)}
-            compiled = compile(sources.code[name], str(sources.paths[name]), "exec")
+            compiled = compile(sources.code[name], str(sources.paths[name]), "exec", dont_inherit=True)
             exec(compiled, module.__dict__)  # noqa: S102 - the bytes whose digest was checked
 
 

@@ -170,3 +170,19 @@ def test_the_digest_of_the_code_covers_helpers_and_the_versions_of_packages(root
 def test_a_file_that_is_no_helper_stops_the_start(root: Path, listed: str, said: str) -> None:
     with pytest.raises(InvalidSettings, match=said):
         load_function_adapters("code.py:one", None, root=root, files={listed: None})
+
+
+def test_a_file_runs_as_python_runs_it_with_the_types_of_its_hints(root: Path) -> None:
+    source = CODE.replace("from __future__ import annotations\n", "") + "assert Kept.__annotations__['place'] is str\n"
+    (root / "code.py").write_text(source, encoding="utf-8")
+    assert load_function_adapters("code.py:one", None, root=root).adapters
+
+
+def test_a_toolset_of_a_workspace_is_loaded_like_any_adapter(root: Path) -> None:
+    code = (
+        "import contextos\n\n@contextos.read()\ndef ping(times: int = 1) -> bool:\n    'Whether it is there.'\n"
+        "    return True\n\nbox = contextos.toolset('box', [ping])\n"
+    )
+    (root / "code.py").write_text(code, encoding="utf-8")
+    [box] = load_function_adapters("code.py:box", source_digest("code.py:box", root=root), root=root).adapters
+    assert [one.name for one in box.describe().capabilities] == ["ping"]

@@ -1,0 +1,152 @@
+"""JSON Schemas of tools: what pydantic derives from a type, with references inlined, closed, and every size bounded.
+
+A text, list, map or number that the author did not bound gets the bound of `ARGUMENT_BOUNDS` or `OUTPUT_BOUNDS`.
+Refuses a schema that accepts any value, properties without a name, or itself, and one that nothing can enforce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn
+
+from pydantic import PydanticUserError, TypeAdapter
+from pydantic_core import PydanticOmit
+
+from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.model import MAX_COUNT
+from contextos.errors import InvalidTool, Problem
+from contextos.trust.redact import scan_unsafe
+
+MAX_KEY_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaBounds:
+    """The bounds where the author wrote none: characters of a text, elements of a list, keys of a map.
+
+    A number is from -(2^53-1) to 2^53-1, which every JSON reader keeps exact.
+    """
+
+    max_text_chars: int
+    max_items: int
+    max_keys: int
+
+
+ARGUMENT_BOUNDS: Final = SchemaBounds(max_text_chars=1_000, max_items=100, max_keys=100)
+OUTPUT_BOUNDS: Final = SchemaBounds(max_text_chars=10_000, max_items=1_000, max_keys=1_000)
+
+_APPLIED: Final = ("anyOf", "oneOf", "allOf")
+_TYPED: Final = frozenset({"type", "enum", "const", *_APPLIED})
+_UNBOUNDED_FORMATS: Final = {"binary": "a text", "base64url": "a text", "password": "a text"}
+
+
+def refuse_tool(name: str, code: str, at: tuple[str | int, ...], detail: str, remedy: str) -> NoReturn:
+    """Raise `InvalidTool` for the tool `name`; `at` is the path of the fault in it."""
+    raise InvalidTool(Problem(pointer((name[:80], *at)), code, f"`{name[:80]}`: {detail}", remedy))
+
+
+def schema_of(
+    adapter: TypeAdapter[Any],
+    mode: Literal["validation", "serialization"],
+    bounds: SchemaBounds,
+    *,
+    tool: str,
+    at: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return the closed and bounded JSON Schema of a type. `tool` and `at` name it in errors.
+
+    Raises:
+        InvalidTool: the type has no JSON form that can be enforced.
+    """
+    try:
+        raw = adapter.json_schema(mode=mode)
+    except (PydanticUserError, PydanticOmit) as error:
+        why = str(error).partition("\n")[0][:200]
+        refuse_tool(tool, "no_json_form", at, f"{at[-1]} has no JSON form: {why}", "use JSON types, or a model of them")
+    return _SchemaReader(raw.pop("$defs", {}), bounds, tool).closed(raw, at, ())
+
+
+class _SchemaReader:
+    """Closes one schema. `definitions` holds what its references mean."""
+
+    def __init__(self, definitions: Mapping[str, Any], bounds: SchemaBounds, tool: str) -> None:
+        self.definitions, self.bounds, self.tool = definitions, bounds, tool
+        self.count = 0
+
+    def closed(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> dict[str, Any]:
+        """Return `node` closed. `inside` holds the references that lead here."""
+        self.count += 1
+        if self.count > MAX_SUBSCHEMAS or len(at) > MAX_SCHEMA_DEPTH:
+            self.refuse("too_large", at[:8], "it is nested too deeply, or too large", "flatten it")
+        node = dict(node)
+        if "$ref" in node:
+            name = str(node.pop("$ref")).removeprefix("#/$defs/")
+            if name in inside or name not in self.definitions:
+                self.refuse("recursive", at, f"`{name}` contains itself", "write the levels out as models of their own")
+            node = {**self.definitions[name], **node}
+            return self.closed(node, at, (*inside, name))
+        node.pop("title", None)
+        # `oneOf` over closed objects says all that a discriminator says.
+        node.pop("discriminator", None)
+        if not node.keys() & _TYPED:
+            self.refuse("any_value", at, "it accepts any value", "give it a type other than `Any` and `object`")
+        if unsafe := scan_unsafe(node.get("description", ""), declared_text=True):
+            self.refuse("unsafe_text", at, f"its description has {unsafe[0].detail}", "remove it from the description")
+        for keyword in _APPLIED:
+            if keyword in node:
+                node[keyword] = [
+                    self.closed(one, (*at, keyword, index), inside) for index, one in enumerate(node[keyword])
+                ]
+        if "enum" not in node and "const" not in node:
+            node = self._bounded(node, at, inside)
+        return node
+
+    def _bounded(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> dict[str, Any]:
+        kind = node.get("type")
+        if kind == "string":
+            if node.get("format") in _UNBOUNDED_FORMATS:
+                self.refuse("no_json_form", at, f"nothing enforces the format `{node['format']}`", "use `str`")
+            node.setdefault("maxLength", self.bounds.max_text_chars)
+        elif kind in ("integer", "number"):
+            if "minimum" not in node and "exclusiveMinimum" not in node:
+                node["minimum"] = -MAX_COUNT
+            if "maximum" not in node and "exclusiveMaximum" not in node:
+                node["maximum"] = MAX_COUNT
+        elif kind == "array":
+            self._list(node, at, inside)
+        elif kind == "object":
+            self._object(node, at, inside)
+        return node
+
+    def _list(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
+        if "prefixItems" in node:
+            node["prefixItems"] = [
+                self.closed(one, (*at, index), inside) for index, one in enumerate(node["prefixItems"])
+            ]
+        if "items" in node:
+            node["items"] = self.closed(node["items"], (*at, "items"), inside)
+        elif "prefixItems" not in node and node.get("maxItems") != 0:
+            self.refuse("any_value", at, "a list of anything", "name the type of its elements, such as `list[str]`")
+        if node.get("uniqueItems") and self.bounds is OUTPUT_BOUNDS:
+            self.refuse("no_order", at, "a set has no order, so equal results would differ", "return a list or a tuple")
+        node.setdefault("maxItems", self.bounds.max_items)
+
+    def _object(self, node: dict[str, Any], at: tuple[str | int, ...], inside: tuple[str, ...]) -> None:
+        named = node.get("properties", {})
+        if named:
+            node["properties"] = {name: self.closed(one, (*at, name), inside) for name, one in named.items()}
+        for pattern, one in node.get("patternProperties", {}).items():
+            node["patternProperties"] = {**node["patternProperties"], pattern: self.closed(one, (*at, pattern), inside)}
+        others = node.get("additionalProperties", False)
+        if others is True or others == {}:
+            remedy = "name its values, such as `dict[str, int]`, or set `extra` to `forbid`"
+            self.refuse("open_object", at, "an object of anything", remedy)
+        node["additionalProperties"] = others and self.closed(others, (*at, "*"), inside)
+        if others or "patternProperties" in node:
+            node.setdefault("maxProperties", self.bounds.max_keys)
+            node.setdefault("propertyNames", {"maxLength": MAX_KEY_CHARS})
+
+    def refuse(self, code: str, at: tuple[str | int, ...], detail: str, remedy: str) -> NoReturn:
+        refuse_tool(self.tool, code, at, f"{'.'.join(map(str, at))}: {detail}", remedy)

@@ -1,0 +1,169 @@
+"""Reads the signature of a function: its arguments, the dependencies that the runtime supplies, and what it returns.
+
+A parameter that is annotated with exactly `Key` or `CallContext` is a dependency; it never reaches a schema.
+Refuses `*args`, positional-only parameters, missing hints, mutable defaults and a missing return type.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import CallContext
+from contextos.errors import MalformedJson
+from contextos.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool, schema_of
+
+RESULT: Final = "result"
+"""The property that holds a returned value that is no object."""
+
+_IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum)
+
+
+class Key(str):
+    """Annotates a parameter that receives the idempotency key of a write. Pass it on to the system that is called."""
+
+    __slots__ = ()
+
+
+_DEPENDENCIES: Final = (Key, CallContext)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument: its type, and its JSON Schema. If not `required`, the function's own default is used."""
+
+    adapter: TypeAdapter[Any]
+    schema: dict[str, Any]
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """The arguments by name, the dependencies by parameter, the returned type and the JSON Schema of the output.
+
+    `wrapped`: the returned value is no object, so the output holds it as `result`. `takes_self`: a method's first
+    parameter, which is not in `arguments`.
+    """
+
+    arguments: dict[str, Argument]
+    dependencies: dict[str, type]
+    returned: TypeAdapter[Any]
+    output_schema: dict[str, Any]
+    wrapped: bool
+    takes_self: bool
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments: a closed object."""
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "required": [name for name, one in self.arguments.items() if one.required],
+            "properties": {name: one.schema for name, one in self.arguments.items()},
+        }
+
+
+def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
+    """Return the signature of a function, or refuse it. `name` is the tool's name in errors.
+
+    Raises:
+        InvalidTool: nothing safe can be derived; says what to write.
+    """
+    hints = resolved_hints(function, name)
+    parameters = list(inspect.signature(function).parameters.values())
+    takes_self = bool(parameters) and parameters[0].name == "self" and "self" not in hints
+    arguments: dict[str, Argument] = {}
+    dependencies: dict[str, type] = {}
+    for parameter in parameters[takes_self:]:
+        at = f"argument `{parameter.name}`"
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            refuse_tool(name, "open_arguments", (parameter.name,), f"{at} takes anything", "name each argument")
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            refuse_tool(name, "positional", (parameter.name,), f"{at} has no name in a call", "remove the `/`")
+        if parameter.name not in hints:
+            remedy = f"write one, such as `{parameter.name}: str`"
+            refuse_tool(name, "no_hint", (parameter.name,), f"{at} has no type hint", remedy)
+        hint = hints[parameter.name]
+        if hint in _DEPENDENCIES:
+            dependencies[parameter.name] = hint
+        else:
+            arguments[parameter.name] = _argument(parameter, hint, name)
+    returned, schema, wrapped = _returned(hints, name)
+    return ToolSignature(arguments, dependencies, returned, schema, wrapped, takes_self)
+
+
+def resolved_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """Return the type hints of a function, each resolved. Raises `InvalidTool` if one names nothing."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        remedy = "import the type, or define it at the top of the module, above the function"
+        refuse_tool(name, "unresolved_hint", (), f"a type hint cannot be resolved: {str(error)[:200]}", remedy)
+
+
+def adapted(hint: Any, name: str, at: str) -> TypeAdapter[Any]:
+    """Return pydantic's adapter of a type. Raises `InvalidTool` if it has none."""
+    try:
+        adapter = TypeAdapter(hint)
+        if adapter.pydantic_complete:
+            return adapter
+        remedy = "define every type that it uses at the top of the module, above the function"
+        refuse_tool(name, "unresolved_hint", (at,), f"the type of {at} names a type that is not known yet", remedy)
+    except PydanticUserError as error:
+        why = str(error).partition("\n")[0][:200]
+        remedy = "use JSON types, a pydantic model, a dataclass or a TypedDict"
+        if hint == Key | None or hint == CallContext | None:
+            remedy = "annotate it with exactly `contextos.Key` or `contextos.CallContext`"
+        refuse_tool(name, "no_schema", (at,), f"the type of {at} is not known here: {why}", remedy)
+
+
+def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
+    at = f"argument `{parameter.name}`"
+    if parameter.name == "idempotency_key":
+        remedy = "take `key: contextos.Key`, which the runtime supplies"
+        refuse_tool(name, "reserved", (parameter.name,), f"{at} has a reserved name", remedy)
+    adapter = adapted(hint, name, at)
+    schema = schema_of(adapter, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return Argument(adapter, schema, required=True)
+    if not _is_immutable(default):
+        remedy = "use None or a tuple, and make the value in the function"
+        refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {at} can change", remedy)
+    try:
+        adapter.validate_python(default)
+        written = orjson.loads(canonical(adapter.dump_python(default, mode="json")))
+    except (ValidationError, MalformedJson, PydanticUserError):
+        remedy = "correct the default, or the type hint"
+        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)
+    return Argument(adapter, {**schema, "default": written}, required=False)
+
+
+def _is_immutable(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_immutable, value))
+    return isinstance(value, _IMMUTABLE)
+
+
+def _returned(hints: dict[str, Any], name: str) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
+    """The returned type, the JSON Schema of the output, and whether the output wraps the returned value."""
+    if "return" not in hints:
+        remedy = "write one, such as a pydantic model, a TypedDict or `-> bool`"
+        refuse_tool(name, "no_return_type", ("return",), "it has no return type", remedy)
+    adapter = adapted(hints["return"], name, "return")
+    empty: dict[str, Any] = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
+    if hints["return"] is type(None):
+        return adapter, empty, True
+    schema = schema_of(adapter, "serialization", OUTPUT_BOUNDS, tool=name, at=("output",))
+    if schema.get("type") == "object":
+        return adapter, schema, False
+    return adapter, {**empty, "required": [RESULT], "properties": {RESULT: schema}}, True

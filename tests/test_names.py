@@ -36,7 +36,8 @@ WHOLE_PACKAGE = {
 
 TESTED_ELSEWHERE = {
     "action/gateway/*.py": "tests/machines/test_gateway_idempotency.py",
-    "app.py": "tests/unit/cli/test_cli_stores.py",
+    "app/application.py": "tests/unit/cli/test_cli_stores.py",
+    "app/build.py": "tests/unit/cli/test_cli_stores.py",
     "audit/*.py": "tests/e2e/test_tamper.py",
     "cli/command_context.py": "tests/unit/cli/test_cli_edges.py",
     "cli/demo/*.py": "tests/unit/cli/demo/test_demo.py",

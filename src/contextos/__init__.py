@@ -4,7 +4,7 @@ Five planes (Intelligence, Context, Decision, Action, Trust) and one run:
 
     invoke -> compile -> [plan -> verify -> execute -> score -> consolidate] -> DecisionRecord -> replay
 
-Embed it with `open_app`, which returns an `App`; `App.deployment` takes requests. To read the code, start at
+Embed it with `open`, a context that gives an `App`; `App.deployment` takes requests. To read the code, start at
 `contextos.runtime.loop`.
 
 Stable
@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
-    from contextos.app import App, open_app
+    from contextos.app.application import App
+    from contextos.app.opening import open
     from contextos.audit.export import export_runs, read_export, replay_export
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
@@ -63,7 +64,7 @@ _HOMES = {
     "Actor": "contextos.operations.acts.act",
     "AdapterDefinition": "contextos.contracts.envelopes.tool",
     "AdapterReply": "contextos.contracts.envelopes.tool",
-    "App": "contextos.app",
+    "App": "contextos.app.application",
     "BusinessError": "contextos.adapters.function.adapter",
     "CallContext": "contextos.contracts.envelopes.tool",
     "ContextOSError": "contextos.errors",
@@ -78,7 +79,7 @@ _HOMES = {
     "answer_approval": "contextos.operations.operator",
     "answer_signer": "contextos.operations.signing",
     "export_runs": "contextos.audit.export",
-    "open_app": "contextos.app",
+    "open": "contextos.app.opening",
     "read": "contextos.tools.declared",
     "read_export": "contextos.audit.export",
     "replay": "contextos.audit.replay",
@@ -110,7 +111,7 @@ __all__ = [
     "answer_approval",
     "answer_signer",
     "export_runs",
-    "open_app",
+    "open",
     "read",
     "read_export",
     "replay",

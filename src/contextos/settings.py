@@ -32,13 +32,12 @@ NO_WITNESS: Final = "off"
 """The value of `witness` of a deployment that has none."""
 MAX_SETTINGS_BYTES: Final = 262_144
 MAX_DOTS_PER_LINE: Final = 256
-UNSAFE_SETTINGS: Final = (
-    "unsafe_local_directory",
-    "unsafe_local_keys",
-    "unsafe_local_approvals",
-    "unsafe_local_operators",
-    "unsafe_unsigned_packs",
-)
+UNSAFE_PORTS: Final[Mapping[str, str]] = {
+    "unsafe_local_directory": "a directory file",
+    "unsafe_local_keys": "a key file",
+}
+"""The stand-ins that are ports; records name those in use."""
+UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
 EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextos import app as app_module
-from contextos.app import open_app, open_unchecked
+from contextos.app import GivenPorts, build, open_app, open_unchecked
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft
@@ -224,13 +223,13 @@ def test_commands_that_only_read_open_the_store_for_reading(guarded: Shop, monke
     assert guarded.say(*compiled).code == 0, "also before any run"
     assert guarded.say("invoke", str(guarded.request("small"))).code == 0
     opened: list[bool] = []
-    stores = app_module._stores
+    stores = build.stores_of
 
-    async def noted(settings: Settings, *, read_only: bool) -> Any:
+    async def noted(settings: Settings, given: GivenPorts, *, read_only: bool) -> Any:
         opened.append(read_only)
-        return await stores(settings, read_only=read_only)
+        return await stores(settings, given, read_only=read_only)
 
-    monkeypatch.setattr(app_module, "_stores", noted)
+    monkeypatch.setattr(build, "stores_of", noted)
     selections = ["slots", "selections", "run_1", "--org", "org_acme"]
     for words in (*READING, compiled, selections):
         opened.clear()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from contextos.app import App, initialise, open_app
+from contextos.app import App, open_app
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.errors import InvalidSettings
 from contextos.operations import operator
@@ -73,7 +73,7 @@ class Attacked:
         """A refund of INR 5000, which waits for the finance lead."""
         app = await self.open()
         try:
-            await initialise(app, TENANT, by=example_operator(self.path))
+            await app.initialise(TENANT, by=example_operator(self.path))
             await seed_graph(app, self.workspace)
             view = await app.deployment.invoke(self.request("next"))
             assert view.state == "waiting"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from contextos.app import _publish_heads
+from contextos.app.application import publish_heads
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
@@ -222,16 +222,16 @@ def test_the_heads_of_a_tenant_are_published_while_it_is_driven_and_a_few_times_
             assert (await world.invoke(asked(f"empty_{number}", 1))).state == "refused"
         for number in range(lru.PUBLICATIONS + 1):
             assert (await world.invoke(asked(TENANT, 1 + number))).state == "completed"
-            await _publish_heads(telling, world.deployment)
+            await publish_heads(telling, world.deployment)
         assert published[lru.PUBLICATIONS - 1] == (*sorted(f"empty_{number}" for number in range(20)), TENANT, QUIET)
         assert published[lru.PUBLICATIONS] == (TENANT,)
         assert (await world.invoke(asked("empty_7", 2))).state == "refused"
         monkeypatch.setattr(witness, "path", tmp_path)
         for _ in range(2 * lru.PUBLICATIONS):
             with pytest.raises(Unavailable):
-                await _publish_heads(telling, world.deployment)
+                await publish_heads(telling, world.deployment)
         monkeypatch.setattr(witness, "path", tmp_path / "witness.jsonl")
-        await _publish_heads(telling, world.deployment)
+        await publish_heads(telling, world.deployment)
         assert [one.seq for one in await witness.heads("empty_7")] == [2, 4], "no name is lost while nobody hears it"
 
     run(act())

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.app import initialise, open_app, open_unchecked
+from contextos.app import open_app, open_unchecked
 from contextos.audit import export, verify
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
@@ -198,7 +198,7 @@ def shop(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) ->
 
 async def seeded(path: Path) -> None:
     app = await open_app(Settings.read(path))
-    await initialise(app, TENANT, by=example_operator(path))
+    await app.initialise(TENANT, by=example_operator(path))
     await seed_graph(app, Workspace(path, TENANT, {}))
     app.close()
 

@@ -15,7 +15,7 @@ import asyncpg
 import orjson
 import pytest
 
-from contextos.app import initialise, open_app
+from contextos.app import open_app
 from contextos.cli import run_command_line as command
 from contextos.cli.demo.workspace import Workspace, example_operator, seed_graph
 from contextos.settings import Settings
@@ -74,7 +74,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
         async def seeded() -> None:
             app = await open_app(Settings.read(path))
-            await initialise(app, TENANT, by=example_operator(path))
+            await app.initialise(TENANT, by=example_operator(path))
             await seed_graph(app, Workspace(path, TENANT, {}))
             app.close()
 

@@ -36,6 +36,8 @@ class FileDirectory:
         Unavailable: from every method, if the file cannot be read any more; nobody is known then.
     """
 
+    unsafe = (MARK,)
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None

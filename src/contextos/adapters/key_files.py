@@ -56,6 +56,8 @@ class KeyFiles:
             holds another key than the list says; from a rotation, also if one cannot be written.
     """
 
+    unsafe: tuple[str, ...] = ("unsafe_local_keys",)
+
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder, self._clock = folder, clock
         self._stamp: tuple[int, ...] | None = None

@@ -66,8 +66,7 @@ class CommandContext:
     @property
     def concerned(self) -> tuple[str, ...]:
         """The tenants whose streams the command may change."""
-        settings = self.app.settings
-        return (self.tenant_id,) if self.tenant_id else tenants_in(settings.workspace / settings.directory)
+        return (self.tenant_id,) if self.tenant_id else self.app.tenants()
 
     @property
     def store(self) -> Store:
@@ -191,10 +190,9 @@ def _run(
     from contextos.settings import Settings
 
     async def inside() -> ReturnT:
-        settings = Settings.read(workspace)
-        tenant_id = only_tenant(workspace / settings.directory) if tenant == "" else tenant or ""
-        app = await open_with(settings)
+        app = await open_with(Settings.read(workspace))
         try:
+            tenant_id = only_tenant(app) if tenant == "" else tenant or ""
             return await act(CommandContext(app, tenant_id))
         finally:
             app.close()
@@ -239,25 +237,15 @@ def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
         typer.echo(f"warning: {error}", err=True)
 
 
-def tenants_in(directory: Path) -> tuple[str, ...]:
-    """Return the tenants that the directory file names, sorted. Raises `InvalidInput` where it cannot be read."""
-    from contextos.contracts.encoding.codec import loads
-
-    raw = read_file(directory)
-    with about(directory):
-        known = loads(raw, max_bytes=MAX_FILE_BYTES)
-    return tuple(sorted(known)) if isinstance(known, dict) else ()
-
-
-def only_tenant(directory: Path) -> str:
-    """The only tenant that the directory file names. Raises `InvalidInput` where there are several, or none."""
-    tenants = tenants_in(directory)
+def only_tenant(app: App) -> str:
+    """The only tenant that the directory lists. Raises `InvalidInput` where there are several, or none."""
+    tenants = app.tenants()
     if len(tenants) != 1:
         listed = ", ".join(f"`{name}`" for name in tenants[:8]) or "none"
         raise InvalidInput(
             Problem("", "tenant_required", f"the workspace has the tenants {listed}", "name one with --tenant")
         )
-    return str(tenants[0])
+    return tenants[0]
 
 
 @contextmanager

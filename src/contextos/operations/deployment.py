@@ -76,7 +76,9 @@ class Deployment:
     def __post_init__(self) -> None:
         planner_name(self.ports.planner)
         if self.ports.planner and isinstance(self.ports.concurrency, Sequential):
-            remedy = "pass `concurrency=AsyncioConcurrency()`, or open the deployment with `open_app(planner=…)`"
+            remedy = (
+                "pass `concurrency=AsyncioConcurrency()`, or open the deployment with `contextos.open(…, planner=…)`"
+            )
             detail = "a planner has a time limit, and `Sequential` cannot enforce one"
             raise InvalidSettings(Problem("/planner", "no_time_limit", detail, remedy))
         self._driver = RunDriver(self)

@@ -54,12 +54,15 @@ class KeyRing:
 
     A key is 32 raw bytes or a key object of `cryptography`; the app reads them from files. A signing key is trusted
     for its own purpose. `trusted` adds public keys, for example the previous ones after a rotation. `retired` maps the
-    id of a key to the time (Unix microseconds) after which nothing that it signs counts.
+    id of a key to the time (Unix microseconds) after which nothing that it signs counts. `unsafe` names the development
+    stand-in that the keys are, if they are one.
 
     Raises:
         InvalidSettings: an unknown purpose, bytes that are not a key, too many keys, one key for two purposes, or a
             retired key that would sign.
     """
+
+    unsafe: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -90,9 +93,11 @@ class KeyRing:
             raise _invalid_key(
                 "seed", "seed_length", f"a seed has {KEY_BYTES} bytes, not {len(seed)}", "generate a new one"
             )
-        return cls(
+        ring = cls(
             {purpose: hashlib.sha256(b"contextos " + purpose.encode() + b"\0" + seed).digest() for purpose in PURPOSES}
         )
+        ring.unsafe = ("unsafe_local_keys",)
+        return ring
 
     def kids(self, purpose: str) -> Sequence[str]:
         """Return the ids of the keys trusted for `purpose`, the signing key first. Empty for an unknown purpose."""

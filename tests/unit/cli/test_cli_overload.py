@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos import app
+from contextos.app import build
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.engine.admission_controller import AdmissionController
 
@@ -38,7 +38,9 @@ def test_a_caller_refused_for_overload_gets_a_retry_time(shop, monkeypatch: pyte
                 super().begin(tenant_id)
 
     monkeypatch.setattr(
-        app, "AdmissionController", lambda _, clock: Full(AdmissionLimits(max_new_runs_per_minute_per_tenant=1), clock)
+        build,
+        "AdmissionController",
+        lambda _, clock: Full(AdmissionLimits(max_new_runs_per_minute_per_tenant=1), clock),
     )
     said = shop.say("invoke", shop.request("next"), "--json")
     assert said.code == 4

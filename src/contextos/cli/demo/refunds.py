@@ -66,10 +66,9 @@ def demo_command(
 
 async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
     """Run the small refund to its end and the large one to its approval question."""
-    from contextos.app import initialise
     from contextos.cli.demo.workspace import example_operator, seed_graph
 
-    await initialise(context.app, context.tenant_id, by=example_operator(workspace.path))
+    await context.app.initialise(context.tenant_id, by=example_operator(workspace.path))
     await seed_graph(context.app, workspace)
     say("1. A refund of INR 900. The rules allow it without an approval.")
     small = await context.deployment.invoke(workspace.requests["small"])

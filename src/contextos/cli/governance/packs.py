@@ -49,9 +49,7 @@ def init_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> list[str]:
-        from contextos.app import initialise
-
-        return await initialise(context.app, context.tenant_id, by=actor)
+        return await context.app.initialise(context.tenant_id, by=actor)
 
     done = with_unchecked_context(workspace, tenant, operation)
     print_result({"done": done}, [displayed(one) for one in done] or ["everything is done already"], as_json=as_json)

@@ -26,7 +26,7 @@ def keys_list_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOptio
     """List the public keys of the runtime, by purpose."""
 
     async def operation(context: CommandContext) -> list[dict[str, object]]:
-        return [one.to_json() for one in context.app.keys.listed()]
+        return [one.to_json() for one in context.app.key_files().listed()]
 
     found = with_read_context(workspace, None, operation)
     lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
@@ -61,7 +61,7 @@ def keys_rotate_command(
         from contextos.settings import is_postgres_url
 
         after_us = OVERLAP_US if is_postgres_url(context.app.settings.store) and not now else 0
-        keys, tenants = context.app.keys, context.concerned
+        keys, tenants = context.app.key_files(), context.concerned
         return await rotate_key(context.deployment, keys, tenants, purpose, by=actor, after_us=after_us)
 
     new = with_unchecked_context(workspace, None, operation)

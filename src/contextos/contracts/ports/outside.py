@@ -161,6 +161,10 @@ class Keys(Protocol):
         """Return the ids of the keys trusted for `purpose`, the signing key first."""
         ...
 
+    def public_key(self, purpose: str, kid: str) -> bytes | None:
+        """Return the 32 raw bytes of the public key `kid`, or None if there is no such key for `purpose`."""
+        ...
+
 
 class Engine(Protocol):
     """Drives every run of the deployment when it is due, by calling `advance`.

@@ -1,0 +1,29 @@
+"""The composition root: builds a running `App` from `Settings`. No other package builds implementations of ports.
+
+A workspace is a directory with `contextos.toml`, which names everything that is used; nothing is discovered. A program
+can bring ports of its own (`opening.open`). Ports and settings whose names begin with `unsafe_` are development
+stand-ins, and every record made under one names it.
+
+Invariants, with the tests that prove them:
+
+- Records name the stand-ins in use; none is used in the profile `service`. `tests/attacks/test_e29_ports_in_use.py`
+- What was opened is closed, also after an error. `tests/unit/app/test_opening.py`
+"""
+
+from contextos.adapters.key_files import read_seed, write_seed
+from contextos.app.application import App
+from contextos.app.build import make_keys, migrate, open_app, open_unchecked
+from contextos.app.given import GivenPorts, SystemEntropy, witness_at
+
+__all__ = [
+    "App",
+    "GivenPorts",
+    "SystemEntropy",
+    "make_keys",
+    "migrate",
+    "open_app",
+    "open_unchecked",
+    "read_seed",
+    "witness_at",
+    "write_seed",
+]

@@ -1,0 +1,235 @@
+"""`App`: a running deployment with its storage, keys and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.adapters.key_files import KeyFiles
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.ports.claims import ClaimLimits
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Stores
+from contextos.control.artifacts import MODELS
+from contextos.engine.failure_tracker import OnFailure
+from contextos.engine.lease_owner import LeasedOwner, Owner
+from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.resume import PATIENCE_S, drive_due_runs
+from contextos.engine.sweeper import PublishHeads
+from contextos.errors import InvalidArtifact, Problem
+from contextos.files import read_regular_file
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.governance import initialise_tenant, publish_artifact
+from contextos.operations.deployment import Deployment, DrivenRun, due_runs
+from contextos.operations.witness import WitnessPublisher
+from contextos.settings import Settings, invalid_setting
+from contextos.trust.seal import open_sealed
+
+if TYPE_CHECKING:
+    from contextos.engine.shared import SharedEngine
+
+MAX_ARTIFACT_BYTES: Final = 8 << 20
+
+
+@dataclass(slots=True)
+class App:
+    """A running deployment. Use `deployment` to send requests.
+
+    `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
+    keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes.
+    """
+
+    settings: Settings
+    deployment: Deployment
+    stores: Stores
+    owner: Owner | LeasedOwner
+    engine: LocalEngine | SharedEngine
+    keys: Keys
+    witness_publisher: WitnessPublisher | None
+    owned: tuple[Any, ...] = ()
+
+    def tenants(self) -> tuple[str, ...]:
+        """Return the tenants that the directory lists, sorted.
+
+        Raises:
+            InvalidSettings: the directory has no method `tenants`, which the port does not ask for.
+        """
+        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        if listed is None:
+            detail = "the directory lists no tenants, so nothing can be done in each of them"
+            raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
+        return tuple(sorted(listed()))
+
+    def key_files(self) -> KeyFiles:
+        """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""
+        if not isinstance(self.keys, KeyFiles):
+            detail = "the keys of this deployment are no files of it"
+            raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
+        return self.keys
+
+    def worker(self, on_failure: OnFailure | None = None) -> LocalEngine | SharedEngine:
+        """Return the engine of a worker process, which drives every due run. On PostgreSQL workers share the runs.
+
+        `on_failure` is called when a run cannot be driven; the log has it too.
+        """
+        driving, clock = self.settings.driving, self.deployment.ports.clock
+        if isinstance(self.owner, Owner):
+            limits_here = EngineLimits(
+                max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant
+            )
+            return local_engine(self.deployment, self.witness_publisher, limits_here, on_failure)
+        from contextos.engine.shared import SharedEngine, SharedLimits
+        from contextos.store.postgres.claims import PostgresClaims
+
+        limits = ClaimLimits(
+            per_tenant=driving.max_drives_per_tenant,
+            per_tenant_in_all=driving.max_drives_per_tenant_in_all,
+            rate_per_tenant=driving.rate_per_tenant,
+            rate_period_ms=driving.rate_period_ms,
+        )
+        return SharedEngine(
+            self.deployment.advance,
+            self.stores,
+            clock,
+            PostgresClaims(self.settings.store, self.owner.id, clock, limits),
+            on_dead=self.owner.set_dead,
+            witness=_publisher(self.deployment, self.witness_publisher),
+            heartbeat=self.deployment.send_heartbeats,
+            limits=SharedLimits(max_drives=driving.max_drives, claims=limits),
+            on_failure=on_failure,
+        )
+
+    async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
+        """Publish one signed artifact in the tenant that it names, and return that tenant.
+
+        `envelope` is a DSSE envelope, as `seal` makes it with the purpose `pack`. `by` is the person who publishes, and
+        signs for it: they cannot approve runs of their pack. Publishing the same version again changes nothing.
+
+        Raises:
+            InvalidArtifact: lint refuses the artifact, it names no tenant, or its version has other content already.
+            SignatureInvalid: no trusted key signed the envelope.
+            ApprovalRefused: the actor is not proved, or has not the role `publisher`.
+        """
+        tenant = self.tenant_named(envelope)
+        if tenant is None:
+            remedy = "publish it in each tenant, by its name"
+            raise InvalidArtifact(Problem("/tenant", "no_tenant", "it belongs to the platform", remedy))
+        await publish_artifact(self.deployment, tenant, envelope, by=by)
+        return tenant
+
+    def tenant_named(self, envelope: dict[str, Any]) -> str | None:
+        """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
+        artifact = loads(open_sealed(envelope, self.keys, "pack", MODELS), max_bytes=MAX_ARTIFACT_BYTES)
+        stated = artifact.get("pack_meta", artifact) if isinstance(artifact, dict) else {}
+        tenant = stated.get("tenant") if isinstance(stated, dict) else None
+        return tenant if isinstance(tenant, str) else None
+
+    async def initialise(self, tenant_id: str, *, by: Actor) -> list[str]:
+        """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
+        packs.
+
+        Returns what was done, as sentences. What is done already is left out, so a repeated call does nothing. Policies
+        that are in force are never changed here.
+
+        Raises:
+            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
+            InvalidSettings: other policies are in force than the settings name.
+            SignatureInvalid: no trusted key signed an artifact.
+            ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
+        """
+        settings = self.settings
+        paths = [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob("*.json"))]
+        envelopes = [_read_envelope(path) for path in paths]
+        named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
+        done = await initialise_tenant(self.deployment, tenant_id, named, settings.policies or (), by=by)
+        await self.check_policies()
+        return done
+
+    async def check_policies(self) -> None:
+        """Check that every tenant of the directory has exactly the policies in force that the settings name.
+
+        Raises:
+            InvalidSettings: a tenant has others or none; or the settings name policies, and the directory lists no
+                tenants.
+        """
+        if self.settings.policies is None:
+            return
+        for tenant_id in self.tenants():
+            active = await self.deployment.catalog(tenant_id).active()
+            if not active.version:
+                detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
+                raise invalid_setting("/policies", "not_initialised", detail, "run `contextos init`")
+            if told := _differences(self.settings.policies, active.policies):
+                detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(told)}"
+                remedy = "correct the settings, or change the policies with `contextos policies`"
+                raise invalid_setting("/policies", "policies_differ", detail, remedy)
+
+    async def drive_due_runs(self, *, patience_s: float = PATIENCE_S) -> list[DrivenRun]:
+        """Drive every run once that is due or whose process died. Runs on the dead-letter list (failed for good) are
+        left alone.
+
+        A run that is still held up after `patience_s` seconds comes back with `Unavailable` as its error.
+        """
+        engine = local_engine(self.deployment, self.witness_publisher)
+        return await drive_due_runs(self.deployment, engine, patience_s=patience_s)
+
+    def close(self) -> None:
+        """Release leases, files, connections and the threads of adapters that the settings name.
+
+        Pending writes to a SQLite file are finished first; a PostgreSQL database is not waited for.
+        """
+        with ExitStack() as closing:
+            closing.callback(self.owner.close)
+            closing.callback(self.stores.close)
+            for one in self.owned:
+                closing.callback(one.close)
+            closing.callback(self.deployment.close)
+
+
+def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:
+    missing = [ref for _, ref in sorted(set(named) - set(active))]
+    more = [ref for _, ref in sorted(set(active) - set(named))]
+    told = [f"the settings name `{ref}`, which is not in force so" for ref in missing]
+    return told + [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
+
+
+def _read_envelope(path: Path) -> Any:
+    try:
+        raw = read_regular_file(path, MAX_ARTIFACT_BYTES)
+    except OSError as error:
+        detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
+        raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None
+    return loads(raw, max_bytes=MAX_ARTIFACT_BYTES)
+
+
+def local_engine(
+    deployment: Deployment,
+    witness_publisher: WitnessPublisher | None,
+    limits: EngineLimits | None = None,
+    on_failure: OnFailure | None = None,
+) -> LocalEngine:
+    """Return an engine that drives the due runs of a deployment in this process."""
+    return LocalEngine(
+        deployment.advance,
+        deployment.ports.stores,
+        deployment.ports.clock,
+        orphans=partial(due_runs, deployment),
+        witness=_publisher(deployment, witness_publisher),
+        heartbeat=deployment.send_heartbeats,
+        limits=limits,
+        on_failure=on_failure,
+    )
+
+
+def _publisher(deployment: Deployment, witness_publisher: WitnessPublisher | None) -> PublishHeads | None:
+    return partial(publish_heads, witness_publisher, deployment) if witness_publisher else None
+
+
+async def publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
+    """Publish the heads of the tenants that were active lately to the witness. Raises as `WitnessPublisher.publish`."""
+    await witness_publisher.publish(deployment.tenants())
+    deployment.heads_published()

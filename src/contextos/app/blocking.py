@@ -1,0 +1,134 @@
+"""A deployment for programs without an event loop: the same objects, called in the thread of a loop of their own.
+
+There is no second implementation. An attribute that is a function is called on the loop's thread, and its result is
+awaited there; an object with asynchronous methods is wrapped in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final
+
+from contextos.errors import InvalidInput, Problem
+
+_CONTEXT: Final = ("__aenter__", "__aexit__")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, from the constructor to `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="contextos", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call `function` on the loop's thread, await what it returns, and return the result.
+
+        Raises:
+            InvalidInput: the deployment is closed, or the caller is on the loop's thread itself.
+        """
+        if self._closed:
+            raise InvalidInput(Problem("", "closed", "this deployment is closed", "open it again"))
+        if threading.current_thread() is self._thread:
+            detail = "this call would wait for its own thread"
+            raise InvalidInput(Problem("", "own_thread", detail, "open the deployment with `async with` there"))
+
+        async def called() -> Any:
+            result = function(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+
+        future = asyncio.run_coroutine_threadsafe(called(), self._loop)
+        with ExitStack() as on_exit:
+            # After Ctrl-C what was begun is cancelled, as a task is whose caller is. What is done stays so.
+            on_exit.callback(future.cancel)
+            return future.result()
+
+    def close(self) -> None:
+        """Cancel what still runs on the loop, and end its thread."""
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+
+class Blocking:
+    """`target` without `await`: its attributes, with asynchronous functions called on the loop's thread.
+
+    An asynchronous context manager is a context manager here, and an asynchronous iterator an iterator. Attributes
+    cannot be set.
+    """
+
+    __slots__ = ("_target", "_thread")
+
+    def __init__(self, target: Any, thread: LoopThread) -> None:
+        self._target, self._thread = target, thread
+
+    def __getattr__(self, name: str) -> Any:
+        return self._blocking(getattr(self._target, name))
+
+    def __enter__(self) -> Any:
+        return self._blocking(self._thread.call(self._target.__aenter__))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
+        return self._thread.call(self._target.__aexit__, kind, error, trace)
+
+    def __iter__(self) -> Iterator[Any]:
+        steps = self._thread.call(self._target.__aiter__)
+        while True:
+            try:
+                step = self._thread.call(steps.__anext__)
+            except StopAsyncIteration:
+                return
+            yield self._blocking(step)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._target!r}>"
+
+    def _blocking(self, value: Any) -> Any:
+        if inspect.isroutine(value):
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return self._blocking(self._thread.call(value, *args, **kwargs))
+
+            return call
+        if type(value) in (list, tuple):
+            return type(value)(self._blocking(one) for one in value)
+        return Blocking(value, self._thread) if _is_asynchronous(type(value)) else value
+
+
+class BlockingApp(Blocking):
+    """An `App` without `await`, as `with contextos.open(…) as app` makes it."""
+
+    __slots__ = ()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of this package with the deployment or parts of it, such as
+        `app.call(write_facts, app.deployment, …)`, and return its result.
+        """
+        bare = [_bare(one) for one in args]
+        return self._blocking(self._thread.call(function, *bare, **{name: _bare(one) for name, one in kwargs.items()}))
+
+
+def _bare(value: Any) -> Any:
+    return value._target if isinstance(value, Blocking) else value
+
+
+def _is_asynchronous(kind: type) -> bool:
+    """Return whether objects of this class are used with `await`, `async with` or `async for`."""
+    if any(hasattr(kind, name) for name in (*_CONTEXT, "__aiter__")):
+        return True
+    members = (inspect.getattr_static(kind, name, None) for name in dir(kind) if not name.startswith("_"))
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in members)

@@ -1,0 +1,159 @@
+"""Build a deployment from its settings and the ports that are given, and initialise a store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from contextos import __version__
+from contextos.action.breaker import CircuitBreakers
+from contextos.adapters.code import SourceCode
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.function.adapter import log_fault
+from contextos.adapters.key_files import KeyFiles
+from contextos.app.application import App, local_engine
+from contextos.app.given import (
+    GivenPorts,
+    SystemEntropy,
+    adapters_by_id,
+    adapters_of,
+    directory_of,
+    keys_of,
+    lineage,
+    no_postgres,
+    stores_of,
+    witness_of,
+)
+from contextos.context.estimator import BytesDiv4
+from contextos.engine.admission_controller import AdmissionController
+from contextos.engine.concurrency import AsyncioConcurrency
+from contextos.operations.deployment import Deployment, DeploymentConfig
+from contextos.operations.ports import Ports
+from contextos.operations.witness import WitnessPublisher
+from contextos.settings import Settings, check_settings
+from contextos.slots.steps import ArtifactSlots
+from contextos.store.shared.clock import SystemClock
+from contextos.telemetry.planner import LoggedPlanner
+
+
+async def open_app(settings: Settings, given: GivenPorts | None = None) -> App:
+    """Open a deployment whose store has the policies that the settings name. On an error nothing stays open.
+
+    Opening changes nothing of what is active: `operations.acts` does, or the command `contextos init`.
+
+    Raises:
+        InvalidSettings: a setting, a port, a key file or an adapter is invalid, or the store has other policies in
+            force than the settings name; names the remedy.
+        Integrity: what is active in a tenant was changed past the runtime.
+        StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
+        Unavailable: the store does not answer.
+    """
+    app = await open_unchecked(settings, given)
+    with ExitStack() as on_failure:
+        on_failure.callback(app.close)
+        await app.check_policies()
+        on_failure.pop_all()
+    return app
+
+
+async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *, read_only: bool = False) -> App:
+    """Open a deployment whatever policies are in force, to inspect, initialise or repair a store. On an error nothing
+    stays open.
+
+    `read_only`: the store is opened so that nothing can be written.
+
+    Raises:
+        InvalidSettings: a setting, a port, a key file or an adapter is invalid; names the remedy.
+        Unavailable: the store does not answer.
+    """
+    given = given if given is not None else GivenPorts()
+    check_settings(settings)
+    given.check()
+    clock = given.clock
+    with ExitStack() as on_failure:
+        # Before any file is read, so that the first answer names what is not allowed.
+        kinds = (
+            FileDirectory if given.directory is None else given.directory,
+            KeyFiles if given.keys is None else given.keys,
+        )
+        lineage(settings, kinds, dev=given.dev)
+        directory = given.directory if given.directory is not None else directory_of(settings)
+        keys = given.keys if given.keys is not None else keys_of(settings, clock)
+        loaded = adapters_of(settings)
+        owned: tuple[Any, ...] = tuple(one for each in loaded for one in each.adapters if hasattr(one, "close"))
+        for one in owned:
+            on_failure.callback(one.close)
+        adapters = adapters_by_id(loaded, given.adapters)
+        in_use = (directory, keys, clock, given.stores, given.planner, *adapters.values())
+        unsafe = lineage(settings, in_use, dev=given.dev)
+        witness, place = witness_of(settings, keys, read_only=read_only)
+        stores, owner = await stores_of(settings, given, read_only=read_only)
+        on_failure.callback(stores.close)
+        on_failure.callback(owner.close)
+        entropy = SystemEntropy()
+        ports = Ports(
+            stores=stores,
+            clock=clock,
+            entropy=entropy,
+            keys=keys,
+            directory=directory,
+            slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
+            adapters=lambda _tenant: adapters,
+            code=SourceCode(*loaded),
+            estimator=BytesDiv4(),
+            pause=_pause,
+            owner=owner.id,
+            alive=owner.alive,
+            admission=AdmissionController(settings.pressure, clock),
+            concurrency=AsyncioConcurrency(),
+            planner=None if given.planner is None else LoggedPlanner(given.planner),
+            report_fault=log_fault,
+        )
+        breakers = CircuitBreakers(settings.pressure, threading.Lock())
+        deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
+        publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
+        on_failure.pop_all()
+    engine = local_engine(deployment, publisher)
+    return App(settings, deployment, stores, owner, engine, keys, publisher, owned)
+
+
+async def _pause(duration_us: int) -> None:
+    await asyncio.sleep(duration_us / 1e6)
+
+
+def _config(settings: Settings, unsafe: tuple[str, ...]) -> DeploymentConfig:
+    return DeploymentConfig(
+        limits=settings.limits,
+        runtime_version=__version__,
+        profile=settings.profile,
+        unsafe=unsafe,
+        allow_unsigned="unsafe_unsigned_packs" in unsafe,
+        lease_ttl_us=settings.lease_ttl_s * 1_000_000,
+        heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        egress=settings.egress,
+        redaction=settings.redaction,
+    )
+
+
+async def migrate(url: str) -> tuple[str | None, str]:
+    """Migrate the schema of the PostgreSQL database at `url` to this version; return the versions (before, after).
+
+    A repeated call changes nothing. The role in `url` owns the schema; deployments connect as another role.
+
+    Raises:
+        InvalidSettings: the database cannot be migrated, or the extra `postgres` is not installed.
+        Unavailable: the server does not answer.
+    """
+    try:
+        from contextos.store.postgres import schema
+    except ModuleNotFoundError as missing:
+        raise no_postgres(missing) from None
+    return await schema.migrate_schema(url)
+
+
+def make_keys(folder: Path) -> KeyFiles:
+    """Make the keys of a new runtime in `folder`, one for each purpose. Raises `FileExistsError` if it has some."""
+    return KeyFiles.make(folder, SystemClock())

@@ -1,0 +1,198 @@
+"""The ports of a deployment: those that the settings name, those that the embedding program brings, and their lineage.
+
+A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
+port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
+Records name the stand-ins in use, whatever the settings name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from contextos.adapters.directory import FileDirectory
+from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
+from contextos.adapters.key_files import KeyFiles
+from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
+from contextos.contracts.ports.planning import Planner
+from contextos.contracts.ports.storage import Stores
+from contextos.engine.lease_owner import LeasedOwner, Owner
+from contextos.errors import InvalidSettings
+from contextos.operations.witness import witness_place
+from contextos.settings import (
+    NO_WITNESS,
+    UNSAFE_PORTS,
+    Settings,
+    has_default_witness,
+    invalid_setting,
+    is_postgres_url,
+    is_sink_url,
+)
+from contextos.store.shared.clock import SystemClock
+from contextos.store.sqlite.stores import SqliteStores
+from contextos.store.witness.default import default_witness_path, make_state_folder
+from contextos.store.witness.file import FileWitness
+
+_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "directory": ("knows_tenant", "resolve", "delegation", "approver", "held_roles"),
+    "keys": ("sign", "verify", "kids", "public_key"),
+    "adapters": ("describe", "call", "lookup"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPorts:
+    """What the embedding program brings. None: as the settings say. `adapters` are beside those of the settings.
+
+    `dev` allows stand-ins that the settings do not name.
+    """
+
+    directory: Directory | None = None
+    keys: Keys | None = None
+    adapters: tuple[Adapter, ...] = ()
+    planner: Planner | None = None
+    stores: Stores | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    dev: bool = False
+
+    def check(self) -> None:
+        """Refuse an object that has not the methods of its port. Raises `InvalidSettings`."""
+        for name, ports in (
+            ("directory", () if self.directory is None else (self.directory,)),
+            ("keys", () if self.keys is None else (self.keys,)),
+            ("adapters", self.adapters),
+        ):
+            for port in ports:
+                missing = [one for one in _METHODS[name] if not callable(getattr(port, one, None))]
+                if missing or isinstance(port, type):
+                    detail = f"`{type(port).__name__[:80]}` has no `{missing[0]}`" if missing else "this is a class"
+                    remedy = "give an object with the methods of the port in `contextos.contracts.ports.outside`"
+                    raise invalid_setting(f"/{name}", "no_such_port", detail, remedy)
+
+
+class SystemEntropy:
+    """The `Entropy` port over the operating system's random source."""
+
+    def take(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tuple[str, ...]:
+    """Return the `unsafe_` names that records of this deployment have: those of the ports in use, and the other
+    stand-ins that the settings allow.
+
+    Raises:
+        InvalidSettings: a port in use is a stand-in, and it is not allowed here.
+    """
+    in_use = tuple(dict.fromkeys(name for port in ports for name in _unsafe_names(port)))
+    for name in in_use:
+        what = UNSAFE_PORTS.get(name, f"the port that declares `{name[:80]}`")
+        if settings.profile == "service":
+            detail = f"{what} is a development stand-in, and this deployment is a service"
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", detail, "use another implementation of this port")
+        if name not in settings.unsafe and not dev:
+            remedy = f"allow `{name}`, or use another implementation of this port"
+            raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
+    return (*in_use, *(name for name in settings.unsafe if name not in UNSAFE_PORTS))
+
+
+def _unsafe_names(port: object) -> Iterator[str]:
+    named = getattr(port, "unsafe", ())
+    if not isinstance(named, tuple) or not all(isinstance(one, str) for one in named):
+        detail = f"`unsafe` of `{type(port).__name__[:80]}` is not a tuple of names"
+        raise invalid_setting("/unsafe", "bad_setting", detail, "name each stand-in that the port is")
+    yield from named
+
+
+def directory_of(settings: Settings) -> Directory:
+    """Return the directory that the settings name. Raises `InvalidSettings`."""
+    return FileDirectory(settings.workspace / settings.directory)
+
+
+def keys_of(settings: Settings, clock: Clock) -> Keys:
+    """Return the keys that the settings name. Raises `InvalidSettings`."""
+    return KeyFiles(settings.workspace / settings.keys, clock)
+
+
+def adapters_of(settings: Settings) -> list[LoadedAdapters]:
+    """Load the adapters that the settings name. Raises `InvalidSettings`."""
+    root = settings.workspace
+    return [
+        load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
+        for one in settings.adapters
+    ]
+
+
+def adapters_by_id(loaded: list[LoadedAdapters], given: tuple[Adapter, ...]) -> dict[str, Adapter]:
+    """Return all adapters by their ids. Raises `InvalidSettings` if two have the same one."""
+    found: dict[str, Adapter] = {}
+    for adapter in (*(adapter for one in loaded for adapter in one.adapters), *given):
+        adapter_id = adapter.describe().adapter_id
+        if adapter_id in found:
+            detail = f"two adapters have the id `{adapter_id}`"
+            raise invalid_setting("/adapters", "duplicate", detail, "leave one out, or give it another id")
+        found[adapter_id] = adapter
+    return found
+
+
+async def stores_of(settings: Settings, given: GivenPorts, *, read_only: bool) -> tuple[Stores, Owner | LeasedOwner]:
+    """Open the storage, and make the id under which this process owns leases. Raises `InvalidSettings`."""
+    if given.stores is not None:
+        return given.stores, Owner(None)
+    if not is_postgres_url(settings.store):
+        path = settings.workspace / settings.store
+        stores = SqliteStores(path, clock=given.clock, read_only=read_only)
+        return stores, LeasedOwner() if read_only else Owner(path)
+    try:
+        from contextos.store.postgres.stores import PostgresStores
+    except ModuleNotFoundError as missing:
+        raise no_postgres(missing) from None
+    return await PostgresStores.open(settings.store, read_only=read_only), LeasedOwner()
+
+
+def no_postgres(missing: ModuleNotFoundError) -> InvalidSettings:
+    """Return the error for a PostgreSQL store without the extra."""
+    return invalid_setting(
+        "/store", "missing_extra", f"`{missing.name}` is not installed", "install `contextos[postgres]`"
+    )
+
+
+def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witness | None, str]:
+    """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
+    workspace, named = settings.workspace, settings.witness
+    if named not in ("", NO_WITNESS):
+        return witness_at(named, workspace), witness_place(named if is_sink_url(named) else str(workspace / named))
+    if not has_default_witness(settings):
+        return None, ""
+    path = default_witness_path(workspace / settings.store, _first_head_key(keys))
+    if not read_only:
+        make_state_folder(path)
+    return FileWitness(path), witness_place(str(path))
+
+
+def _first_head_key(keys: Keys) -> str:
+    kids = (
+        [one.kid for one in keys.listed() if one.purpose == "head"]
+        if isinstance(keys, KeyFiles)
+        else [*keys.kids("head")]
+    )
+    return kids[-1] if kids else ""
+
+
+def witness_at(place: str, workspace: Path) -> Witness:
+    """Return the witness, the place outside the database where signed heads are kept, at a URL or in a file.
+
+    Raises:
+        InvalidSettings: `place` is a URL, and the extra `http` is not installed.
+    """
+    if not is_sink_url(place):
+        return FileWitness(workspace / place)
+    try:
+        from contextos.store.witness.http import HttpWitness
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/witness", "missing_extra", detail, "install `contextos[http]`") from None
+    return HttpWitness(place)

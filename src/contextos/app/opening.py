@@ -1,0 +1,123 @@
+"""`open`: the public door to a deployment, for programs with an event loop and for programs without one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from contextos.app.application import App, publish_heads
+from contextos.app.blocking import BlockingApp, LoopThread
+from contextos.app.build import open_app
+from contextos.app.given import GivenPorts
+from contextos.contracts.ports.outside import Adapter, Directory, Keys
+from contextos.contracts.ports.planning import Planner
+from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
+from contextos.settings import Settings
+from contextos.telemetry.logs import error_fields
+
+_LOG: Final = logging.getLogger("contextos.app")
+
+
+def open(
+    settings: Settings | Path | str,
+    *,
+    directory: Directory | None = None,
+    keys: Keys | None = None,
+    adapters: Sequence[Adapter] = (),
+    planner: Planner | None = None,
+    dev: bool = False,
+) -> Opening:
+    """Return a context that is a running deployment: `async with open(…) as app`, or `with open(…) as app` without an
+    event loop.
+
+    `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory` and `keys` are used
+    instead of those that the settings name, `adapters` beside them; these objects are not closed here. `planner` plans
+    the runs that begin here; None fills task templates. `dev` allows development stand-ins that the settings do not
+    name; records name each of them, and the profile `service` has none.
+
+    On entering, the engine starts and drives what is due. On leaving, also after an error, it stops, the heads are
+    published to the witness, and everything that was opened is closed.
+
+    Raises (on entering):
+        InvalidSettings: a setting, a port, a key or an adapter is invalid or not allowed here, or the store has other
+            policies in force than the settings name.
+        Integrity: what is active in a tenant was changed past the runtime.
+        StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
+        Unavailable: the store does not answer.
+    """
+    given = GivenPorts(directory=directory, keys=keys, adapters=tuple(adapters), planner=planner, dev=dev)
+    return Opening(settings, given)
+
+
+class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingApp]):
+    """A deployment that runs between entering and leaving. It can be entered again after it was left."""
+
+    def __init__(self, settings: Settings | Path | str, given: GivenPorts) -> None:
+        self._settings, self._given = settings, given
+        self._entered = False
+        self._app: App | None = None
+        self._thread: LoopThread | None = None
+
+    async def __aenter__(self) -> App:
+        if self._entered:
+            raise InvalidInput(Problem("", "open", "this deployment is open already", "call `contextos.open` again"))
+        self._entered = True
+        with ExitStack() as on_failure:
+            on_failure.callback(self._left)
+            settings = self._settings if isinstance(self._settings, Settings) else Settings.read(Path(self._settings))
+            app = await open_app(settings, self._given)
+            on_failure.callback(app.close)
+            app.engine = app.worker()
+            await app.engine.start()
+            on_failure.pop_all()
+        self._app = app
+        return app
+
+    def _left(self) -> None:
+        self._entered = False
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        app, self._app = self._app, None
+        assert app is not None, "it was entered"
+        async with AsyncExitStack() as closing:
+            closing.callback(self._left)
+            closing.callback(app.close)
+            if hasattr(app.stores, "aclose"):
+                closing.push_async_callback(app.stores.aclose)
+            await app.engine.stop()
+            if app.witness_publisher is not None:
+                await _publish(app)
+
+    def __enter__(self) -> BlockingApp:
+        thread = LoopThread()
+        with ExitStack() as on_failure:
+            on_failure.callback(thread.close)
+            app = thread.call(self.__aenter__)
+            on_failure.pop_all()
+        self._thread = thread
+        return BlockingApp(app, thread)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None, "it was entered"
+        try:
+            thread.call(self.__aexit__, kind, error, trace)
+        finally:
+            thread.close()
+
+
+async def _publish(app: App) -> None:
+    """Publish the heads to the witness. A failure is logged: everything is stored, and the next start publishes it."""
+    assert app.witness_publisher is not None
+    try:
+        await publish_heads(app.witness_publisher, app.deployment)
+    except (Unavailable, Integrity) as error:
+        _LOG.warning("witness publish failed", extra=error_fields(error))

@@ -1,0 +1,142 @@
+"""E29: a program or a settings file that states other ports than those in use, and a service on stand-ins."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contextos
+from contextos.adapters.directory import FileDirectory
+from contextos.app import GivenPorts, open_unchecked
+from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from contextos.errors import InvalidSettings
+from contextos.settings import UNSAFE_PORTS, Settings
+from contextos.trust.seal import PURPOSES, KeyRing
+from tests.postgres import Database
+from tests.world import TENANT, request
+
+SEEDS = {purpose: bytes([number]) * 32 for number, purpose in enumerate(PURPOSES, 1)}
+
+DEFINITION = contextos.AdapterDefinition.model_validate(
+    {
+        "adapter_id": "adp_x",
+        "type": "function",
+        "version": "1.0.0",
+        "capabilities": [
+            {
+                "name": "track",
+                "kind": "read",
+                "risk_level": "read",
+                "approval_mode": "read_only",
+                "input_schema": {"type": "object", "additionalProperties": False, "properties": {}},
+                "output_schema": {"type": "object", "additionalProperties": False, "properties": {}},
+                "idempotency": {"strategy": "none"},
+                "timeout_s": 5,
+            }
+        ],
+    }
+)
+
+
+class OwnDirectory(FileDirectory):
+    """What a program writes over its identity provider; here it reads the example's people from the file."""
+
+    unsafe = ()
+
+    async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Any:
+        known = await super().resolve(tenant_id, user_id, agent_id)
+        return known and known.model_copy(update={"unsafe": ()})
+
+
+def workspace(path: Path, **change: Any) -> Settings:
+    """The example's workspace, its packs signed with `SEEDS`."""
+    make_workspace(path)
+    from contextos.contracts.encoding.codec import loads
+    from contextos.contracts.encoding.jcs import canonical
+    from contextos.control.artifacts import PACK_TYPE
+    from contextos.trust.seal import seal
+
+    pack = canonical(loads((path / "pack.json").read_bytes()))
+    (path / "packs" / "support.json").write_bytes(canonical(seal(PACK_TYPE, pack, KeyRing(SEEDS), "pack")))
+    return replace(Settings.read(path), **change)
+
+
+async def refund(settings: Settings, **ports: Any) -> Any:
+    """Initialise a deployment on these ports and refund INR 900."""
+    async with contextos.open(settings, **ports) as app:
+        await app.initialise(TENANT, by=example_operator(settings.workspace))
+        await seed_graph(app, Workspace(settings.workspace, TENANT, {}))  # type: ignore[arg-type]
+        return await app.deployment.invoke(request(900, "req_1"))
+
+
+def own(settings: Settings) -> dict[str, Any]:
+    return {"directory": OwnDirectory(settings.workspace / "directory.json"), "keys": KeyRing(SEEDS)}
+
+
+def test_a_record_names_the_stand_ins_in_use_and_not_those_that_the_settings_allow(tmp_path: Path) -> None:
+    settings = workspace(tmp_path / "a")
+    assert set(settings.unsafe) == set(UNSAFE_PORTS)
+    view = asyncio.run(refund(settings, **own(settings)))
+    assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
+    settings = workspace(tmp_path / "b")
+    view = asyncio.run(refund(settings, keys=KeyRing(SEEDS)))
+    assert view.record["lineage"]["unsafe"] == ["unsafe_local_directory"]
+
+
+def test_an_unsafe_port_that_nobody_named_is_refused_and_with_dev_it_is_named_by_the_record(tmp_path: Path) -> None:
+    settings = workspace(tmp_path / "a", unsafe=())
+    keys = KeyRing(SEEDS)
+    with pytest.raises(InvalidSettings, match="allow `unsafe_local_directory`"):
+        asyncio.run(refund(settings, keys=keys))
+    view = asyncio.run(refund(settings, keys=keys, dev=True))
+    assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", ["unsafe_local_directory"])
+
+
+def test_keys_that_were_made_from_one_seed_are_unsafe(tmp_path: Path) -> None:
+    settings = workspace(tmp_path / "a", unsafe=())
+    ports = {**own(settings), "keys": KeyRing.from_seed(b"s" * 32)}
+    with pytest.raises(InvalidSettings, match="allow `unsafe_local_keys`"), contextos.open(settings, **ports):
+        pass
+
+
+@pytest.mark.parametrize("dev", [False, True])
+@pytest.mark.parametrize("name", ["directory", "keys", "adapters", "planner"])
+def test_a_service_runs_on_no_unsafe_port(tmp_path: Path, name: str, dev: bool) -> None:
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service")
+    ports = own(settings)
+    if name in ports:
+        del ports[name]
+    else:
+
+        class StandIn:
+            name, unsafe = "ours@1.0.0", ("unsafe_of_ours",)
+
+            def __getattr__(self, _: str) -> Any:
+                return lambda *_: DEFINITION
+
+        ports[name] = StandIn() if name == "planner" else [StandIn()]
+    with (
+        pytest.raises(InvalidSettings, match="this deployment is a service"),
+        contextos.open(settings, **ports, dev=dev),
+    ):
+        pass
+
+
+def test_other_allowances_still_come_from_the_settings_alone(tmp_path: Path) -> None:
+    """`dev` allows ports; an approval without a key is no port."""
+    settings = workspace(tmp_path / "a", unsafe=())
+    app = asyncio.run(open_unchecked(settings, GivenPorts(dev=True)))
+    assert app.deployment.config.unsafe == tuple(UNSAFE_PORTS)
+    app.close()
+
+
+def test_a_service_opens_on_a_database_a_directory_and_keys_of_its_own(tmp_path: Path, database: Database) -> None:
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
+    view = asyncio.run(refund(settings, **own(settings)))
+    assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
+    with contextos.open(settings, **own(settings)) as app:
+        assert app.deployment.invoke(request(900, "req_1")).run_id == view.run_id

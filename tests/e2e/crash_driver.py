@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +29,11 @@ from contextos.contracts.ports.storage import Store
 from contextos.engine.local import LocalEngine
 from contextos.engine.resume import drive_due_runs
 from contextos.errors import ApprovalRefused, ContextOSError
+from contextos.operations.gate.gate import Done, Waiting
 from contextos.queries.run_view import RunView
 from contextos.runtime import state_machine
 from contextos.store.shared.clock import SystemClock
+from tests.sessions import refund_calls, refund_session
 from tests.world import TENANT, TestWorld, open_world, place_of, request
 
 CHILDREN = 2
@@ -207,6 +210,31 @@ async def finish(world: TestWorld, job: Job) -> dict[str, Any]:
     }
 
 
+async def session(world: TestWorld, job: Job) -> dict[str, Any]:
+    """A whole session of one refund by an agent, which says the same in every process; then the auditor's view."""
+    gate = await refund_session(world, "ses_crash", job.amount)
+    answers = []
+    for tool, args, call_id in refund_calls(job.amount):
+        answer = await gate.call(tool, args, call_id=call_id)
+        if isinstance(answer, Waiting):
+            with suppress(ApprovalRefused):
+                await world.answer(gate.run_id)
+            answer = await gate.call(tool, args, call_id=call_id)
+        assert isinstance(answer, Done), f"{call_id}: {answer}"
+        answers.append(answer.output)
+    view = await gate.finish("approved", "the refund is paid")
+    store = world.stores.tenant(TENANT)
+    return {
+        "run_id": view.run_id,
+        "state": view.state,
+        "record": view.record,
+        "refunds": world.refunds(),
+        "answers": answers,
+        "verified": len(await verify.verify_tenant(store, TENANT, world.keys)),
+        "replayed": (await replay(world.deployment, TENANT, view.run_id)).record_hash,
+    }
+
+
 async def resume(world: TestWorld) -> None:
     """As `contextos resume` does: the same function over this world's engine."""
     advance, stores = world.deployment.advance, world.deployment.ports.stores
@@ -243,6 +271,7 @@ ACTS: dict[str, Callable[[TestWorld, Job], Awaitable[dict[str, Any]]]] = {
     "invoke": invoke,
     "approve": approve,
     "finish": finish,
+    "session": session,
 }
 
 

@@ -28,7 +28,7 @@ from contextos.decision.planners import template
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply, NotFound, Unavailable
 from contextos.operations import operator
 from contextos.queries.run_view import RunView
-from contextos.runtime import planning
+from contextos.runtime.attempts import planning
 from contextos.runtime.environment import RunLimits
 from contextos.store.shared.clock import SystemClock
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run

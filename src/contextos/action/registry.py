@@ -6,7 +6,7 @@ Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
@@ -107,8 +107,11 @@ def surface(
     scopes: frozenset[str],
     *,
     acts_for_user: bool,
+    asked_for: Collection[str] | None = None,
 ) -> tuple[SurfaceCapability, ...]:
     """Return every tool, each marked as granted, or as withheld with the reason, for these roles and scopes.
+
+    `asked_for` are the only tools that the request asks for; None: all.
 
     A tool is granted if the pack lists and permits it, does not prohibit it, and its required scopes are present. A
     write that is declared `delegated` or above acts for a user: it needs their delegation (`acts_for_user`).
@@ -136,6 +139,8 @@ def surface(
             withheld = "scope_missing"
         elif definition.acts_for_user and not acts_for_user:
             withheld = "delegation_missing"
+        elif asked_for is not None and name not in asked_for:
+            withheld = "not_asked_for"
         constraints: dict[str, Any] = {}
         for permission in permissions:
             for argument, bound in permission.arg_constraints.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.key_files import KeyFiles
 from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
@@ -25,6 +27,8 @@ from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
 from contextos.operations.deployment import Deployment, DrivenRun, due_runs
+from contextos.operations.gate.gate import Gate
+from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings, invalid_setting
 from contextos.trust.seal import open_sealed
@@ -37,7 +41,7 @@ MAX_ARTIFACT_BYTES: Final = 8 << 20
 
 @dataclass(slots=True)
 class App:
-    """A running deployment. Use `deployment` to send requests.
+    """A running deployment. Use `deployment` to send requests, and `gate` for an agent that chooses its own calls.
 
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes.
@@ -51,6 +55,38 @@ class App:
     keys: Keys
     witness_publisher: WitnessPublisher | None
     owned: tuple[Any, ...] = ()
+
+    async def gate(
+        self,
+        *,
+        session: str,
+        user: str | UserClaims,
+        agent: str | AgentIdentity,
+        tenant: str | None = None,
+        intent: str | None = None,
+        pack: str | None = None,
+        message: str = "",
+        context: Mapping[str, Any] | None = None,
+        tools: Sequence[str] | None = None,
+        hints: RuntimeHints | None = None,
+    ) -> Gate:
+        """Open the session of an agent that chooses its own calls, or find it by its name, as `open_session` does.
+
+        `tenant` can be left out where the directory lists only one.
+        """
+        return await open_session(
+            self.deployment,
+            tenant or only("tenant", "the directory has", self.tenants()),
+            session,
+            user=user,
+            agent=agent,
+            intent=intent,
+            pack=pack,
+            message=message,
+            context=context,
+            tools=tools,
+            hints=hints,
+        )
 
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the directory lists, sorted.

@@ -31,6 +31,7 @@ WRITING: Final = frozenset(
         "RecordRequest",
         "Timeout",
         "Draft",
+        "AgentMessage",
         "ProposedAct",
         "act",
     }

@@ -37,7 +37,10 @@ def developer(pack: ContextPack, pack_ref: str) -> str:
 def task(intent: Intent, template: TaskTemplate) -> str:
     """Return the third text of the prompt: the task, written from the intent and the task template alone."""
     about = f": {intent.description}" if intent.description else ""
-    checkpoints = (f"{point.decision_id} after {point.after_step}" for point in template.decision_checkpoints)
+    checkpoints = (
+        f"{point.decision_id} after {point.after_step}" if point.after_step else f"{point.decision_id} before each step"
+        for point in template.decision_checkpoints
+    )
     return "\n".join(
         [
             f"Intent: {intent.intent_id} {intent.version}, risk {intent.risk_class}{about}",

@@ -9,7 +9,7 @@ Source: docs/design/journal.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -70,6 +70,8 @@ KINDS: Final[dict[str, Kind]] = {
     "policy.decided": Kind(DECISION, False),
     "context.compiled": Kind(CONTEXT, False),
     "planner.answered": Kind(DECISION, True),
+    "session.opened": Kind(DECISION, False),
+    "call.asked": Kind(DECISION, True),
     "plan.proposed": Kind(DECISION, False),
     "plan.verified": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),
@@ -88,6 +90,9 @@ KINDS: Final[dict[str, Kind]] = {
     "approval.answered": Kind(EFFECT, True),
     "approval.expired": Kind(EFFECT, True),
     "approval.voided": Kind(EFFECT, False),
+    "call.answered": Kind(DECISION, False),
+    "session.finished": Kind(DECISION, True),
+    "session.expired": Kind(NONE, True),
     "run.scored": Kind(DECISION, False),
     "memory.proposed": Kind(CONTEXT, False),
     "record.revised": Kind(DECISION, False),
@@ -305,6 +310,15 @@ class Logged(NamedTuple):
     by: str
     body: Any
     hash: str
+
+
+@final_fields
+class AgentMessage:
+    """What an agent says in its session: the kind and key of the entry that records it, and the answer in it."""
+
+    kind: str
+    key: str
+    answer: Mapping[str, Any]
 
 
 @final_fields

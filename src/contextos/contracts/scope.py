@@ -69,8 +69,8 @@ SESSION_LIMIT: Final = "max_session_duration_ms"
 
 @final_fields
 class SessionWindow:
-    """The time limit of a `long_running` run, counted from its request and including the time that people take to
-    answer.
+    """The time limit of a `long_running` run or of an agent's session, counted from its request and including the time
+    that people take to answer.
 
     `deadline_us` is Unix time in microseconds.
     """
@@ -136,7 +136,7 @@ class RunScope:
     """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
 
     `facts` are the values below each root name that policy knows from compile on. `controls` are those that policy
-    decisions raised so far. `session` is the time limit of a `long_running` run; other modes have none.
+    decisions raised so far. `session` is the time limit of a `long_running` run or of an agent's session, else None.
     """
 
     received: ReceivedRequest

@@ -101,7 +101,7 @@ def governing_decisions(plan: Plan | TaskTemplate) -> dict[str, str]:
         step_id: point.decision_id
         for step_id, before in ancestors(plan).items()
         for point in plan.decision_checkpoints
-        if point.after_step in before
+        if point.after_step is None or point.after_step in before
     }
 
 
@@ -232,7 +232,8 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
     specs, failures = proposal.scope.pinned.specs, []
     for point in proposal.plan.decision_checkpoints:
         spec = specs.get(point.decision_id)
-        done = proposal.before.get(point.after_step, frozenset()) | {point.after_step}
+        last = point.after_step
+        done = proposal.before.get(last, frozenset()) | {last} if last else frozenset[str]()
         produced = {
             name
             for step, capability, *_ in proposal.known

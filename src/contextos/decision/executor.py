@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 from contextos.contracts.bindings import resolve_params
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.plan import DecisionSpec, Plan, PlanStep
+from contextos.contracts.envelopes.plan import DecisionCheckpoint, DecisionSpec, Plan, PlanStep
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.seams import Journal, Tools
@@ -28,22 +28,22 @@ _REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The result of running a plan: results by step, the evidence gathered, and the failure that stopped
-    it, or None.
+    """The result of running a plan: results by step, all the evidence there is (the oldest first), and the failure
+    that stopped it, or None.
     """
 
     results: Mapping[str, ToolResultEnvelope]
-    evidence: Mapping[str, Fact]
+    facts: Sequence[Fact]
     failure: Failure | None
+
+    @property
+    def evidence(self) -> Mapping[str, Fact]:
+        """The newest evidence of each name."""
+        return _by_name(self.facts)
 
 
 async def execute_plan(
-    plan: Plan,
-    scope: RunScope,
-    tools: Tools,
-    journal: Journal,
-    evidence: Mapping[str, Fact],
-    sources: Mapping[str, Any],
+    plan: Plan, scope: RunScope, tools: Tools, journal: Journal, evidence: Sequence[Fact], sources: Mapping[str, Any]
 ) -> Execution:
     """Run the steps of a plan in order, and independent reads at the same time. Stops at the first failure in plan
     order.
@@ -52,8 +52,11 @@ async def execute_plan(
     to it.
     Reads that were sent together with the failed step are in the journal, and their answers are not used.
     """
-    facts, results, seen = list(evidence.values()), dict[str, ToolResultEnvelope](), dict[str, int]()
+    facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
     specs = scope.pinned.specs
+    for point in plan.decision_checkpoints:
+        if point.after_step is None and (failure := _check(point, f"{plan.revision}", specs, facts, journal)):
+            return Execution(results, facts, failure)
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0
     while at < len(plan.steps):
@@ -73,11 +76,11 @@ async def execute_plan(
                 or _checkpoint(plan, specs, call, facts, journal)
             )
             if failure:
-                return Execution(results, _by_name(facts), failure)
+                return Execution(results, facts, failure)
         if unprepared:
-            return Execution(results, _by_name(facts), unprepared)
+            return Execution(results, facts, unprepared)
         at += len(group)
-    return Execution(results, _by_name(facts), None)
+    return Execution(results, facts, None)
 
 
 def _by_name(facts: Sequence[Fact]) -> dict[str, Fact]:
@@ -191,26 +194,36 @@ def _checkpoint(
     """After this step: required evidence resolves before anything riskier runs. It must be about what the step is
     about: evidence with another value for an argument of the same name does not count.
     """
-    step = call.step
+    step, key = call.step, f"{plan.revision}/{call.step.id}"
     for point in plan.decision_checkpoints:
         if point.after_step != step.id:
             continue
-        facts = _by_name([fact for fact in known if fact.agrees_with(call.args)])
-        required: Sequence[str] = specs[point.decision_id].required_evidence
-        satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
-        unresolved = [name for name in required if name not in facts]
-        journal.derive(
-            "checkpoint.checked",
-            f"{plan.revision}/{step.id}",
-            {
-                "decision_key": point.decision_id,
-                "decision_version": specs[point.decision_id].version,
-                "satisfied": satisfied,
-                "unresolved": unresolved,
-            },
-        )
-        if unresolved:
-            names = ", ".join(f"`{name}`" for name in unresolved)
-            detail = f"`{point.decision_id}` lacks {names} about what `{step.id}` is about"
-            return Failure(code="missing_evidence", detail=detail, step_id=step.id)
+        about = [fact for fact in known if fact.agrees_with(call.args)]
+        if failure := _check(point, key, specs, about, journal):
+            return failure
     return None
+
+
+def _check(
+    point: DecisionCheckpoint, key: str, specs: Mapping[str, DecisionSpec], known: Sequence[Fact], journal: Journal
+) -> Failure | None:
+    """Record which evidence a decision requires and has. Returns a failure if any is missing."""
+    facts, required = _by_name(known), specs[point.decision_id].required_evidence
+    satisfied = {name: facts[name].evidence_ref for name in required if name in facts}
+    unresolved = [name for name in required if name not in facts]
+    journal.derive(
+        "checkpoint.checked",
+        key,
+        {
+            "decision_key": point.decision_id,
+            "decision_version": specs[point.decision_id].version,
+            "satisfied": satisfied,
+            "unresolved": unresolved,
+        },
+    )
+    if not unresolved:
+        return None
+    names = ", ".join(f"`{name}`" for name in unresolved)
+    about = f" about what `{point.after_step}` is about" if point.after_step else ""
+    detail = f"`{point.decision_id}` lacks {names}{about}"
+    return Failure(code="missing_evidence", detail=detail, step_id=point.after_step)

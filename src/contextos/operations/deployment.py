@@ -22,7 +22,7 @@ from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Advance, Entry
+from contextos.contracts.journal import Advance, AgentMessage, Entry
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
@@ -31,7 +31,7 @@ from contextos.decision.planners.foreign import planner_name
 from contextos.errors import Conflict, ConflictingRequest, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
-from contextos.operations.driver import MAX_CONFLICTS, RunDriver
+from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
@@ -120,23 +120,34 @@ class Deployment:
                 counted = True
             run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
             try:
-                view = await self._drive(request.tenant_id, run_id, None if known else (request, fingerprint))
+                state = await self._drive(request.tenant_id, run_id, None if known else (request, fingerprint))
             except Conflict:
                 continue
-            if request.mode == "long_running":
-                return view
-            for _ in range(MAX_CONFLICTS):
-                if not view.wake_at_us or view.ended or view.wake_at_us - self.ports.clock.now_us() >= SOON_US:
-                    break
-                await self.ports.pause(max(view.wake_at_us - self.ports.clock.now_us(), 1_000))
-                view = await self._drive(request.tenant_id, run_id, None)
-            return view
+            return state.view if request.mode == "long_running" else (await self._drive_soon(state)).view
         raise Unavailable("store", "too many processes change this run at the same time")
+
+    async def _drive_soon(self, state: DrivenState) -> DrivenState:
+        """Drive a run on after each pause that is shorter than `SOON_US`."""
+        for _ in range(MAX_CONFLICTS):
+            view = state.view
+            if not view.wake_at_us or view.ended or view.wake_at_us - self.ports.clock.now_us() >= SOON_US:
+                break
+            await self.ports.pause(max(view.wake_at_us - self.ports.clock.now_us(), 1_000))
+            state = await self._drive(view.tenant_id, view.run_id, None)
+        return state
 
     async def advance(self, tenant_id: str, run_id: str) -> Advance:
         """Continue a run from its journal until it ends or waits. An engine calls this for each run that is due."""
-        view = await self._drive(tenant_id, run_id, None)
+        view = (await self._drive(tenant_id, run_id, None)).view
         return Advance(view.state, None if view.ended else view.wake_at_us or 0)
+
+    async def say(self, tenant_id: str, run_id: str, message: AgentMessage | None) -> DrivenState:
+        """Drive a session on with what its agent says next, until it is open again, waits or has ended. A pause that is
+        shorter than `SOON_US` is waited for.
+
+        A message whose kind and key are recorded already is not recorded again. None drives on what was said before.
+        """
+        return await self._drive_soon(await self._drive(tenant_id, run_id, None, message))
 
     async def send_heartbeats(self) -> None:
         """Record that this process still drives its `long_running` runs. An engine calls this often.
@@ -275,9 +286,11 @@ class Deployment:
             raise ConflictingRequest(Problem("/request_id", "conflicting_request", detail, "use a new request id"))
         return claim.body.run_id
 
-    async def _drive(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView:
+    async def _drive(
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None = None
+    ) -> DrivenState:
         try:
-            return await self._driver.drive(tenant_id, run_id, fresh)
+            return await self._driver.drive(tenant_id, run_id, fresh, message)
         finally:
             # The heads of a run that was driven for long moved only now.
             self._recent_tenants.note(tenant_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from contextos.action.registry import Registry
 from contextos.contracts.documents.collection import StoredDocument
@@ -17,7 +17,7 @@ from contextos.contracts.documents.runs import BLOCKED_RUNS, LEASES, BlockedRun,
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import CLOCK_MARGIN_US, Entry, Parked, Rest, SignedHead, StoredRun, Write
+from contextos.contracts.journal import CLOCK_MARGIN_US, AgentMessage, Entry, Parked, Rest, SignedHead, StoredRun, Write
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
@@ -44,6 +44,13 @@ SUSPECT_DEATHS: Final = 2
 """Runs that lost as many drivers in a row are driven one after the other. One death holds up no run beside it."""
 MAX_DEATHS: Final = 5
 """A run that ended this many drivers in a row, without getting on, becomes a dead letter."""
+
+
+class DrivenState(NamedTuple):
+    """The state of a run after a drive, and its entries."""
+
+    view: RunView
+    entries: Sequence[Entry]
 
 
 class DriverContext(Protocol):
@@ -79,10 +86,13 @@ class RunDriver:
         """Release the runs that wait in memory; each is rebuilt from its journal when it is driven again."""
         self._suspended_runs.clear()
 
-    async def drive(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView:
+    async def drive(
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None = None
+    ) -> DrivenState:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
-        `fresh` is the request of a new run and its digest, or None.
+        `fresh` is the request of a new run and its digest, or None. `message` is what the agent of a session says next;
+        it is recorded if the session is open for it and has not recorded it before, and is dropped otherwise.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -99,7 +109,7 @@ class RunDriver:
                 pause_us = min(2 * pause_us, 50_000)
             try:
                 async with self._deployment.ports.admission.turn(tenant_id, run_id):
-                    view = await self._drive_once(tenant_id, run_id, fresh)
+                    state = await self._drive_once(tenant_id, run_id, fresh, message)
             except Conflict as conflict:
                 if isinstance(conflict, Untimely):
                     self._refuse_wrong_clock(conflict.store_us)
@@ -107,18 +117,20 @@ class RunDriver:
                     raise
                 if not isinstance(conflict, Untimely):
                     continue
-                view = None
+                state = None
             finally:
                 if self._suspect.get(SUSPECT) == (tenant_id, run_id):
                     del self._suspect[SUSPECT]
                 del self._driving[tenant_id, run_id]
-            if view is not None:
-                return view
+            if state is not None:
+                return state
             await self._deployment.ports.pause(20_000)
         detail = "is driven by another process, or waits for another run whose driver died"
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
-    async def _drive_once(self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None) -> RunView | None:
+    async def _drive_once(
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None
+    ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
         # A driver that takes over from now on has a newer fencing token.
         entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
@@ -134,14 +146,14 @@ class RunDriver:
             # Nothing drives it on and verifies it there.
             verify_chain(tenant_id, run_id, entries)
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
-            return run_view(tenant_id, run_id, entries)
+            return DrivenState(run_view(tenant_id, run_id, entries), entries)
         free_us = await self._free_us(store, lease)
         if free_us > self._deployment.ports.clock.now_us():
             return None
         version, deaths = lease.version if lease else 0, self._deaths(lease)
         if deaths >= MAX_DEATHS:
             await dead_letters.add_lost(store, run_id, self._deployment.ports.clock.now_us(), lease_version=version)
-            return run_view(tenant_id, run_id, entries)
+            return DrivenState(run_view(tenant_id, run_id, entries), entries)
         if deaths >= SUSPECT_DEATHS and self._suspect.setdefault(SUSPECT, (tenant_id, run_id)) != (tenant_id, run_id):
             # One after the other: if this process dies too, that counts for the run that ended it, and not for those
             # that died beside it before.
@@ -156,6 +168,9 @@ class RunDriver:
             suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
         journal, wake_at_us = suspended.journal, None
         journal.follows(deaths, free_us, clock_behind_us)
+        if message and any((entry.kind, entry.key) == (message.kind, message.key) for entry in entries):
+            message = None
+        journal.deliver(message)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
         try:
@@ -175,7 +190,7 @@ class RunDriver:
             await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
         if isinstance(rest, Rest):
             self._suspended_runs.keep((tenant_id, run_id), suspended)
-        return run_view(tenant_id, run_id, journal.entries, wake_at_us)
+        return DrivenState(run_view(tenant_id, run_id, journal.entries, wake_at_us), journal.entries)
 
     @staticmethod
     async def _blocked(store: Store, run_id: str, parked: Parked) -> Sequence[Write] | None:

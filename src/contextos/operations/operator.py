@@ -251,7 +251,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         return await app.view(tenant_id, run_id)
     if view.waiting is None or view.waiting["for"] != "approval":
         # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
-        wakes = view.waiting is None or view.waiting["for"] == "engine"
+        wakes = view.waiting is None or view.waiting["for"] in ("engine", "agent")
         wake_at_us = app.ports.clock.now_us() if wakes else None
         batch = Batch(run=run_id, writes=(cancel_request,), shared=(control,), wake_at_us=wake_at_us)
         return await commit_before_end(app, tenant_id, batch)

@@ -27,9 +27,9 @@ _ANSWERING: Final = frozenset(
 class RunView:
     """The state of a run, and its current decision record (None before the first).
 
-    `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, or `engine` if a
-    process has to drive it, for the first time or on from an answer. `wake_at_us` is Unix time in microseconds, or
-    None.
+    `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, `agent` if the agent
+    of a session has to say what comes next, or `engine` if a process has to drive it, for the first time or on from an
+    answer. `wake_at_us` is Unix time in microseconds, or None.
     """
 
     tenant_id: str
@@ -65,6 +65,8 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
         if entries and entries[-1].kind == "run.reopened"
         else _waits_for(entries)
         if state in ASKING_STATES
+        else {"for": "agent"}
+        if state == "open"
         else None
     )
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)

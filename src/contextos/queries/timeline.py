@@ -140,6 +140,19 @@ def _permissions(log: Sequence[ReadEntry]) -> StoryLines:
             for one in entry.body["manifests"].get("surface_report", ()):
                 if not one["surfaced"]:
                     yield f"kept from it: {displayed(one['capability_id'])} ({displayed(one['reason'])})", None
+        elif entry.kind == "session.opened" and entry.body:
+            yield f"the agent can call: {', '.join(entry.body['tools']) or 'nothing'}", entry.at_us
+        elif entry.kind == "call.asked" and entry.body:
+            call = f"{displayed(entry.body['tool'])} {displayed_json(entry.body['args'])}"
+            yield f"the agent asks for {call} as {displayed(entry.key)}", entry.at_us
+        elif entry.kind == "call.answered" and entry.body:
+            why = "".join(f"; {failure['code']}: {displayed(failure['detail'])}" for failure in entry.body["failures"])
+            yield f"{displayed(entry.key)} is {entry.body['status']}{why}", entry.at_us
+        elif entry.kind == "session.finished" and entry.body:
+            reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
+            yield f"the agent finishes as {entry.body['outcome']}{reason}", entry.at_us
+        elif entry.kind == "session.expired":
+            yield "the agent did not finish in time", entry.at_us
         elif entry.kind == "plan.verified" and entry.body:
             why = "".join(f"; {failure['code']}: {displayed(failure['detail'])}" for failure in entry.body["failures"])
             yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{why}", entry.at_us

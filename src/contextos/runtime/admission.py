@@ -151,7 +151,14 @@ def build_scope(
     capabilities = environment.artifacts.registry.register(loaded.definitions)
     scopes = scopes_in_force(request, principals)
     roles = frozenset({principals.user.role, *principals.user.roles})
-    shown = surface(loaded.pack, capabilities, roles, scopes, acts_for_user=request.user.delegation is not None)
+    shown = surface(
+        loaded.pack,
+        capabilities,
+        roles,
+        scopes,
+        acts_for_user=request.user.delegation is not None,
+        asked_for=request.runtime.tools,
+    )
     user, agent = principals.user.to_json(), principals.agent.to_json()
     request_fields = environment.journal.log()[0].body["request"]
     about = {
@@ -178,15 +185,22 @@ def build_scope(
         ),
         tools=ToolAccess(capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),
-        session=_session(request, principals, loaded, environment),
+        session=_session(request, principals, loaded, resolved, environment),
     ), shown
 
 
 def _session(
-    request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
+    request: InvokeRequest,
+    principals: Principals,
+    loaded: LoadedArtifacts,
+    resolved: intents.ResolvedIntent,
+    environment: RunEnvironment,
 ) -> SessionWindow | None:
-    """The time limit of a `long_running` run: the lowest that is set, counted from when the run was received."""
-    if request.mode != "long_running" or not environment.deployment.limits.max_session_duration_ms:
+    """The time limit of a `long_running` run, or of one whose calls an agent chooses: the lowest that is set, counted
+    from when the run was received.
+    """
+    of_agent = resolved.templates[0].chosen_by == "agent"
+    if not (of_agent or request.mode == "long_running") or not environment.deployment.limits.max_session_duration_ms:
         return None
     stated = (
         request.runtime.max_session_duration_ms,

@@ -25,7 +25,7 @@ async def checkpoint(
     environment: RunEnvironment,
 ) -> None:
     """Record the progress of a `long_running` run after `verdict`, and commit both. Does nothing for other runs."""
-    if scope.session is None:
+    if scope.session is None or scope.received.request.mode != "long_running":
         return
     log = environment.journal.log()
     used = environment.used()

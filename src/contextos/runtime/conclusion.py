@@ -29,7 +29,10 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
+    # Only a score can stop what an agent approves; it can always deny and escalate.
+    end = end if attempt.stated in (None, "completed") else attempt.stated
     template = admitted.template(attempt.plan)
+    by = admitted.planner if template.chosen_by == "template" else "agent"
     sources = _sources(admitted, attempt)
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     return RunOutcome(
@@ -37,7 +40,7 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
         failures,
         {name: value for name, value in values.items() if value is not MISSING},
         bound_ceids(template.subjects, sources),
-        strategy=f"{admitted.planner}:{template.template_id}@{template.version}",
+        strategy=f"{by}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
         decision=last_decision(template, attempt.plan),
@@ -191,7 +194,8 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
 class Attempt:
     """One plan that was tried: the results of its steps, its failures, its scores, and the controls raised so far.
 
-    `template` is the number of its template, and `revision` that of the plan; both count from 0.
+    `template` is the number of its template, and `revision` that of the plan; both count from 0. A session has no plan
+    of its own; `stated` is how its agent ended it, or None.
     """
 
     plan: Plan | None
@@ -201,6 +205,7 @@ class Attempt:
     controls: RunControls
     revision: int = 0
     template: int = 0
+    stated: End | None = None
 
     @property
     def next_template(self) -> int:

@@ -9,24 +9,16 @@ the rows of the table in `docs/design/architecture.md`, "One request, in order".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from contextos.context.compiler import compile_context
-from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
-from contextos.contracts.controls import RunControls
 from contextos.contracts.documents.runs import REQUESTS, RequestClaim
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
-from contextos.contracts.envelopes.plan import Plan, TaskTemplate
-from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.scope import RunScope
-from contextos.decision import critic, executor, intents, scoring
-from contextos.decision.executor import Execution
+from contextos.decision import intents, scoring
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
 from contextos.runtime.admission import (
     AdmittedRun,
@@ -36,26 +28,18 @@ from contextos.runtime.admission import (
     identity_query,
     oversized_request,
     pin,
-    within_token_budget,
 )
-from contextos.runtime.checkpoints import checkpoint
-from contextos.runtime.conclusion import (
-    Attempt,
-    conclude,
-    consolidate,
-    decide_outcome,
-    earlier_outcomes,
-    waiting_record,
-)
+from contextos.runtime.attempts.agent_session import agent_session
+from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, score_attempt, try_plan
+from contextos.runtime.attempts.planning import propose
+from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
-from contextos.runtime.planning import propose
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening
 from contextos.runtime.slot_steps import fill_slots
-from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name, policy_for_pins
+from contextos.runtime.wiring import facts_by_name, policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
-from contextos.trust.policy.constraints import check_args
 
 
 async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> dict[str, Any]:
@@ -75,8 +59,10 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
     admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
     attempt: Attempt | None = None
+    of_agent = admitted.templates[0].chosen_by == "agent"
     while True:
-        admitted, attempt = await decision_loop(request, admitted, attempt, environment)  # 7 to 13
+        decide = agent_session if of_agent else decision_loop
+        admitted, attempt = await decide(request, admitted, attempt, environment)  # 7 to 13
         outcome = decide_outcome(admitted, attempt)
         outcome = consolidate(admitted, attempt, outcome, environment)  # 14
         earlier = earlier_outcomes(admitted, attempt, outcome)
@@ -212,7 +198,7 @@ async def decision_loop(
             admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
             admitted = await fill_slots(request, admitted, template, revision, environment)
         attempt = await _attempt(request, admitted, template, revision, environment)
-        attempt = replace(attempt, revision=revision, template=number)
+        attempt = replace(attempt, template=number)
         if attempt.scorecard["verdict"] != "replan":
             return admitted, attempt
         before, revision = attempt, revision + 1
@@ -229,128 +215,18 @@ async def decision_loop(
 async def _attempt(
     request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
 ) -> Attempt:
-    journal, policy = environment.journal, admitted.policy
-    unplanned, controls = Execution({}, {}, None), admitted.scope.controls
+    controls = admitted.scope.controls
     if admitted.not_chosen:
-        return await _scored(admitted, controls, None, unplanned, (admitted.not_chosen,), revision, environment)
-    decisions = decide_exposure(admitted.scope, policy)  # 7
-    journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
-    controls = controls.with_compiled(decisions)
-    specs = [
-        admitted.scope.pinned.specs[p.decision_id]
-        for p in template.decision_checkpoints
-        if p.decision_id in admitted.scope.pinned.specs
-    ]
-    compiled = compile_context(  # 8
-        CompileInput(
-            task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
-            pack=PackInputs(
-                admitted.loaded.pack,
-                admitted.scope.pinned.pack_ref,
-                [leveled.bundle for leveled in admitted.loaded.bundles],
-            ),
-            knowledge=KnowledgeInputs(
-                evidence=(*admitted.items, *admitted.chosen),
-                memory=admitted.memory,
-                required_evidence={name for spec in specs for name in spec.required_evidence},
-                required_digests=admitted.needed,
-            ),
-            surface=SurfaceInputs(admitted.surface, decisions),
-            estimator=environment.artifacts.estimator,
-        )
-    )
-    compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
+        lacking = (admitted.not_chosen,)
+        return await score_attempt(admitted, controls, None, NOTHING_DONE, lacking, revision, environment)
+    surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
+    controls, compiled = surface.controls, surface.compiled
     if isinstance(compiled, Failure):
-        return await _scored(admitted, controls, None, unplanned, (compiled,), revision, environment)
-    journal.derive("context.compiled", str(revision), compiled)
+        return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
     facts = facts_by_name(admitted.items, admitted.scope)
     plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
-        return await _scored(admitted, controls, None, unplanned, (plan,), revision, environment)
-    sources = {
-        "request": admitted.scope.received.fields,
-        "pack": admitted.pack_json(plan),
-        "evidence": executor.evidence_view(facts),
-    }
-    journal.derive("plan.proposed", str(revision), plan.to_json())
-    steps = decide_plan_steps(admitted.scope, policy, plan)
-    journal.derive("policy.decided", f"plan/{revision}", {"decisions": [d.to_json() for d in steps.values()]})
-    scope = replace(
-        admitted.scope,
-        tools=replace(admitted.scope.tools, surfaced=frozenset(compiled["context_ledger"]["tools"])),
-        controls=controls.with_planned(revision, steps),
-    )
-    verified = _verify(scope, plan, steps, decisions, sources, frozenset(facts), environment)  # 10
-    journal.derive(
-        "plan.verified",
-        str(revision),
-        {"verdict": verified.verdict, "failures": [failure.to_json() for failure in verified.failures]},
-    )
-    await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
-    if verified.verdict != "ok":
-        unsent = Execution({}, facts, None)
-        return await _scored(admitted, controls, plan, unsent, verified.failures, revision, environment)
-    gateway = build_gateway(
-        environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
-    )
-    execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
-    failures = (execution.failure,) if execution.failure else ()
-    return await _scored(admitted, controls, plan, execution, failures, revision, environment)  # 13
-
-
-def _verify(
-    scope: RunScope,
-    plan: Plan,
-    decisions: Mapping[str, PolicyDecision],
-    exposure: Mapping[str, PolicyDecision],
-    sources: Mapping[str, Any],
-    evidence: frozenset[str],
-    environment: RunEnvironment,
-) -> critic.PlanVerification:
-    left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
-    return critic.verify_plan(
-        critic.Proposal(
-            plan=plan,
-            scope=scope,
-            sources=sources,
-            evidence=evidence,
-            decisions=decisions,
-            exposure=exposure,
-            check_input=lambda capability, args: environment.artifacts.registry.check(capability, "input", dict(args)),
-            check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
-            calls_left=left,
-        )
-    )
-
-
-async def _scored(
-    admitted: AdmittedRun,
-    controls: RunControls,
-    plan: Plan | None,
-    execution: Execution,
-    failures: tuple[Failure, ...],
-    revision: int,
-    environment: RunEnvironment,
-) -> Attempt:
-    used = environment.used()
-    done = sum(result.status in ("ok", "completed") for result in execution.results.values())
-    card = scoring.score(
-        admitted.loaded.pack,
-        admitted.scope.received.request.input.intent,
-        admitted.scope.run.run_budget,
-        wall_clock_us=used.wall_clock_us,
-        cost_cents=used.cost_cents,
-        steps=len(plan.steps) if plan else 0,
-        done=done,
-        failures=failures,
-        acted=_acted(execution, environment),
-    )
-    environment.journal.derive("run.scored", str(revision), card)
-    await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
-    return Attempt(plan, execution, failures, card, controls)
-
-
-def _acted(execution: Execution, environment: RunEnvironment) -> bool:
-    """Return whether any effect of this run happened, whatever an adapter lists as its mutations."""
-    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in environment.journal.log())
-    return happened or any(result.status == "completed" for result in execution.results.values())
+        return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
+    known = tuple(facts.values())
+    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
+    return await score_attempt(admitted, controls, plan, execution, failures, revision, environment)  # 13

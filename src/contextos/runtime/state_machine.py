@@ -46,6 +46,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         ),
         "slot.asked": "choosing",
         "context.compiled": "compiled",
+        "call.answered": "open",
         "run.scored": "scoring",
         **_CLOSING,
     },
@@ -65,8 +66,17 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     "compiled": {
         **_stay("compiled", "run.resumed", "planner.answered", *_SAME),
         "plan.proposed": "planning",
+        "session.opened": "open",
+        "call.answered": "open",
         "run.scored": "scoring",
         **_CLOSING,
+    },
+    "open": {
+        **_stay("open", "run.resumed", *_SAME),
+        "call.asked": "compiled",
+        "session.finished": "scoring",
+        "session.expired": "scoring",
+        "run.scored": "scoring",
     },
     "planning": {
         **_stay("planning", "run.resumed", *_SAME),
@@ -77,6 +87,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
     },
     "verifying": {
         **_stay("verifying", "run.resumed", "session.checkpointed"),
+        "call.answered": "open",
         **dict.fromkeys(
             (
                 "policy.decided",
@@ -110,6 +121,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         ),
         "approval.asked": "waiting",
         "record.revised": "waiting",
+        "call.answered": "open",
         "run.scored": "scoring",
     },
     "waiting": {
@@ -138,6 +150,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_stay("scoring", "run.resumed", "run.scored", "session.checkpointed", *_CLOSING),
         "context.compiled": "compiled",
         "policy.decided": "resolved",
+        "call.answered": "open",
         **_ENDING,
     },
     **{end: {} for end in sorted(ENDS)},

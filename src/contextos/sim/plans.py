@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.decision.planners.template import propose_plan
-from contextos.runtime import planning
+from contextos.runtime.attempts import planning
 
 
 def _last(plan: Plan, **change: Any) -> Plan:

@@ -37,6 +37,25 @@ class VerifiedPlan(Model):
     failures: Seq[Failure]
 
 
+class OpenedSession(Model):
+    """Body of `session.opened`: the tools that the agent can call, and the deadline (Unix microseconds)."""
+
+    tools: Seq[Name]
+    deadline_us: Count
+
+
+class AnsweredCall(Model):
+    """Body of `call.answered`: what an agent's call came to, and why it was refused.
+
+    The output of a call that is `done` is in the entry `tool.returned` or `tool.refused` with the key `step`
+    (`<revision>/<step id>`). `failed`: the tool answered with an error.
+    """
+
+    status: Literal["done", "failed", "refused"]
+    step: Name | None
+    failures: Seq[Failure]
+
+
 class RefusedCall(Model):
     """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent."""
 

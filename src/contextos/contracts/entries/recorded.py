@@ -253,6 +253,28 @@ class AnsweredPlanner(Model):
         return _exactly_one(self, "proposal", "refused")
 
 
+class AskedCall(Model):
+    """Body of `call.asked`: the call that an agent asks for in its session. The key of the entry is the agent's id of
+    the call.
+    """
+
+    tool: Name
+    args: OpenObject
+
+
+class FinishedSession(Model):
+    """Body of `session.finished`: the outcome that the agent states for its session, and its reason."""
+
+    outcome: Literal["approved", "denied", "escalated"]
+    reason: Text = ""
+
+
+class ExpiredSession(Model):
+    """Body of `session.expired`: the agent did not finish its session before the deadline."""
+
+    expired: Literal[True]
+
+
 class ReturnedCall(Model):
     """Body of `tool.returned`: the outcome of one attempt of a call.
 

@@ -65,10 +65,12 @@ Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), Lis
 
 
 class DecisionCheckpoint(Model):
-    """A check after the step `after_step`: all evidence that the decision `decision_id` requires must be available."""
+    """A check after the step `after_step`, or without one before the first step: all evidence that the decision
+    `decision_id` requires must be available. The decision governs every step that comes later.
+    """
 
     decision_id: Name
-    after_step: Name
+    after_step: Name | None = None
 
 
 class Plan(Model):
@@ -113,6 +115,10 @@ class SlotStep(Model):
 class TaskTemplate(Model):
     """A plan with parameters for one intent. `plan_timeout_ms` is from 5,000 to 30,000.
 
+    With `chosen_by` `agent` its runs are sessions: the steps are the tools that an agent can call, one after the other,
+    in any order and any number of times, each with arguments of its own. Such steps have no `params` and depend on
+    nothing, and one checkpoint before the first step governs those that can change anything.
+
     Only slots listed in `context_slots` are filled. `outputs` are the bindings whose values become the outputs of the
     record, and `subjects` name the entities that the record is about.
     """
@@ -120,6 +126,7 @@ class TaskTemplate(Model):
     template_id: Name
     version: Name
     intent: Name
+    chosen_by: Literal["template", "agent"] = "template"
     plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
     steps: Steps
     context_slots: Annotated[tuple[SlotStep, ...], Strict(False), Field(max_length=16), ListOnly()] = ()

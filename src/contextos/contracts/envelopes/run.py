@@ -11,8 +11,8 @@ from pydantic import Field, Strict
 
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.policy import ApprovalMode
-from contextos.contracts.ids import PIN, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
-from contextos.contracts.model import Amount, Cents, Count, ListOnly, Map, Model, Name, OpenObject, Positive
+from contextos.contracts.ids import PIN, CapabilityId, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
+from contextos.contracts.model import Amount, Cents, Count, ListOnly, Map, Model, Name, OpenObject, Positive, Seq
 from contextos.contracts.trace import TraceContext
 
 Bucket = Literal["policy", "tool", "evidence", "memory", "business", "session"]
@@ -99,7 +99,9 @@ class InvokeInput(Model):
 
 
 class RuntimeHints(Model):
-    """Limits that the caller requests. A hint can lower a limit and never raises one."""
+    """Limits that the caller requests. A hint can lower a limit and never raises one. `tools` are the only tools that
+    the run can use, of those that it could use without the hint.
+    """
 
     plan_timeout_ms: Positive | None = None
     max_session_duration_ms: Positive | None = None
@@ -110,6 +112,7 @@ class RuntimeHints(Model):
     wall_clock_ms: Positive | None = None
     total_tokens: Positive | None = None
     safety_mode: ApprovalMode | None = None
+    tools: Seq[CapabilityId] | None = None
 
 
 class Attachment(Model):

@@ -159,6 +159,16 @@ class Journal(Protocol):
         """
         ...
 
+    async def receive(
+        self, kinds: Sequence[str], *, clean: Callable[[JsonValue], JsonValue], wake_at_us: int, on_timeout: Timeout
+    ) -> Logged | None:
+        """Wait for what the agent of a session says next, and record what `clean` returns of it.
+
+        Returns the entry, which is of one of `kinds`; None if the run was woken and the agent said nothing. Otherwise
+        as `wait`.
+        """
+        ...
+
     def log(self) -> Sequence[Logged]:
         """Return every entry so far, in order, with its parsed body."""
         ...

@@ -12,7 +12,7 @@ from contextos.contracts.encoding.pointer import last_name, pointer
 from contextos.contracts.envelopes.pack import Permission
 from contextos.contracts.envelopes.plan import PlanStep, TaskTemplate
 from contextos.control.artifacts import MergedArtifacts
-from contextos.control.lint.graph import BindingTargets, PointerPath, steps_before
+from contextos.control.lint.graph import BindingTargets, PointerPath, governing_keys, steps_before
 from contextos.errors import Problem
 
 
@@ -55,7 +55,7 @@ def _required(
         if (one.adapter_id, one.capability) == (adapter, capability)
         for name in one.evidence_args
     }
-    keys = {point.decision_id for point in template.decision_checkpoints if point.after_step in before}
+    keys = governing_keys(template, before)
     required = {name for key in keys if key in edges.specs for name in edges.specs[key].required_evidence}
     for name in sorted(required - stated):
         for argument in sorted(_about(merged, edges, name) - known.keys()):

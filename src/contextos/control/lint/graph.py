@@ -6,7 +6,7 @@ catalogs are unknown, so references to them are not checked. When a run is pinne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -123,6 +123,12 @@ def steps_before(template: TaskTemplate) -> dict[str, set[str]]:
         direct = [name for name in step.depends_on if name in before]
         before[step.id] = {*direct, *(indirect for name in direct for indirect in before[name])}
     return before
+
+
+def governing_keys(template: TaskTemplate, before: Collection[str]) -> list[str]:
+    """Return the keys of the decisions that are checked before a step; `before` are the steps that are done then."""
+    points = template.decision_checkpoints
+    return [point.decision_id for point in points if point.after_step is None or point.after_step in before]
 
 
 def request_has(request_pointer: str) -> bool:

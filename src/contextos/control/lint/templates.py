@@ -13,7 +13,14 @@ from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_point
 from contextos.contracts.envelopes.plan import Binding, PlanStep, Subject, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.control.artifacts import MergedArtifacts
-from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, request_has, steps_before
+from contextos.control.lint.graph import (
+    REQUEST_PLACE,
+    BindingTargets,
+    PointerPath,
+    governing_keys,
+    request_has,
+    steps_before,
+)
 from contextos.errors import Problem
 
 SOURCES: Final = ("request", "pack", "evidence", "step")
@@ -49,9 +56,43 @@ class _TemplateLint:
             yield from self._tool(step, here)
             yield from self._params(step, here)
             seen.add(step.id)
+        if self.template.chosen_by == "agent":
+            yield from self._of_session()
         yield from self._slots()
         yield from self._checkpoints()
         yield from self._results(seen)
+
+    def _of_session(self) -> Iterator[Problem]:
+        """An agent chooses the calls of a session and their arguments, and one decision governs all of them."""
+        seen: set[str] = set()
+        for index, step in enumerate(self.template.steps):
+            here: PointerPath = (*self.at, "steps", index)
+            for name, stated in (("params", step.params), ("depends_on", step.depends_on)):
+                if stated:
+                    detail = f"step `{step.id}` of a session has `{name}`, which its agent chooses"
+                    remedy = f"leave out `{name}`; bound arguments by `arg_constraints` and `agrees_with`"
+                    yield Problem(pointer((*here, name)), "chosen_by_agent", detail, remedy)
+            if step.tool in seen:
+                detail = f"`{step.tool}` is listed twice in a session"
+                yield Problem(pointer((*here, "tool")), "duplicate", detail, "list each tool once")
+            seen.add(step.tool)
+        points = self.template.decision_checkpoints
+        at: PointerPath = (*self.at, "decision_checkpoints")
+        if len({point.decision_id for point in points}) > 1:
+            yield Problem(pointer(at), "one_decision", "a session makes one decision", "name one `decision_key`")
+        for index, point in enumerate(points):
+            if point.after_step is not None:
+                detail = f"`{point.decision_id}` is checked after a step, and the steps of a session have no order"
+                yield Problem(pointer((*at, index, "after_step")), "chosen_by_agent", detail, "leave out `after_step`")
+        yield from self._alone()
+
+    def _alone(self) -> Iterator[Problem]:
+        """A run is a session or follows templates; it cannot change from one to the other."""
+        for intent in self.merged.intents.values():
+            name, eligible = self.template.template_id, intent.eligible_task_templates
+            if intent.intent_id == self.template.intent and name in eligible and len(eligible) > 1:
+                detail = f"the intent `{intent.intent_id}` has other templates beside the session `{name}`"
+                yield Problem(pointer((*self.at, "intent")), "session_not_alone", detail, "give each an intent")
 
     def _slots(self) -> Iterator[Problem]:
         """When a slot is resolved, only the request of the run is known."""
@@ -103,7 +144,7 @@ class _TemplateLint:
         """A step above `read_only` comes after a checkpoint whose spec is allowed to execute at that mode."""
         rank = APPROVAL_MODES.index(mode)
         before = self.before.get(step.id, ())
-        keys = [point.decision_id for point in self.template.decision_checkpoints if point.after_step in before]
+        keys = governing_keys(self.template, before)
         if rank and not keys:
             remedy = "put a decision checkpoint after a step that it depends on"
             yield Problem(pointer(here), "not_bound", f"`{step.tool}` is not bound to a DecisionSpec", remedy)
@@ -125,7 +166,8 @@ class _TemplateLint:
             if properties is not None and name not in properties:
                 yield _unknown(at, f"argument of `{step.tool}`", name, "name a property of its input schema")
             yield from self._value(value, at, frozenset(self.before.get(step.id, ())))
-        for name in declared.input_schema.get("required", ()) if declared is not None else ():
+        of_agent = self.template.chosen_by == "agent"
+        for name in declared.input_schema.get("required", ()) if declared is not None and not of_agent else ():
             if name not in step.params:
                 detail = f"`{step.tool}` requires the argument `{name}`"
                 yield Problem(pointer((*here, "params")), "argument_missing", detail, "add a value or a binding")
@@ -173,7 +215,7 @@ class _TemplateLint:
         steps = {step.id for step in self.template.steps}
         for index, point in enumerate(self.template.decision_checkpoints):
             here: PointerPath = (*self.at, "decision_checkpoints", index)
-            if point.after_step not in steps:
+            if point.after_step is not None and point.after_step not in steps:
                 yield _unknown((*here, "after_step"), "step", point.after_step, "name a step of the template")
             if self.edges.lacks_spec(point.decision_id):
                 yield _unknown((*here, "decision_id"), "DecisionSpec", point.decision_id, "name a `decision_key`")

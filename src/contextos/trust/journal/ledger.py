@@ -8,16 +8,16 @@ Source: docs/design/journal.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import (
     KINDS,
+    AgentMessage,
     Batch,
     Draft,
     Entry,
@@ -27,18 +27,14 @@ from contextos.contracts.journal import (
     SignedHead,
     Timeout,
     Write,
-    genesis,
     link,
 )
 from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
-from contextos.trust.journal.difference import first_difference
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload, index_lines
-
-Transition = Callable[[str, str, Mapping[str, Any]], str | None]
-"""(state, kind, body) -> next state, or None where the run table refuses."""
+from contextos.trust.journal.tape import Tape, Transition, tape_end
 
 MAX_ENTRIES: Final = 10_000
 
@@ -46,7 +42,7 @@ ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
 
 
-class RunJournal:
+class RunJournal(Tape):
     """The journal of one run. Implements the port `Journal`.
 
     Refuses an entry that the run's state does not allow, or that differs from what was recorded.
@@ -55,13 +51,8 @@ class RunJournal:
     def __init__(
         self, tenant: str, run: str, tape: Sequence[Entry], step: Transition, start: str, live: LiveDriver | None
     ) -> None:
-        self.tenant, self.run_id, self.state = tenant, run, start
-        self.missing: list[int] = []
-        self._tape, self._step, self._live = list(tape), step, live
-        self._signed = live.signed if live else None
-        self._at, self._tape_end = 0, _end(tape)
-        self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
-        self._log: list[Logged] = []
+        super().__init__(tenant, run, tape, step, start)
+        self._live, self._signed = live, live.signed if live else None
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
         self._is_commit_due = False
@@ -70,45 +61,12 @@ class RunJournal:
         self._is_new = not tape
 
     @property
-    def now_us(self) -> int:
-        """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
-        return self._now_us
-
-    @property
-    def clock_us(self) -> int:
-        """Return `now_us` by the clock of the process that wrote the last entry, which can be behind the record."""
-        return self._now_us - self._behind_us
-
-    @property
     def time_us(self) -> int:
         """Return the current time in Unix microseconds, to pass to what the run calls outside.
 
         It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
         """
         return max(self._live.time_us(), self._now_us) if self._live else self._now_us
-
-    @property
-    def on_tape(self) -> bool:
-        """Return whether the next entry was recorded by an earlier drive of the run, so that it is only replayed now.
-
-        Reading this changes nothing. A `run.resumed` entry is consumed together with the entry after it, because both
-        were written at the same time.
-        """
-        return self._at < self._tape_end
-
-    @property
-    def head(self) -> str:
-        """Return the hash of the last entry."""
-        return self._head
-
-    def log(self) -> Sequence[Logged]:
-        """Return every entry so far, in order, with its parsed body."""
-        return self._log
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """Return every entry as it is stored; in a replay also the entries that are not read yet."""
-        return self._tape
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
@@ -294,6 +252,45 @@ class RunJournal:
             raise ReplayMismatch(entry.seq, entry.kind, f"it answers `{entry.key}`, the loop waits for `{key}`")
         return entry.kind, self._take(entry)["answer"]
 
+    async def receive(
+        self, kinds: Sequence[str], *, clean: Callable[[Any], Any], wake_at_us: int, on_timeout: Timeout
+    ) -> Logged | None:
+        """Wait for what the agent of a session says next (see `deliver`), and record what `clean` returns of it.
+
+        Returns the entry, which is of one of `kinds`; None if the run was woken and the agent said nothing. Otherwise
+        as `wait`.
+        """
+        woken = False
+        while not self.on_tape:
+            if self._live is None:
+                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+            if self._live.clock.now_us() >= wake_at_us:
+                await self._time_out("", wake_at_us, on_timeout)
+                return self._log[-1]
+            if message := self._live.take_message():
+                self._go_live(message.kind)
+                body = {"request_digest": content_address({}), "answer": clean(dict(message.answer))}
+                self._append(message.kind, message.key, "agent", body)
+                return self._log[-1]
+            if woken:
+                return None
+            if not self._live.can_suspend:
+                raise Parked(wake_at_us)
+            await Rest(wake_at_us)
+            woken = True
+        entry = self._ahead()
+        if entry.kind not in kinds:
+            return None
+        self._take(self._next())
+        return self._log[-1]
+
+    def deliver(self, message: AgentMessage | None) -> None:
+        """Give the drive that follows what the agent of the session says next, or nothing. What it does not take is
+        dropped.
+        """
+        assert self._live is not None, "a journal that is driven is live"
+        self._live.message = message
+
     def goes_on(self, entries: Sequence[Entry], heads: Sequence[SignedHead], lease_version: int) -> bool:
         """Take in the entries that people appended while the run was suspended. Returns False if anything else has
         changed.
@@ -308,7 +305,7 @@ class RunJournal:
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
-        self._tape_end = _end(self._tape)
+        self._tape_end = tape_end(self._tape)
         self._live.lease_version, self._announce = lease_version, True
         self._is_new = False
         return True
@@ -343,79 +340,3 @@ class RunJournal:
         self._pending.append(entry)
         self._tape.append(entry)
         self._at += 1
-
-    def _next(self) -> Entry:
-        self._skip_resumed()
-        return self._tape[self._at]
-
-    def _ahead(self) -> Entry:
-        at = self._at
-        while self._tape[at].kind == "run.resumed":
-            at += 1
-        return self._tape[at]
-
-    def _skip_resumed(self) -> None:
-        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
-            self._take(self._tape[self._at])
-
-    def _take(self, entry: Entry) -> Any:
-        if entry.body is None:
-            raise ReplayMismatch(
-                entry.seq, entry.kind, "its body was erased, and a recorded answer cannot be derived again"
-            )
-        # A process that can only append must not be able to crash the loop with a malformed answer.
-        try:
-            body = orjson.loads(entry.body)
-        except orjson.JSONDecodeError:
-            body = None
-        answer = body.get("answer") if isinstance(body, dict) else None
-        if not isinstance(answer, dict | list) or "request_digest" not in body:
-            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
-        self._at += 1
-        self._push(entry, body)
-        return body
-
-    def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
-        return self._take_answer(self._expect(kind, key), request)
-
-    def _take_answer(self, entry: Entry, request: Any) -> Any:
-        body = self._take(entry)
-        if body["request_digest"] != content_address(request):
-            raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
-        return self._log[-1].body
-
-    def _compare_derived(self, kind: str, key: str, body: Any) -> None:
-        entry = self._expect(kind, key)
-        raw = canonical(body)
-        if entry.body is None:
-            self.missing.append(entry.seq)
-        elif raw != entry.body:
-            raise ReplayMismatch(entry.seq, kind, first_difference(loads(entry.body, max_bytes=1 << 26), body))
-        self._at += 1
-        self._push(entry, body)
-
-    def _expect(self, kind: str, key: str) -> Entry:
-        entry = self._next()
-        if (entry.kind, entry.key) != (kind, key):
-            raise ReplayMismatch(
-                entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
-            )
-        return entry
-
-    def _push(self, entry: Entry, body: Any) -> None:
-        seen = body["answer"] if KINDS[entry.kind].recorded else body
-        state = self._step(self.state, entry.kind, seen)
-        if state is None:
-            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
-        self.state = state
-        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
-        self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
-        self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
-
-
-def _end(tape: Sequence[Entry]) -> int:
-    """Return how many entries of `tape` the loop replays: all up to the last that is no `run.resumed`."""
-    end = len(tape)
-    while end and tape[end - 1].kind == "run.resumed":
-        end -= 1
-    return end

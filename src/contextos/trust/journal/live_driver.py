@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contextos.contracts.documents.runs import LEASES, Lease
-from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, SignedHead, Write
+from contextos.contracts.journal import CLOCK_MARGIN_US, AgentMessage, Batch, SignedHead, Write
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Store
@@ -26,7 +26,7 @@ class LiveDriver:
     this one is over (Unix microseconds; 0: it was released, or that driver is known to be dead). `holds`: this driver
     has the run's lease. `is_alone` returns whether this process drives no other run now; None means that it may.
     `behind_us`: how far the clock is behind the latest time on record in the tenant. `read_us` is the latest reading of
-    the clock since the last commit (Unix microseconds).
+    the clock since the last commit (Unix microseconds). `message`: what the agent of a session says next, or None.
     """
 
     store: Store
@@ -48,6 +48,12 @@ class LiveDriver:
     holds: bool = False
     behind_us: int = 0
     read_us: int = 0
+    message: AgentMessage | None = None
+
+    def take_message(self) -> AgentMessage | None:
+        """Return what the agent of a session says next, once, or None."""
+        message, self.message = self.message, None
+        return message
 
     def time_us(self) -> int:
         """Return the time that counts for the run: the clock's, moved on to the latest time on record if it is behind.

@@ -1,6 +1,7 @@
 """What a run has used so far, computed from its journal entries, for the budget guard and the DecisionRecord.
 
-Time in which a run waits is not counted: for a person, for a driver, or for its turn (`waited_us` of an answer).
+Time in which a run waits is not counted: for a person, for the agent of its session, for a driver, or for its turn
+(`waited_us` of an answer).
 Source: API Contracts, "run_budget"; docs/design/contracts.md, "Wall clock".
 """
 
@@ -22,9 +23,12 @@ _WAKING: Final = frozenset(
         "run.resumed",
         "run.reopened",
         "tool.retry_due",
+        "call.asked",
+        "session.finished",
+        "session.expired",
     }
 )
-"""The time before such an entry was spent waiting, for a person or for a driver."""
+"""The time before such an entry was spent waiting: for a person, for an agent or for a driver."""
 
 _COUNTED: Final = _WAKING | {"context.compiled", "tool.dispatching", "tool.retry_scheduled", "tool.returned"}
 """The kinds of the entries that change what a run has used."""

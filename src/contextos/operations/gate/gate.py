@@ -1,0 +1,253 @@
+"""Sessions: the gate through which an agent that chooses its own calls acts, one call after the other.
+
+A session is one run, and its name is the request id of the run. `opening.open_session` opens or finds it.
+Each call is recorded before anything else happens, so that the same call again, after a crash or from another process,
+returns the recorded answer and has no second effect.
+Source: docs/design/sessions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from contextos.contracts.encoding.codec import MAX_BYTES, loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.tool import ToolError
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import AgentMessage, Entry
+from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, NotFound, Problem
+from contextos.operations.acts.checks import MAX_REASON_CHARS
+from contextos.operations.deployment import Deployment
+from contextos.operations.driver import DrivenState
+from contextos.queries.run_view import RunView
+from contextos.runtime.attempts.agent_session import ASKED
+from contextos.runtime.redaction import cleanse_text
+
+MAX_CALL_ID_CHARS: Final = 128
+ANSWERED: Final = "call.answered"
+RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
+
+Outcome = Literal["approved", "denied", "escalated"]
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "tool_not_in_manifest": "use one of the tools of the session",
+    "schema_mismatch": "correct the arguments and call again under a new call id",
+    "argument_out_of_bounds": "stay within the bounds, or finish the session",
+    "policy_denied": "do not try it again; take another way, or finish the session",
+    "policy_eval_error": "read the missing facts first, then call again under a new call id",
+    "missing_evidence": "make the reads that provide the evidence, for the same arguments, then call again",
+    "approval_denied": "a person said no; do not ask again",
+    "approval_timeout": "ask again under a new call id if it is still needed",
+    "approval_void": "something changed since the question was asked; read again, then ask under a new call id",
+    "identity_refused": "the user has to sign in or delegate again",
+    "budget_exhausted": "the session is over; an operator can reopen it with more",
+    "must_escalate": "the session is over; a person decides",
+    "cancelled": "the session is over; a person stopped it",
+    "session_ended": "open a new session",
+}
+"""What an agent can do about a refusal, by its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do."""
+
+    code: str
+    detail: str
+    remedy: str = ""
+    facts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.detail}; {self.remedy}" if self.remedy else self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The tool answered: with an output, or with an error of its own. `replayed`: it was done before, and this is the
+    recorded answer.
+    """
+
+    call_id: str
+    output: Mapping[str, Any] | None
+    error: ToolError | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The call was not made. `ended`: the session is over."""
+
+    call_id: str
+    reasons: tuple[Reason, ...]
+    ended: bool = False
+
+    def __str__(self) -> str:
+        return "refused: " + "; ".join(map(str, self.reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The session waits. Make the same call again, under the same call id, when it is over; any process can.
+
+    `waits_for` is `approval`, `settlement` or `engine`, and `question` what a person is asked. `about` is the call that
+    it waits for: this one, or an earlier one that has to be answered first.
+    """
+
+    call_id: str
+    waits_for: str
+    about: str
+    question: Mapping[str, Any]
+
+
+CallAnswer: TypeAlias = Done | Refused | Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can call.
+
+    Calls of one session are made one after the other. Safe to use from several tasks.
+    """
+
+    deployment: Deployment
+    tenant_id: str
+    run_id: str
+    session: str
+    tools: tuple[str, ...]
+
+    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
+
+        Raises:
+            InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
+                (`ConflictingRequest`). Nothing was recorded.
+            Unavailable: the store or the tool does not answer; make the same call again.
+        """
+        _check_call_id(call_id)
+        asked = {"tool": checked_text(name, "/name", MAX_CALL_ID_CHARS), "args": _json(args)}
+        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
+        recorded = _find(state.entries, ASKED, call_id)
+        if recorded is None:
+            return _not_asked(call_id, state)
+        await self._refuse_other_call(recorded, asked, state.entries)
+        return self._answer(call_id, state)
+
+    async def finish(self, outcome: Outcome, reason: str = "") -> RunView:
+        """End the session with the agent's outcome, and return the run with its DecisionRecord.
+
+        `approved` counts only with all evidence that the decision requires; without it the run is escalated. Finishing
+        an ended session again returns its record.
+
+        Raises:
+            InvalidInput: the outcome is none of the three, or the session waits for an answer about a call.
+        """
+        if outcome not in ("approved", "denied", "escalated"):
+            detail = f"`{str(outcome)[:40]}` is no outcome"
+            raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
+        said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
+        # An operator can reopen a session; then it is finished once more.
+        entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
+        times = sum(entry.kind == "run.reopened" for entry in entries)
+        state = await self.deployment.say(
+            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
+        )
+        if not state.view.ended:
+            waits = (state.view.waiting or {}).get("for", "engine")
+            detail = f"the session waits for an answer ({waits}) about an earlier call"
+            raise InvalidInput(Problem("", "session_waits", detail, "make that call again until it is answered"))
+        return state.view
+
+    async def view(self) -> RunView:
+        """Return the state of the session's run without driving it."""
+        return await self.deployment.view(self.tenant_id, self.run_id)
+
+    async def _refuse_other_call(self, recorded: Entry, asked: Mapping[str, Any], entries: Sequence[Entry]) -> None:
+        """Refuse a call id that was recorded for another call."""
+        before = read_body(recorded)
+        if before is None or before == asked:
+            return
+        pinned = next((entry for entry in entries if entry.kind == "run.pinned" and entry.body), None)
+        loaded = await self.deployment.catalog(self.tenant_id).load(read_body(pinned)) if pinned else None
+        # What is recorded is without what the pack redacts.
+        if loaded is None or cleanse_text(loaded.pack, dict(asked)) != before:
+            detail = f"the call id `{recorded.key}` was used for another call"
+            raise ConflictingRequest(Problem("/call_id", "conflicting_call", detail, "use a new call id"))
+
+    def _answer(self, call_id: str, state: DrivenState) -> CallAnswer:
+        answered = _find(state.entries, ANSWERED, call_id)
+        body = read_body(answered) if answered else None
+        if body is None:
+            if answered or state.view.ended:
+                erased = Reason("erased", "the answer was erased, or the session ended before it", "read the record")
+                return Refused(call_id, (erased,), state.view.ended)
+            return _waiting(call_id, state)
+        failures = [Failure.model_validate(one) for one in body["failures"]]
+        if body["status"] == "refused":
+            return Refused(call_id, tuple(map(_reason, failures)), state.view.ended)
+        envelope, replayed = _result(state.entries, body["step"])
+        error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
+        return Done(call_id, envelope.get("output"), error, replayed)
+
+
+def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
+    if state.view.ended:
+        ended = Reason("session_ended", f"the session has ended as `{state.view.state}`", REMEDIES["session_ended"])
+        return Refused(call_id, (ended,), ended=True)
+    return _waiting(call_id, state)
+
+
+def _waiting(call_id: str, state: DrivenState) -> Waiting:
+    waiting = dict(state.view.waiting or {"for": "engine"})
+    about = next((entry.key for entry in reversed(state.entries) if entry.kind == ASKED), call_id)
+    return Waiting(call_id, waiting.pop("for"), about, waiting)
+
+
+def _reason(failure: Failure) -> Reason:
+    return Reason(failure.code, failure.detail, REMEDIES.get(failure.code, ""), tuple(failure.facts))
+
+
+def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool]:
+    """The last result under `key` that was not erased, and whether it is that of an earlier call."""
+    for entry in reversed(entries):
+        if "/".join(entry.key.split("/")[:2]) == key and entry.kind in (
+            "tool.returned",
+            "tool.refused",
+            "effect.settled",
+        ):
+            body = read_body(entry)
+            if body is not None:
+                envelope = body.get("envelope", body)
+                return envelope, bool(envelope.get("metadata", {}).get("made_by"))
+    raise NotFound(f"the result of `{key}` was erased")
+
+
+def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
+    return next((entry for entry in reversed(entries) if (entry.kind, entry.key) == (kind, key)), None)
+
+
+def _check_call_id(call_id: Any) -> None:
+    checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
+    if not call_id.isprintable() or not call_id.isascii():
+        raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
+
+
+def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
+    """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
+    if not isinstance(value, str) or len(value) > most or not (value or empty):
+        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
+        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
+    return value
+
+
+def _json(args: Any) -> dict[str, Any]:
+    if not isinstance(args, Mapping):
+        raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
+    try:
+        parsed = loads(canonical(dict(args)), max_bytes=MAX_BYTES)
+    except (MalformedJson, RecursionError) as error:
+        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
+    assert isinstance(parsed, dict), "an object stays one"
+    return parsed

@@ -1,0 +1,153 @@
+"""Open a session: find the pack, the intent and the agent that are meant, and send the request of its run.
+
+Nothing is guessed: what is left out is taken only where the tenant has exactly one.
+Source: docs/design/sessions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.documents.runs import REQUESTS
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.facts import nearest_name
+from contextos.contracts.journal import Entry
+from contextos.errors import InvalidInput, Problem
+from contextos.operations.deployment import Deployment
+from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, REMEDIES, Gate, checked_text
+from contextos.queries.run_view import RunView
+
+
+async def open_session(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str | UserClaims,
+    agent: str | AgentIdentity,
+    intent: str | None = None,
+    pack: str | None = None,
+    message: str = "",
+    context: Mapping[str, Any] | None = None,
+    tools: Sequence[str] | None = None,
+    hints: RuntimeHints | None = None,
+) -> Gate:
+    """Open the session of this name, or find it if it is open already, in whatever process it began.
+
+    `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller states, as in
+    a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints` lower limits.
+
+    Raises:
+        ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
+        InvalidInput: an argument is malformed, the directory does not know the user and the agent, the intent is not
+            one whose calls an agent chooses, or a tool is none of the session.
+        Unavailable: the store does not answer; open it again.
+    """
+    known = await _recorded_request(deployment, tenant_id, session)
+    if known is not None:
+        intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
+    intent, pack = await _pinned(deployment, tenant_id, intent, pack)
+    identity = await _agent(deployment, tenant_id, user, agent)
+    wanted = hints or RuntimeHints()
+    request = {
+        "request_id": session,
+        "session_id": session,
+        "tenant_id": tenant_id,
+        "user": (user if isinstance(user, UserClaims) else UserClaims(user_id=user)).to_json(),
+        "agent": identity.to_json(),
+        "context_pack_refs": [pack],
+        "input": {"intent": intent, "message": message, "context": dict(context or {})},
+        "mode": "stream",
+        "runtime": wanted.model_copy(update={"tools": tuple(tools)} if tools is not None else {}).to_json(),
+        "trace": {
+            "trace_id": deployment.ports.entropy.take(16).hex(),
+            "span_id": deployment.ports.entropy.take(8).hex(),
+        },
+    }
+    view = await deployment.invoke(request)
+    entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
+    opened = _opened_tools(entries)
+    if opened is None:
+        raise _not_a_session(view, intent)
+    if unknown := _unknown_tools(tools or (), opened):
+        raise InvalidInput(*unknown)
+    return Gate(deployment, tenant_id, view.run_id, session, opened)
+
+
+async def _recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
+    """The request with which this session was opened before, or None."""
+    store = deployment.ports.stores.tenant(tenant_id)
+    claim = await REQUESTS.one(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    received = await store.read(claim.body.run_id, limit=1) if claim else ()
+    body = read_body(received[0]) if received else None
+    return parse(InvokeRequest, body["request"]) if body else None
+
+
+async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
+    """The intent and the pack of a session: those named, or the only ones that the tenant has pinned."""
+    active = await deployment.catalog(tenant_id).active()
+    pins = [
+        pin
+        for pin in active.packs
+        if pin.environment == deployment.config.profile and not active.withdrawn.intersection(pin.refs)
+    ]
+    intents = sorted({name for pin in pins for name in pin.intents})
+    intent = intent or only("intent", "the tenant has pinned", intents)
+    refs = sorted({ref for pin in pins if intent in pin.intents for ref in pin.refs})
+    return intent, pack or only("pack", "the tenant has pinned", refs)
+
+
+def only(what: str, where: str, names: Sequence[str]) -> str:
+    """Return the only one of `names`. Raises `InvalidInput`, which lists them, where there are none or several."""
+    if len(names) == 1:
+        return names[0]
+    listed = ", ".join(f"`{name}`" for name in names[:8]) or "none"
+    raise InvalidInput(Problem(f"/{what}", "not_the_only_one", f"{where} {listed}", f"name one as `{what}`"))
+
+
+async def _agent(
+    deployment: Deployment, tenant_id: str, user: str | UserClaims, agent: str | AgentIdentity
+) -> AgentIdentity:
+    """The agent as the request states it; one that is named by its id alone is taken from the directory."""
+    if isinstance(agent, AgentIdentity):
+        return agent
+    user_id = user.user_id if isinstance(user, UserClaims) else user
+    known = await deployment.ports.directory.resolve(tenant_id, user_id, agent)
+    if known is None:
+        detail = (
+            f"the directory of `{tenant_id[:64]}` does not know the user `{user_id[:64]}` and the agent `{agent[:64]}`"
+        )
+        raise InvalidInput(Problem("/agent", "unknown_identity", detail, "add both to the directory, or correct them"))
+    return AgentIdentity(agent_id=agent, workload_identity=known.agent.workload_identity)
+
+
+def _not_a_session(view: RunView, intent: str) -> InvalidInput:
+    failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
+    if view.ended and failures:
+        problems = [Problem("", one["code"], one["detail"], REMEDIES.get(one["code"], "")) for one in failures]
+        return InvalidInput(*problems)
+    remedy = "use an intent whose template has `chosen_by: agent`, or send a request for this one"
+    return InvalidInput(
+        Problem("/intent", "no_session", f"the calls of `{intent[:64]}` are chosen by a template", remedy)
+    )
+
+
+def _opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
+    """Return the tools of a session as it was opened last; None if the run is no session, or that was erased."""
+    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
+    return tuple(read_body(opened)["tools"]) if opened else None
+
+
+def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:
+    """Return a problem for each of `wanted` that is no tool of the session."""
+    problems = []
+    for name in wanted:
+        if name not in tools:
+            near = nearest_name(name, tools)
+            remedy = f"write `{near}`" if near else f"use one of {', '.join(tools) or 'no tool'}"
+            problems.append(Problem("/tools", "unknown_tool", f"`{name[:128]}` is no tool of this session", remedy))
+    return problems

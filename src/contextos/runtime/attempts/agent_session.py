@@ -1,0 +1,218 @@
+"""Steps 7 to 13 of a session: a run whose calls an agent chooses one after the other, and that the agent finishes.
+
+Each call is recorded as asked, becomes a plan of one step, and takes the way of every plan: Critic, gateway, approval.
+A refused call ends nothing: the agent reads the reasons and goes on. All calls share one budget and one growing set of
+evidence. A replay reads the calls from the journal and needs no agent.
+Source: docs/design/sessions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from contextos.contracts.bindings import binding_of
+from contextos.contracts.envelopes.plan import Plan, TaskTemplate
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import Logged, Timeout
+from contextos.contracts.scope import SESSION_LIMIT, Fact
+from contextos.decision.executor import Execution
+from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.attempts.one_plan import Surface, compile_surface, score_attempt, try_plan
+from contextos.runtime.conclusion import Attempt
+from contextos.runtime.environment import RunEnvironment, look_for_cancel
+from contextos.runtime.redaction import cleanse_text
+from contextos.runtime.wiring import facts_by_name
+
+ASKED: Final = "call.asked"
+FINISHED: Final = "session.finished"
+EXPIRED: Final = "session.expired"
+
+AGENT_PLANNER: Final = "agent@1"
+"""The planner of a plan that an agent asked for."""
+
+ENDING: Final[frozenset[FailureCode]] = frozenset(
+    {"cancelled", "must_escalate", "budget_exhausted", "unsafe_output", "output_disagrees"}
+)
+"""The failures after which the agent cannot go on."""
+
+END_OF_OUTCOME: Final[Mapping[str, End]] = {"approved": "completed", "denied": "rejected", "escalated": "escalated"}
+"""How a session ends by the outcome that its agent states."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a session has done so far: the last result of each step, and all evidence, the oldest first."""
+
+    facts: list[Fact]
+    results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
+
+    @property
+    def execution(self) -> Execution:
+        return Execution(dict(self.results), tuple(self.facts), None)
+
+
+async def agent_session(
+    request: InvokeRequest, admitted: AdmittedRun, before: Attempt | None, environment: RunEnvironment
+) -> tuple[AdmittedRun, Attempt]:
+    """Compile once, then judge and make the calls that the agent asks for until it finishes. Returns the run and what
+    was done.
+
+    `before` is the session as it ended before an operator reopened it: its results and its evidence still count.
+    """
+    template, journal = admitted.templates[0], environment.journal
+    revision = before.revision + 1 if before else 0
+    progress = _Progress(list(before.execution.facts), dict(before.execution.results)) if before else None
+    progress = progress or _Progress(list(facts_by_name(admitted.items, admitted.scope).values()))
+    if admitted.not_chosen:
+        return admitted, await _scored(admitted, progress, (admitted.not_chosen,), revision, environment)
+    surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
+    if isinstance(surface.compiled, Failure):
+        return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
+    assert admitted.scope.session is not None, "a session has a deadline"
+    tools = sorted({step.tool for step in template.steps} & surface.tools)
+    journal.derive("session.opened", str(revision), {"tools": tools, "deadline_us": admitted.scope.session.deadline_us})
+    while True:
+        said = await _next_message(admitted, environment)
+        failures: tuple[Failure, ...] = ()
+        if isinstance(said, Failure):
+            failures = (said,)
+        elif said.kind == FINISHED:
+            return admitted, await _finished(admitted, progress, said.body["outcome"], revision, environment)
+        else:
+            revision += 1
+            failures = await _call(request, admitted, surface, progress, said, revision, environment)  # 9 to 12
+        if any(failure.code in ENDING for failure in failures):
+            return admitted, await _scored(admitted, progress, failures, revision, environment)
+
+
+async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> Logged | Failure:
+    """What the agent says next; the failure that ends the session if it was cancelled or the agent said nothing in
+    time.
+    """
+    session, journal = admitted.scope.session, environment.journal
+    assert session is not None, "a session has a deadline"
+    while True:
+        said = await journal.receive(
+            (ASKED, FINISHED, EXPIRED),
+            clean=partial(cleanse_text, admitted.loaded.pack),
+            wake_at_us=session.deadline_us,
+            on_timeout=Timeout(EXPIRED),
+        )
+        if said is not None and said.kind == EXPIRED:
+            detail = f"the agent did not finish its session; {session.limit}"
+            return Failure(code="budget_exhausted", detail=detail, facts=(SESSION_LIMIT,))
+        if said is not None and said.kind == ASKED:
+            return said
+        # A cancel request that came while nobody looked wins over the outcome that the agent states.
+        if cancelled := await look_for_cancel(environment, f"message/{len(journal.log())}"):
+            return cancelled
+        if said is not None:
+            return said
+
+
+async def _call(
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    surface: Surface,
+    progress: _Progress,
+    asked: Logged,
+    revision: int,
+    environment: RunEnvironment,
+) -> tuple[Failure, ...]:
+    """Make one call that the agent asked for, record what it came to, and return the failures."""
+    template = admitted.templates[0]
+    plan = _plan(environment.journal.run_id, template, asked.body, revision)
+    if isinstance(plan, Failure):
+        return _answered(asked, "refused", None, (plan,), environment)
+    execution, failures = await try_plan(request, admitted, template, plan, surface, tuple(progress.facts), environment)
+    progress.facts, step = list(execution.facts), plan.steps[0]
+    result = execution.results.get(step.id)
+    if result is None:
+        return _answered(asked, "refused", None, failures, environment)
+    key = f"{revision}/{step.id}"
+    if result.status in ("ok", "completed"):
+        progress.results[step.id] = result
+        return _answered(asked, "done", key, failures, environment)
+    of_tool = result.status == "error" or any(failure.code == "tool_failed" for failure in failures)
+    return _answered(asked, "failed" if of_tool else "refused", key, failures, environment)
+
+
+def _answered(
+    asked: Logged, status: str, step: str | None, failures: tuple[Failure, ...], environment: RunEnvironment
+) -> tuple[Failure, ...]:
+    body = {"status": status, "step": step, "failures": [failure.to_json() for failure in failures]}
+    environment.journal.derive("call.answered", asked.key, body)
+    return failures
+
+
+def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revision: int) -> Plan | Failure:
+    """The plan of one step for the call that the agent asks for, with the approvals that the template requires."""
+    tool, args = asked["tool"], asked["args"]
+    step = next((one for one in template.steps if one.tool == tool), None)
+    if step is None:
+        names = ", ".join(f"`{one.tool}`" for one in template.steps)
+        return Failure(code="tool_not_in_manifest", detail=f"`{tool}` is no tool of this session; use one of {names}")
+    for name, value in args.items():
+        if _is_binding(value):
+            detail = f"argument `{name}` of `{tool}` refers to another value; send the value itself"
+            return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
+    # A read can be what provides the evidence that the decision requires.
+    governed = step.approval_mode != "read_only"
+    return Plan(
+        plan_id=derive("plan_", run_id, "plan", revision),
+        intent=template.intent,
+        steps=(step.model_copy(update={"params": dict(args)}),),
+        decision_checkpoints=template.decision_checkpoints if governed else (),
+        revision=revision,
+        planner=AGENT_PLANNER,
+        template_id=f"{template.template_id}@{template.version}",
+    )
+
+
+def _is_binding(value: Any) -> bool:
+    try:
+        return binding_of(value) is not None
+    except ValueError:
+        return True
+
+
+async def _finished(
+    admitted: AdmittedRun, progress: _Progress, outcome: str, revision: int, environment: RunEnvironment
+) -> Attempt:
+    """The end of a session as its agent states it. What is approved has all evidence that its decision requires."""
+    failures: tuple[Failure, ...] = ()
+    template, specs = admitted.templates[0], admitted.scope.pinned.specs
+    if outcome == "approved":
+        known = {fact.name for fact in progress.facts}
+        for point in template.decision_checkpoints:
+            missing = sorted(set(specs[point.decision_id].required_evidence) - known)
+            if missing:
+                names = ", ".join(f"`{name}`" for name in missing)
+                detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
+                failures = (*failures, Failure(code="missing_evidence", detail=detail))
+    stated = None if failures else END_OF_OUTCOME[outcome]
+    return await _scored(admitted, progress, failures, revision, environment, stated)
+
+
+async def _scored(
+    admitted: AdmittedRun,
+    progress: _Progress,
+    failures: tuple[Failure, ...],
+    revision: int,
+    environment: RunEnvironment,
+    stated: End | None = None,
+) -> Attempt:
+    controls, finished = admitted.scope.controls, stated is not None
+    attempt = await score_attempt(
+        admitted, controls, None, progress.execution, failures, revision, environment, finished=finished
+    )
+    return replace(attempt, stated=stated)
+
+
+__all__ = ["agent_session"]

@@ -1,0 +1,192 @@
+"""Steps 7 to 13 for one plan: what the run can see and use, whether the plan is verified, what became of it, its score.
+
+`loop.decision_loop` tries plans of templates and planners. `agent_session` tries each call of an agent as a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from contextos.context.compiler import compile_context
+from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
+from contextos.contracts.controls import RunControls
+from contextos.contracts.envelopes.plan import Plan, TaskTemplate
+from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.scope import Fact, RunScope
+from contextos.decision import critic, executor, scoring
+from contextos.decision.executor import Execution
+from contextos.runtime.admission import AdmittedRun, within_token_budget
+from contextos.runtime.checkpoints import checkpoint
+from contextos.runtime.conclusion import Attempt, waiting_record
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps
+from contextos.trust.policy.constraints import check_args
+
+NOTHING_DONE = Execution({}, (), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
+    compiled context, or why there is none.
+    """
+
+    decisions: Mapping[str, PolicyDecision]
+    controls: RunControls
+    compiled: dict[str, Any] | Failure
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """The ids of the tools that the run can use."""
+        compiled = self.compiled
+        return frozenset() if isinstance(compiled, Failure) else frozenset(compiled["context_ledger"]["tools"])
+
+
+def compile_surface(
+    request: InvokeRequest, admitted: AdmittedRun, template: TaskTemplate, revision: int, environment: RunEnvironment
+) -> Surface:
+    """Steps 7 and 8: decide which tools the run can see, and compile its context within the token budget."""
+    journal, policy = environment.journal, admitted.policy
+    decisions = decide_exposure(admitted.scope, policy)  # 7
+    journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
+    controls = admitted.scope.controls.with_compiled(decisions)
+    specs = [
+        admitted.scope.pinned.specs[p.decision_id]
+        for p in template.decision_checkpoints
+        if p.decision_id in admitted.scope.pinned.specs
+    ]
+    compiled = compile_context(  # 8
+        CompileInput(
+            task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
+            pack=PackInputs(
+                admitted.loaded.pack,
+                admitted.scope.pinned.pack_ref,
+                [leveled.bundle for leveled in admitted.loaded.bundles],
+            ),
+            knowledge=KnowledgeInputs(
+                evidence=(*admitted.items, *admitted.chosen),
+                memory=admitted.memory,
+                required_evidence={name for spec in specs for name in spec.required_evidence},
+                required_digests=admitted.needed,
+            ),
+            surface=SurfaceInputs(admitted.surface, decisions),
+            estimator=environment.artifacts.estimator,
+        )
+    )
+    compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
+    if not isinstance(compiled, Failure):
+        journal.derive("context.compiled", str(revision), compiled)
+    return Surface(decisions, controls, compiled)
+
+
+async def try_plan(
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    template: TaskTemplate,
+    plan: Plan,
+    surface: Surface,
+    facts: Sequence[Fact],
+    environment: RunEnvironment,
+) -> tuple[Execution, tuple[Failure, ...]]:
+    """Steps 10 to 12: record a proposed plan, verify it, and run it if it is verified.
+
+    `facts` is the evidence that there is, the oldest first. Returns what was done, and the failures.
+    """
+    journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
+    known = {fact.name: fact for fact in facts}
+    sources = {
+        "request": admitted.scope.received.fields,
+        "pack": admitted.pack_json(plan),
+        "evidence": executor.evidence_view(known),
+    }
+    journal.derive("plan.proposed", str(revision), plan.to_json())
+    steps = decide_plan_steps(admitted.scope, policy, plan)
+    journal.derive("policy.decided", f"plan/{revision}", {"decisions": [d.to_json() for d in steps.values()]})
+    scope = replace(
+        admitted.scope,
+        tools=replace(admitted.scope.tools, surfaced=surface.tools),
+        controls=surface.controls.with_planned(revision, steps),
+    )
+    verified = _verify(scope, plan, steps, surface.decisions, sources, frozenset(known), environment)  # 10
+    journal.derive(
+        "plan.verified",
+        str(revision),
+        {"verdict": verified.verdict, "failures": [failure.to_json() for failure in verified.failures]},
+    )
+    await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
+    if verified.verdict != "ok":
+        return Execution({}, facts, None), verified.failures
+    gateway = build_gateway(
+        environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
+    )
+    execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
+    return execution, (execution.failure,) if execution.failure else ()
+
+
+async def score_attempt(
+    admitted: AdmittedRun,
+    controls: RunControls,
+    plan: Plan | None,
+    execution: Execution,
+    failures: tuple[Failure, ...],
+    revision: int,
+    environment: RunEnvironment,
+    *,
+    finished: bool | None = None,
+) -> Attempt:
+    """Step 13: score what was done. `finished`: whether the agent of a session finished it; None for a plan."""
+    used = environment.used()
+    done = sum(result.status in ("ok", "completed") for result in execution.results.values())
+    steps = len(plan.steps) if plan else 0
+    if finished is not None:
+        done, steps = int(finished), 1
+    card = scoring.score(
+        admitted.loaded.pack,
+        admitted.scope.received.request.input.intent,
+        admitted.scope.run.run_budget,
+        wall_clock_us=used.wall_clock_us,
+        cost_cents=used.cost_cents,
+        steps=steps,
+        done=done,
+        failures=failures,
+        acted=_acted(execution, environment),
+    )
+    environment.journal.derive("run.scored", str(revision), card)
+    await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
+    return Attempt(plan, execution, failures, card, controls, revision)
+
+
+def _verify(
+    scope: RunScope,
+    plan: Plan,
+    decisions: Mapping[str, PolicyDecision],
+    exposure: Mapping[str, PolicyDecision],
+    sources: Mapping[str, Any],
+    evidence: frozenset[str],
+    environment: RunEnvironment,
+) -> critic.PlanVerification:
+    left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
+    return critic.verify_plan(
+        critic.Proposal(
+            plan=plan,
+            scope=scope,
+            sources=sources,
+            evidence=evidence,
+            decisions=decisions,
+            exposure=exposure,
+            check_input=lambda capability, args: environment.artifacts.registry.check(capability, "input", dict(args)),
+            check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
+            calls_left=left,
+        )
+    )
+
+
+def _acted(execution: Execution, environment: RunEnvironment) -> bool:
+    """Return whether any effect of this run happened, whatever an adapter lists as its mutations."""
+    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in environment.journal.log())
+    return happened or any(result.status == "completed" for result in execution.results.values())

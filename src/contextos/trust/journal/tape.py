@@ -1,0 +1,145 @@
+"""The tape: the entries of a run that were recorded before, which are read back and compared.
+
+`ledger.RunJournal` goes on from its end. Source: docs/design/journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.journal import KINDS, Entry, Logged, genesis
+from contextos.errors import ReplayMismatch
+from contextos.trust.journal.difference import first_difference
+from contextos.trust.journal.live_driver import LiveDriver
+
+Transition = Callable[[str, str, Mapping[str, Any]], str | None]
+"""(state, kind, body) -> next state, or None where the run table refuses."""
+
+
+class Tape:
+    """The recorded entries of one run, read in order. Each moves the run on in its table.
+
+    Refuses an entry that the run's state does not allow, or that differs from what the run computes again.
+    """
+
+    def __init__(self, tenant: str, run: str, tape: Sequence[Entry], step: Transition, start: str) -> None:
+        self.tenant, self.run_id, self.state = tenant, run, start
+        self.missing: list[int] = []
+        self._tape, self._step = list(tape), step
+        self._at, self._tape_end = 0, tape_end(tape)
+        self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
+        self._log: list[Logged] = []
+
+    @property
+    def now_us(self) -> int:
+        """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
+        return self._now_us
+
+    @property
+    def clock_us(self) -> int:
+        """Return `now_us` by the clock of the process that wrote the last entry, which can be behind the record."""
+        return self._now_us - self._behind_us
+
+    @property
+    def on_tape(self) -> bool:
+        """Return whether the next entry was recorded by an earlier drive of the run, so that it is only replayed now.
+
+        Reading this changes nothing. A `run.resumed` entry is consumed together with the entry after it, because both
+        were written at the same time.
+        """
+        return self._at < self._tape_end
+
+    @property
+    def head(self) -> str:
+        """Return the hash of the last entry."""
+        return self._head
+
+    def log(self) -> Sequence[Logged]:
+        """Return every entry so far, in order, with its parsed body."""
+        return self._log
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Return every entry as it is stored; in a replay also the entries that are not read yet."""
+        return self._tape
+
+    def _next(self) -> Entry:
+        self._skip_resumed()
+        return self._tape[self._at]
+
+    def _ahead(self) -> Entry:
+        at = self._at
+        while self._tape[at].kind == "run.resumed":
+            at += 1
+        return self._tape[at]
+
+    def _skip_resumed(self) -> None:
+        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
+            self._take(self._tape[self._at])
+
+    def _take(self, entry: Entry) -> Any:
+        if entry.body is None:
+            raise ReplayMismatch(
+                entry.seq, entry.kind, "its body was erased, and a recorded answer cannot be derived again"
+            )
+        # A process that can only append must not be able to crash the loop with a malformed answer.
+        try:
+            body = orjson.loads(entry.body)
+        except orjson.JSONDecodeError:
+            body = None
+        answer = body.get("answer") if isinstance(body, dict) else None
+        if not isinstance(answer, dict | list) or "request_digest" not in body:
+            raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
+        self._at += 1
+        self._push(entry, body)
+        return body
+
+    def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
+        return self._take_answer(self._expect(kind, key), request)
+
+    def _take_answer(self, entry: Entry, request: Any) -> Any:
+        body = self._take(entry)
+        if body["request_digest"] != content_address(request):
+            raise ReplayMismatch(entry.seq, entry.kind, f"`{entry.key}` asks something else than was recorded")
+        return self._log[-1].body
+
+    def _compare_derived(self, kind: str, key: str, body: Any) -> None:
+        entry = self._expect(kind, key)
+        raw = canonical(body)
+        if entry.body is None:
+            self.missing.append(entry.seq)
+        elif raw != entry.body:
+            raise ReplayMismatch(entry.seq, kind, first_difference(loads(entry.body, max_bytes=1 << 26), body))
+        self._at += 1
+        self._push(entry, body)
+
+    def _expect(self, kind: str, key: str) -> Entry:
+        entry = self._next()
+        if (entry.kind, entry.key) != (kind, key):
+            raise ReplayMismatch(
+                entry.seq, entry.kind, f"the loop has `{kind}` of `{key}` where the tape has `{entry.key}`"
+            )
+        return entry
+
+    def _push(self, entry: Entry, body: Any) -> None:
+        seen = body["answer"] if KINDS[entry.kind].recorded else body
+        state = self._step(self.state, entry.kind, seen)
+        if state is None:
+            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
+        self.state = state
+        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
+        self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+
+
+def tape_end(tape: Sequence[Entry]) -> int:
+    """Return how many entries of `tape` the loop replays: all up to the last that is no `run.resumed`."""
+    end = len(tape)
+    while end and tape[end - 1].kind == "run.resumed":
+        end -= 1
+    return end

@@ -1,0 +1,95 @@
+"""Sessions: an agent chooses its calls one after the other, and each is governed, recorded and replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.errors import ConflictingRequest
+from contextos.operations.gate.gate import Done, Refused, Waiting
+from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
+from tests.world import TestWorld
+
+
+def test_a_session_is_one_run_with_one_record_and_replays(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_1")
+        assert gate.tools == (LOOKUP, REFUND, EVAL)
+        refused = await gate.call(REFUND, refund_args(), call_id="early")
+        assert isinstance(refused, Refused), refused
+        assert [reason.code for reason in refused.reasons] == ["missing_evidence"]
+        assert "order_lookup" in str(refused)
+        assert not refused.ended
+        await read_first(gate)
+        waiting = await gate.call(REFUND, refund_args(), call_id="pay")
+        assert isinstance(waiting, Waiting), waiting
+        assert (waiting.waits_for, waiting.about, waiting.question["required_role"]) == (
+            "approval",
+            "pay",
+            "finance_lead",
+        )
+        assert world.refunds() == []
+        await world.approve(gate.run_id)
+        paid = await gate.call(REFUND, refund_args(), call_id="pay")
+        assert isinstance(paid, Done)
+        assert paid.output
+        assert paid.output["refund_amount_inr"] == 4200
+        assert len(world.refunds()) == 1
+        view = await gate.finish("approved", "the refund is paid")
+        assert (view.state, view.record["status"], view.record["outcome"]) == ("completed", "DECIDED", "approved")
+        assert view.record["decision_key"] == "support.refund.execute"
+        assert view.record["outputs"]["refund_amount"] == 4200
+        assert view.record["rationale"]["strategy"] == "agent:task_refund_with_eligibility@1.0.0"
+        assert [one["verdict"] for one in view.record["approvals"]] == ["approved"]
+        assert [one["capability_id"] for one in view.record["effects"]] == [REFUND]
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play)
+
+
+def test_the_same_call_again_has_the_recorded_answer_and_no_second_effect(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_again", 900)
+        await read_first(gate, 900)
+        first = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(first, Done)
+        before = await world.kinds(gate.run_id)
+        other = await refund_session(world, "ses_again", 900)
+        assert other.run_id == gate.run_id
+        assert await other.call(REFUND, refund_args(900), call_id="pay") == first
+        assert await world.kinds(gate.run_id) == before
+        same = await gate.call(REFUND, refund_args(900), call_id="pay_once_more")
+        assert isinstance(same, Done)
+        assert same.replayed
+        assert same.output == first.output
+        assert len(world.refunds()) == 1
+        with pytest.raises(ConflictingRequest, match="used for another call"):
+            await gate.call(REFUND, refund_args(901), call_id="pay")
+
+    in_world(tmp_path, play)
+
+
+def test_a_refused_call_tells_the_agent_why_and_the_session_goes_on(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_refused", 2500)
+        calls: list[tuple[str, dict[str, Any], str]] = [
+            ("adp_payments.drain", {}, "tool_not_in_manifest"),
+            (LOOKUP, {"order": "ord_881"}, "schema_mismatch"),
+            (LOOKUP, {"order_id": {"from": "request", "pointer": "/input/context/order_id"}}, "schema_mismatch"),
+            (EVAL, {"order_id": "ord_881", "amount_inr": 1}, "argument_out_of_bounds"),
+        ]
+        for number, (tool, args, code) in enumerate(calls):
+            answer = await gate.call(tool, args, call_id=f"c{number}")
+            assert isinstance(answer, Refused), (tool, answer)
+            assert [reason.code for reason in answer.reasons] == [code]
+            assert answer.reasons[0].remedy
+            assert not answer.ended
+        await read_first(gate, 2500)
+        view = await gate.finish("denied", "the customer changed their mind")
+        assert (view.state, view.record["status"], view.record["outcome"]) == ("rejected", "REJECTED", "denied")
+        assert world.refunds() == []
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play)

@@ -1,0 +1,48 @@
+"""Opening a session: whose it is, which tools it has, and what is refused before anything is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contextos.errors import ConflictingRequest, InvalidInput
+from contextos.operations.gate.gate import Refused
+from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
+from tests.world import TestWorld
+
+
+def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        await refund_session(world, "ses_mine")
+        with pytest.raises(ConflictingRequest):
+            await refund_session(world, "ses_mine", user="usr_772")
+        with pytest.raises(ConflictingRequest):
+            await refund_session(world, "ses_mine", context={"order_id": "ord_890"})
+        with pytest.raises(InvalidInput, match="does not know"):
+            await refund_session(world, "ses_other", agent="agt_nobody")
+        with pytest.raises(InvalidInput, match="no tool of this session"):
+            await refund_session(world, "ses_tools", tools=[LOOKUP, "adp_orders.lookup_all"])
+
+    in_world(tmp_path, play)
+
+
+def test_the_tools_of_a_session_are_the_only_ones_that_it_calls(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_reads", 900, tools=[LOOKUP, EVAL])
+        assert gate.tools == (LOOKUP, EVAL)
+        await read_first(gate, 900)
+        answer = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(answer, Refused)
+        assert answer.reasons[0].code == "tool_not_in_manifest"
+        assert world.refunds() == []
+
+    in_world(tmp_path, play)
+
+
+def test_a_template_of_steps_is_no_session(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        with pytest.raises(InvalidInput, match="chosen by a template"):
+            await refund_session(world, "ses_steps", 900)
+
+    in_world(tmp_path, play, pack=None)

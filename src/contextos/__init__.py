@@ -14,6 +14,8 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 
 - `contextos.errors`: every exception that ContextOS raises on purpose
 - `contextos.settings`: the tables of `contextos.toml`
+- `contextos.port_settings`: those of the keys and the directory
+- `contextos.adapters.encrypted_keys`: make keys in encrypted files
 - `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
 - `contextos.operations.acts.facts`: write facts into the graph

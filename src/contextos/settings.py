@@ -10,7 +10,6 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
+from contextos.port_settings import KeysSetting, check_keys, is_loopback, read_keys
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
 
@@ -108,7 +108,8 @@ class Settings:
     """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
     `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
-    `directory` is the file with users, agents and approvers, and `keys` the directory with the key files.
+    `directory` is the file with users, agents and approvers. `keys` is the directory with plain key files, or says how
+    keys are kept otherwise (`port_settings`).
     `profile` is `embedded` or `service`. `packs` are directories of signed artifacts, which `contextos init` publishes.
     `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
     and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
@@ -125,7 +126,7 @@ class Settings:
     workspace: Path
     store: str = "contextos.db"
     directory: str = "directory.json"
-    keys: str = "keys"
+    keys: KeysSetting = "keys"
     profile: str = "embedded"
     packs: tuple[str, ...] = ("packs",)
     policies: tuple[tuple[Level, str], ...] | None = None
@@ -179,6 +180,8 @@ class Settings:
             if not isinstance(made[name], dict):
                 raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
+        if "keys" in made:
+            made["keys"] = read_keys(made["keys"])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -200,8 +203,9 @@ def check_settings(settings: Settings) -> None:
     """
     if not isinstance(settings.workspace, Path):
         raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
-    for name in ("store", "directory", "keys", "profile"):
+    for name in ("store", "directory", "profile"):
         _text(getattr(settings, name), f"/{name}")
+    check_keys(settings.keys)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")
@@ -292,16 +296,9 @@ def check_witness(witness: str) -> None:
         raise invalid_setting(
             "/witness", "bad_setting", detail, "write `https://host/path` without a query, or name a file"
         )
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         detail = "the connection to the witness is not encrypted, so anybody on the way could answer for it"
         raise invalid_setting("/witness", "bad_setting", detail, "write `https://`")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_policy(pair: Any, at: str) -> None:

@@ -1,7 +1,8 @@
 """Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
 Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
-from a file (`directory`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for tests (`scripted`).
+from a file (`directory`), the keys of the runtime in files (`key_files`, `encrypted_keys`) or in a key service
+(`remote_keys`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for tests (`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -16,6 +17,8 @@ Invariants, with the tests that prove them:
   logged or recorded. `tests/unit/adapters/function/test_adapter.py`
 - Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/function/test_loading.py`
 - The keys of an issuer are never used when they are older than five minutes. `tests/unit/adapters/test_jwks.py`
+- A private key is read only from a file that nobody else can read, and only of the right algorithm. A signature of a
+  key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 - A flow resumes only from a state of its own document, and a selection takes only a person's answer.
   `tests/agentspec/test_forged.py`

@@ -1,9 +1,10 @@
 """`KeyFiles`: the runtime's keys, one for each purpose, from the files of a directory.
 
 `runtime.json` lists every public key: what it is for, since when it signs, and when it was retired. The private half of
-each key that signs, now or soon, is in a file `<kid>.key` of 32 bytes in hex, which only its owner can read. That of a
-key that was replaced is deleted by the first process that finds it, so also after a crash and by a copy on another
-machine. The directory is read again whenever it changes, and when a key begins or ceases to sign.
+each key that signs, now or soon, is in a file `<kid>.key` of 32 bytes in hex, which only its owner can read (the module
+`encrypted_keys` has others instead). That of a key that was replaced is deleted by the first process that finds it, so
+also after a crash and by a copy on another machine. The directory is read again whenever it changes, and when a key
+begins or ceases to sign.
 """
 
 from __future__ import annotations
@@ -46,8 +47,23 @@ class RingFile(Model):
     keys: Seq[ListedKey]
 
 
+class SeedFiles:
+    """How the private half of a key is kept: plainly, in a file of 32 bytes in hex. A development stand-in."""
+
+    suffix = ".key"
+    unsafe: tuple[str, ...] = ("unsafe_local_keys",)
+
+    def read(self, path: Path) -> bytes:
+        """Return the 32 raw bytes of a private key. Raises `InvalidSettings`."""
+        return read_seed(path)
+
+    def write(self, path: Path, raw: bytes) -> None:
+        """Write a new file. Raises `FileExistsError` if it exists, and `OSError` if it cannot be written."""
+        write_seed(path, raw)
+
+
 class KeyFiles:
-    """The `Keys` port over the directory `folder`.
+    """The `Keys` port over the directory `folder`, whose private halves are kept as `files` does.
 
     A purpose whose private file is missing can be verified and not signed.
 
@@ -56,10 +72,11 @@ class KeyFiles:
             holds another key than the list says; from a rotation, also if one cannot be written.
     """
 
-    unsafe: tuple[str, ...] = ("unsafe_local_keys",)
+    unsafe: tuple[str, ...] = SeedFiles.unsafe
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: Path, clock: Clock, files: SeedFiles | None = None) -> None:
+        self._folder, self._clock, self._files = folder, clock, files if files is not None else SeedFiles()
+        self.unsafe = self._files.unsafe
         self._stamp: tuple[int, ...] | None = None
         self._next_us = 0
         self._listed: tuple[ListedKey, ...] = ()
@@ -68,12 +85,14 @@ class KeyFiles:
         self._current()
 
     @classmethod
-    def make(cls, folder: Path, clock: Clock) -> KeyFiles:
+    def make(cls, folder: Path, clock: Clock, files: SeedFiles | None = None) -> KeyFiles:
         """Make one new key for each purpose in `folder`. Raises `FileExistsError` if there are some already."""
-        listed = [_made(folder, purpose, clock.now_us()) for purpose in PURPOSES]
+        files = files if files is not None else SeedFiles()
+        folder.mkdir(parents=True, exist_ok=True)
+        listed = [_made(folder, purpose, clock.now_us(), files) for purpose in PURPOSES]
         with open(os.open(folder / RING_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_content(listed))
-        return cls(folder, clock)
+        return cls(folder, clock, files)
 
     def listed(self) -> tuple[ListedKey, ...]:
         """Return every key, those of one purpose together, the newest first."""
@@ -121,7 +140,7 @@ class KeyFiles:
         [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
         public = ring.public_key(purpose, kid) or b""
         with _write_faults():
-            write_seed(_file(self._folder, kid), raw)
+            self._files.write(self._file(kid), raw)
         return NewKey(purpose, old.kid, kid, public.hex(), from_us, from_us + OVERLAP_US)
 
     def install(self, new: NewKey) -> None:
@@ -159,7 +178,10 @@ class KeyFiles:
         with suppress(OSError, InvalidSettings), _locked(self._folder, fcntl.LOCK_SH), _list_faults():
             self._reread()
             if all(one.kid != new.kid for one in self._listed):
-                _file(self._folder, new.kid).unlink(missing_ok=True)
+                self._file(new.kid).unlink(missing_ok=True)
+
+    def _file(self, kid: str) -> Path:
+        return self._folder / f"{kid}{self._files.suffix}"
 
     def _current(self) -> KeyRing:
         with _list_faults():
@@ -188,7 +210,7 @@ class KeyFiles:
             trusted.setdefault(one.purpose, []).append(bytes.fromhex(one.public_key))
         self._signing = {}
         for purpose in trusted:
-            held = [one for one in listed if one.purpose == purpose and _file(self._folder, one.kid).exists()]
+            held = [one for one in listed if one.purpose == purpose and self._file(one.kid).exists()]
             begun = [one for one in held if one.activated_at_us <= now_us]
             # A clock that went back behind them all leaves the oldest.
             newest = next(iter(begun or held[-1:]), None)
@@ -197,8 +219,8 @@ class KeyFiles:
             for replaced in begun[1:]:
                 if replaced.retired_at_us is not None:
                     with suppress(OSError):
-                        _file(self._folder, replaced.kid).unlink()
-        signing = {purpose: read_seed(_file(self._folder, one.kid)) for purpose, one in self._signing.items()}
+                        self._file(replaced.kid).unlink()
+        signing = {purpose: self._files.read(self._file(one.kid)) for purpose, one in self._signing.items()}
         signs = {one.kid for one in self._signing.values()}
         retired = {
             one.kid: one.retired_at_us for one in listed if one.retired_at_us is not None and one.kid not in signs
@@ -227,6 +249,8 @@ def _list_faults() -> Iterator[None]:
     """Raise `InvalidSettings` for what makes the list of keys unusable."""
     try:
         yield
+    except InvalidSettings:
+        raise
     except (OSError, InvalidInput, ValueError) as error:
         detail = f"`{RING_FILE}` is not a list of keys: {error}"
         remedy = "make the keys with `contextos demo --keep DIR`, or bring them back from a backup"
@@ -273,27 +297,31 @@ def write_seed(path: Path, raw: bytes | None = None) -> bytes:
     """
     raw = secrets.token_bytes(KEY_BYTES) if raw is None else raw
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    write_private(path, f"{raw.hex()}\n".encode("ascii"))
+    return raw
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read.
+
+    Raises `FileExistsError` if the file exists, and `OSError` if it cannot be written; then none is left.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         try:
-            file.write(raw.hex() + "\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         except OSError:
             path.unlink()
             raise
-    return raw
 
 
-def _made(folder: Path, purpose: str, at_us: int) -> ListedKey:
+def _made(folder: Path, purpose: str, at_us: int, files: SeedFiles) -> ListedKey:
     raw = secrets.token_bytes(KEY_BYTES)
     [kid] = (ring := KeyRing({purpose: raw})).kids(purpose)
-    write_seed(_file(folder, kid), raw)
+    files.write(folder / f"{kid}{files.suffix}", raw)
     public = ring.public_key(purpose, kid) or b""
     return ListedKey(purpose=purpose, kid=kid, public_key=public.hex(), activated_at_us=at_us, retired_at_us=None)
-
-
-def _file(folder: Path, kid: str) -> Path:
-    return folder / f"{kid}.key"
 
 
 def _content(listed: Sequence[ListedKey]) -> bytes:

@@ -77,14 +77,17 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         # Before any file is read, so that the first answer names what is not allowed.
         kinds = (
             FileDirectory if given.directory is None else given.directory,
-            KeyFiles if given.keys is None else given.keys,
+            (KeyFiles if isinstance(settings.keys, str) else None) if given.keys is None else given.keys,
         )
         lineage(settings, kinds, dev=given.dev)
         directory = given.directory if given.directory is not None else directory_of(settings)
         keys = given.keys if given.keys is not None else keys_of(settings, clock)
-        loaded = adapters_of(settings)
-        owned: tuple[Any, ...] = tuple(one for each in loaded for one in each.adapters if hasattr(one, "close"))
+        owned: list[Any] = [] if given.keys is not None or not hasattr(keys, "close") else [keys]
         for one in owned:
+            on_failure.callback(one.close)
+        loaded = adapters_of(settings)
+        for one in (one for each in loaded for one in each.adapters if hasattr(one, "close")):
+            owned.append(one)
             on_failure.callback(one.close)
         adapters = adapters_by_id(loaded, given.adapters)
         in_use = (directory, keys, clock, given.stores, given.planner, *adapters.values())
@@ -117,7 +120,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(settings, deployment, stores, owner, engine, keys, publisher, owned)
+    return App(settings, deployment, stores, owner, engine, keys, publisher, tuple(owned))
 
 
 async def _pause(duration_us: int) -> None:

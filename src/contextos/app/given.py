@@ -22,6 +22,7 @@ from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.errors import InvalidSettings
 from contextos.operations.witness import witness_place
+from contextos.port_settings import Pkcs8KeysSetting, RemoteKeysSetting
 from contextos.settings import (
     NO_WITNESS,
     UNSAFE_PORTS,
@@ -113,8 +114,39 @@ def directory_of(settings: Settings) -> Directory:
 
 
 def keys_of(settings: Settings, clock: Clock) -> Keys:
-    """Return the keys that the settings name. Raises `InvalidSettings`."""
-    return KeyFiles(settings.workspace / settings.keys, clock)
+    """Return the keys that the settings name.
+
+    Raises:
+        InvalidSettings: a file, a passphrase or a pinned key is wrong, or the extra `http` is not installed.
+        Unavailable: the key service does not answer.
+    """
+    named, root = settings.keys, settings.workspace
+    if isinstance(named, str):
+        return KeyFiles(root / named, clock)
+    if isinstance(named, Pkcs8KeysSetting):
+        from contextos.adapters.encrypted_keys import Pkcs8Files, read_secret
+
+        file = root / named.passphrase_file if named.passphrase_file else None
+        return KeyFiles(root / named.path, clock, Pkcs8Files(read_secret(file, named.passphrase_env, "/keys")))
+    return _remote_keys(named, root)
+
+
+def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
+    from contextos.adapters.encrypted_keys import read_secret
+
+    try:
+        from contextos.adapters.remote_keys import RemoteKeys
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/keys", "missing_extra", detail, "install `contextos[http]`") from None
+    file = root / named.token_file if named.token_file else None
+
+    def token() -> str:
+        if file is None and not named.token_env:
+            return ""
+        return read_secret(file, named.token_env, "/keys").decode("utf-8", "replace")
+
+    return RemoteKeys(named.url, named.keys, token, timeout_s=named.timeout_s)
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:

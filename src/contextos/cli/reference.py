@@ -28,7 +28,8 @@ MEANING: Final = {
     "store": "holds journals, documents and the graph: a SQLite file, or the URL of a PostgreSQL database on which "
     "`contextos migrate` ran (extra `postgres`)",
     "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`)",
-    "keys": "the directory of key files: `runtime.json` lists the public keys, and each private one is beside it",
+    "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "
+    "(needs `unsafe_local_keys`); or a table, see `[keys]` below",
     "profile": "`embedded` or `service`; recorded in every run",
     "packs": "directories of signed artifacts, which are published at start",
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
@@ -71,12 +72,29 @@ MEANING: Final = {
 """What each setting is for. A setting without an entry here stops the generator."""
 
 UNSAFE_MEANING: Final = {
-    "unsafe_local_directory": "identities come from a file",
-    "unsafe_local_keys": "keys are files of this machine",
+    "unsafe_local_directory": "identities come from a file that nobody signed",
+    "unsafe_local_keys": "private keys are plain files of this machine, or all made from one seed",
     "unsafe_local_approvals": "an approval can be answered without the approver's key",
     "unsafe_local_operators": "an operator is only named (`--by` without `--key`); the act on record says so",
     "unsafe_unsigned_packs": "packs without a signature are loaded",
 }
+
+
+PORT_MEANING: Final = {
+    ("Pkcs8KeysSetting", "path"): "the directory with `runtime.json` and the encrypted files",
+    ("Pkcs8KeysSetting", "passphrase_file"): "the file that holds the passphrase; only its owner can read it",
+    ("Pkcs8KeysSetting", "passphrase_env"): "the environment variable that holds it; exactly one of the two is given",
+    ("RemoteKeysSetting", "url"): "where the keys are resources; `https://`, or `http://` on this machine",
+    ("RemoteKeysSetting", "keys"): "the pinned keys; of one purpose the first that is not retired signs",
+    ("RemoteKeysSetting", "token_file"): "the file with the bearer token, read for each request",
+    ("RemoteKeysSetting", "token_env"): "the environment variable that holds it; without both no token is sent",
+    ("RemoteKeysSetting", "timeout_s"): "seconds after which a request is given up",
+    ("RemoteKeySetting", "purpose"): "what the key signs",
+    ("RemoteKeySetting", "name"): "its name below the URL",
+    ("RemoteKeySetting", "public_key"): "the 32 bytes of its public half, in hex",
+    ("RemoteKeySetting", "retired_at_us"): "Unix microseconds after which nothing that it signs counts (0: it signs)",
+}
+"""What each setting of a table with a `kind` is for."""
 
 
 def reference_pages() -> dict[str, str]:
@@ -180,6 +198,7 @@ def _settings() -> Iterator[str]:
         f"The rules are {', '.join(f'`{rule}`' for rule in sorted(REDACTION_TARGETS))}.",
         "They apply beside those of each pack, and every run pins them.",
     )
+    yield from _ports()
     yield from (
         "",
         "## `unsafe`",
@@ -190,6 +209,27 @@ def _settings() -> Iterator[str]:
     yield from _table(("name", "what it allows"), [(f"`{name}`", UNSAFE_MEANING[name]) for name in UNSAFE_SETTINGS])
     yield from ("", "## Environment", "")
     yield from _table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in ENVIRONMENT.items()])
+
+
+def _ports() -> Iterator[str]:
+    """The settings that are tables of a `kind`."""
+    from contextos.port_settings import Pkcs8KeysSetting, RemoteKeySetting, RemoteKeysSetting
+
+    yield from (
+        "",
+        "## `[keys]`",
+        "",
+        "The two forms beside a directory of plain files; see [Operations](../operations.md#keys).",
+    )
+    for kind in (Pkcs8KeysSetting, RemoteKeysSetting):
+        yield from ("", f'With `kind = "{kind.kind}"`:', "")
+        rows = [(f"`{one.name}`", _default(one), PORT_MEANING[kind.__name__, one.name]) for one in fields(kind)]
+        yield from _table(("setting", "default", "meaning"), rows)
+    yield from ("", "Each entry of `[[keys.keys]]`:", "")
+    rows = [
+        (f"`{one.name}`", _default(one), PORT_MEANING["RemoteKeySetting", one.name]) for one in fields(RemoteKeySetting)
+    ]
+    yield from _table(("setting", "default", "meaning"), rows)
 
 
 def _run() -> Iterator[str]:
@@ -255,6 +295,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 def _setting(one: Field[Any]) -> tuple[str, str, str]:
     default = "a table" if one.default is MISSING else _toml(one.default)
     return f"`{one.name}`", default, MEANING[one.name]
+
+
+def _default(one: Field[Any]) -> str:
+    return "required" if one.default is MISSING else _toml(one.default)
 
 
 def _toml(value: Any) -> str:

@@ -1,0 +1,172 @@
+"""`RemoteKeys`: the keys of the runtime in a key service, which signs over HTTP. No private key is ever here.
+
+The protocol has the shape of the cloud key services; each key is a resource below the URL of the settings:
+
+- `GET URL/<name>/publicKey` returns `{"algorithm": "EC_SIGN_ED25519", "pem": …}`;
+- `POST URL/<name>:asymmetricSign` with `{"data": <Base64>}` returns `{"name": …, "signature": <Base64>}`.
+
+The settings pin each public key. At the start the service has to present the same ones. Each signature is verified with
+the pinned key before it is used, so a service that answers with another key's signature is found at once. A request is
+sent once: the caller decides whether it tries again, and a signature that nobody used does no harm.
+
+A signature is one request, during which the event loop waits; `timeout_s` bounds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from contextos.contracts.encoding.codec import loads
+from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.port_settings import RemoteKeySetting
+from contextos.trust.seal import KEY_BYTES, KeyRing, decode_base64, kid_of
+
+ALGORITHM_NAME: Final = "EC_SIGN_ED25519"
+MAX_ANSWER_BYTES: Final = 16_384
+MAX_MESSAGE_BYTES: Final = 65_536
+"""The longest message that is sent to be signed; key services accept no longer ones."""
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+class RemoteKeys:
+    """The `Keys` port over the key service at `url`.
+
+    `keys` are the pinned keys; of one purpose the first that is not retired signs. `token` is called for each request
+    and returns the bearer token, or "" for none.
+
+    Raises:
+        InvalidSettings: from the constructor: a pinned key is none, or the service presents another one.
+        Unavailable: from the constructor and from `sign`: the service does not answer, or refuses.
+        SignatureInvalid: from `sign`: what the service returned is not a signature of the pinned key.
+    """
+
+    unsafe: tuple[str, ...] = ()
+
+    def __init__(
+        self, url: str, keys: Sequence[RemoteKeySetting], token: Callable[[], str], *, timeout_s: float
+    ) -> None:
+        self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
+        trusted: dict[str, list[bytes]] = {}
+        for one in keys:
+            trusted.setdefault(one.purpose, []).append(bytes.fromhex(one.public_key))
+        kid = {one: kid_of(bytes.fromhex(one.public_key)) for one in keys}
+        retired = {kid[one]: one.retired_at_us for one in keys if one.retired_at_us}
+        self._ring = KeyRing({}, trusted, retired)
+        signing = [one for one in keys if not one.retired_at_us]
+        self._signing = {one.purpose: (kid[one], one) for one in reversed(signing)}
+        self._client = httpx.Client(verify=_tls(), trust_env=False, follow_redirects=False, timeout=timeout_s)
+        try:
+            for _, one in self._signing.values():
+                self._compare(one)
+        except (Unavailable, InvalidSettings):
+            self._client.close()
+            raise
+
+    def kids(self, purpose: str) -> Sequence[str]:
+        """Return the ids of the keys trusted for `purpose`, the signing key first."""
+        signs = self._signing.get(purpose, ("", None))[0]
+        return sorted(self._ring.kids(purpose), key=lambda kid: kid != signs)
+
+    def public_key(self, purpose: str, kid: str) -> bytes | None:
+        """Return the 32 raw bytes of the public key `kid`, or None if there is no such key for `purpose`."""
+        return self._ring.public_key(purpose, kid)
+
+    def sign(self, purpose: str, payload: bytes) -> tuple[str, bytes]:
+        """Have the service sign `payload`; return the key id and the signature (64 bytes).
+
+        Raises:
+            InvalidSettings: the settings pin no key that signs for `purpose`.
+            InvalidInput: the payload is larger than the service signs.
+            Unavailable: the service does not answer in time, or refuses.
+            SignatureInvalid: its answer is no signature of the pinned key over these bytes.
+        """
+        if purpose not in self._signing:
+            detail = f"there is no key to sign `{purpose[:40]}` with"
+            raise InvalidSettings(Problem(f"/keys/{purpose[:40]}", "no_signing_key", detail, "pin one in the settings"))
+        if len(payload) > MAX_MESSAGE_BYTES:
+            detail = f"the key service signs at most {MAX_MESSAGE_BYTES} bytes, and this is {len(payload)}"
+            raise InvalidInput(Problem("", "too_large", detail, "sign it where the keys are files"))
+        kid, key = self._signing[purpose]
+        answer = self._asked("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
+        try:
+            signature = decode_base64(answer.get("signature"))
+        except SignatureInvalid:
+            raise SignatureInvalid(f"the key service returned no signature for `{key.name}`; ask who runs it") from None
+        if not self._ring.verify(purpose, kid, payload, signature):
+            detail = f"the key service did not sign with the pinned key `{key.name}`"
+            raise SignatureInvalid(f"{detail}; stop, and find out who answers there")
+        return kid, signature
+
+    def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
+        """Return whether the key `kid` is trusted for `purpose` and made this signature, before it was retired."""
+        return self._ring.verify(purpose, kid, payload, signature, at_us=at_us)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _compare(self, key: RemoteKeySetting) -> None:
+        """Refuse a service that presents another public key than the settings pin."""
+        answer = self._asked("GET", f"{key.name}/publicKey", None)
+        if answer.get("algorithm") != ALGORITHM_NAME or _raw_of(answer.get("pem")) != bytes.fromhex(key.public_key):
+            detail = f"the key service presents another public key for `{key.name}` than the settings pin"
+            remedy = "find out which is right, and pin that one"
+            raise InvalidSettings(Problem(f"/keys/{key.purpose}", "other_key", detail, remedy))
+
+    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        token = self._token()
+        headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
+        url, raw = f"{self._url}/{quote(path, safe='/:')}", b""
+        until_s = time.monotonic() + self._timeout_s
+        try:
+            with self._client.stream(method, url, json=body, headers=headers) as response:
+                if response.status_code != 200:
+                    raise _unavailable(f"it answers {response.status_code}")
+                for part in response.iter_raw():
+                    raw += part
+                    if time.monotonic() > until_s:
+                        raise httpx.ReadTimeout("the answer comes too slowly")
+                    if len(raw) > MAX_ANSWER_BYTES:
+                        raise _unavailable(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
+        except httpx.TimeoutException:
+            raise _unavailable(f"it took more than {self._timeout_s:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _unavailable(str(error).rstrip(".").lower() or type(error).__name__) from None
+        try:
+            answer = loads(raw, max_bytes=MAX_ANSWER_BYTES)
+        except InvalidInput:
+            answer = None
+        if not isinstance(answer, dict):
+            raise _unavailable("its answer is not a JSON object")
+        return answer
+
+
+def _raw_of(pem: Any) -> bytes | None:
+    """The 32 raw bytes of an Ed25519 public key in PEM; None for anything else."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(pem.encode()) if isinstance(pem, str) else None
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else b""
+    return raw if len(raw) == KEY_BYTES else None
+
+
+def _unavailable(detail: str) -> Unavailable:
+    return Unavailable("key service", detail)

@@ -1,0 +1,184 @@
+"""The settings of the keys and of the directory, where they are tables: which implementation, and what it needs.
+
+Refuses an unknown kind or name, a missing or mistyped value, and a secret in the settings: a passphrase or token is
+named by its file or environment variable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from ipaddress import ip_address
+from typing import Any, ClassVar, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from contextos.errors import InvalidSettings, Problem
+from contextos.trust.seal import PURPOSES
+
+MAX_KEY_TIMEOUT_S: Final = 60
+_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pkcs8KeysSetting:
+    """Keys in the directory `path`, encrypted with a passphrase that is in a file or an environment variable."""
+
+    kind: ClassVar[str] = "pkcs8"
+
+    path: str = "keys"
+    passphrase_file: str = ""
+    passphrase_env: str = ""
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        _text(self.path, f"{at}/path")
+        _one_source(self.passphrase_file, self.passphrase_env, at, "passphrase")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteKeySetting:
+    """A key of a key service: its resource name there, and its public key (hex), which is pinned. `retired_at_us` is
+    the time (Unix microseconds) after which nothing that it signs counts; 0 while it signs.
+    """
+
+    purpose: str
+    name: str
+    public_key: str
+    retired_at_us: int = 0
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        if self.purpose not in PURPOSES:
+            raise _bad(f"{at}/purpose", "this is not a purpose", f"use one of {', '.join(PURPOSES)}")
+        _text(self.name, f"{at}/name")
+        if self.name.startswith("/") or ".." in self.name.split("/") or set(self.name) & set("?#\\"):
+            raise _bad(f"{at}/name", "this is not a resource below the URL", "name it as the key service does")
+        _public_key(self.public_key, f"{at}/public_key")
+        if type(self.retired_at_us) is not int or self.retired_at_us < 0:
+            raise _bad(f"{at}/retired_at_us", "this is not a time", "give Unix microseconds, or leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteKeysSetting:
+    """Keys of a key service over HTTP. `token_file` is read for each request, so that a fresh token can be put there;
+    without `token_file` and `token_env` no token is sent. `timeout_s` bounds each request, in seconds.
+    """
+
+    kind: ClassVar[str] = "remote"
+
+    url: str
+    keys: tuple[RemoteKeySetting, ...]
+    token_file: str = ""
+    token_env: str = ""
+    timeout_s: int = 5
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        check_https(self.url, f"{at}/url")
+        if self.token_file or self.token_env:
+            _one_source(self.token_file, self.token_env, at, "token")
+        if type(self.timeout_s) is not int or not 1 <= self.timeout_s <= MAX_KEY_TIMEOUT_S:
+            detail = f"this is not a whole number of seconds from 1 to {MAX_KEY_TIMEOUT_S}"
+            raise _bad(f"{at}/timeout_s", detail, "give one within these bounds")
+        if not isinstance(self.keys, tuple) or not self.keys:
+            raise _bad(f"{at}/keys", "no key is listed", "list the keys with `[[keys.keys]]`")
+        for number, one in enumerate(self.keys):
+            if not isinstance(one, RemoteKeySetting):
+                raise _bad(f"{at}/keys/{number}", "this is not a key", "give a `RemoteKeySetting`")
+            one.check(f"{at}/keys/{number}")
+
+
+KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"
+_KEYS: Final = {one.kind: one for one in (Pkcs8KeysSetting, RemoteKeysSetting)}
+
+
+def read_keys(value: Any) -> KeysSetting:
+    """Return the setting `keys` as `contextos.toml` has it: a text or a table. Raises `InvalidSettings`."""
+    if not isinstance(value, dict):
+        text: str = value
+        return text
+    table = _kind(value, _KEYS, "/keys")
+    if isinstance(table.get("keys"), list):
+        read = [_fitting(RemoteKeySetting, one, f"/keys/keys/{at}") for at, one in enumerate(table["keys"])]
+        table["keys"] = tuple(RemoteKeySetting(**one) for one in read)
+    made: KeysSetting = _KEYS[value["kind"]](**table)
+    return made
+
+
+def check_keys(value: Any) -> None:
+    """Check the setting `keys`, however it was made. Raises `InvalidSettings`."""
+    if isinstance(value, Pkcs8KeysSetting | RemoteKeysSetting):
+        value.check("/keys")
+    else:
+        _text(value, "/keys")
+
+
+def check_https(url: Any, at: str) -> None:
+    """Check that `url` is one whose answers nobody on the way can change. Raises `InvalidSettings`."""
+    _text(url, at)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("https", "http") or parts.query or parts.fragment or parts.username:
+        raise _bad(at, "this is not the URL of a service", "write `https://host/path` without a query or a password")
+    if parts.scheme == "http" and not is_loopback(host):
+        detail = "the connection is not encrypted, so anybody on the way could answer"
+        raise _bad(at, detail, "write `https://`")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host of a URL is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _kind(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dict[str, Any]:
+    named = table.get("kind")
+    if not isinstance(named, str) or named not in kinds:
+        raise _bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", f"use one of {', '.join(kinds)}")
+    return _fitting(kinds[named], {name: value for name, value in table.items() if name != "kind"}, at)
+
+
+def _fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
+    """Check that `table` has every field of `kind` that has no default, and no other names; return a copy."""
+    known = {one.name: one for one in fields(kind)}
+    if not isinstance(table, dict):
+        raise _bad(at, "this is not a table", f"give a table of {', '.join(known)}")
+    for name in table.keys() - known.keys():
+        raise InvalidSettings(
+            Problem(f"{at}/{name[:80]}", "unknown_setting", "this is not a setting here", f"use {', '.join(known)}")
+        )
+    for name, one in known.items():
+        if name not in table and one.default is MISSING:
+            raise InvalidSettings(Problem(f"{at}/{name}", "missing", f"`{name}` is missing", "add it"))
+    return dict(table)
+
+
+def _one_source(file: Any, variable: Any, at: str, what: str) -> None:
+    if bool(file) == bool(variable):
+        detail = f"the {what} comes from exactly one of `{what}_file` and `{what}_env`"
+        raise _bad(at, detail, "name the one that holds it; the secret itself has no place in the settings")
+    if file:
+        _text(file, f"{at}/{what}_file")
+    elif not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
+        raise _bad(f"{at}/{what}_env", "this is not the name of an environment variable", "write it like `KEYS_SECRET`")
+
+
+def _public_key(value: Any, at: str) -> None:
+    if not isinstance(value, str) or not _HEX_KEY.fullmatch(value):
+        raise _bad(at, "this is not an Ed25519 public key", "write its 32 bytes as 64 hex digits, lower case")
+
+
+def _text(value: Any, at: str) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise _bad(at, f"`{at}` is not a text", "give a text that is not empty")
+
+
+def _bad(at: str, detail: str, remedy: str) -> InvalidSettings:
+    return InvalidSettings(Problem(at, "bad_setting", detail, remedy))

@@ -22,6 +22,11 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.tools.declared`: tools from functions
+- `contextos.packs.declaration`: the short form of a pack
+- `contextos.packs.reading`: the short form as YAML
+- `contextos.packs.facts`: conditions as Python objects
+- `contextos.packs.printing`: conditions as text
+- `contextos.packs.expansion`: the whole pack of a short form, with the origin of each field
 - `contextos.adapters.agentspec`: agents in Open Agent Spec on WayFlow (extra `agentspec`)
 - `contextos.slots.session`: context-slot selection step by step
 - `contextos.slots.lint.oas`: the slots that an agent's document declares
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from contextos.operations.operator import answer_approval
     from contextos.operations.ports import Ports
     from contextos.operations.signing import answer_signer
+    from contextos.packs.building import pack
     from contextos.queries.run_view import RunView
     from contextos.runtime.environment import RunLimits
     from contextos.settings import Settings
@@ -82,6 +88,7 @@ _HOMES = {
     "answer_signer": "contextos.operations.signing",
     "export_runs": "contextos.audit.export",
     "open": "contextos.app.opening",
+    "pack": "contextos.packs.building",
     "read": "contextos.tools.declared",
     "read_export": "contextos.audit.export",
     "replay": "contextos.audit.replay",
@@ -114,6 +121,7 @@ __all__ = [
     "answer_signer",
     "export_runs",
     "open",
+    "pack",
     "read",
     "read_export",
     "replay",

@@ -1,0 +1,71 @@
+"""`pack`: declare a pack in Python, with the tools themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.ports.outside import Adapter
+from contextos.errors import InvalidTool, Problem
+from contextos.packs.declaration import PackDeclaration
+from contextos.packs.expansion import Expansion, expand
+from contextos.packs.facts import FactExpression
+from contextos.tools.declared import Tool
+from contextos.tools.toolset import grouped
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPack:
+    """A pack that was declared in Python: its short form, its expansion, and the adapters of its tools."""
+
+    declaration: PackDeclaration
+    expansion: Expansion
+    adapters: tuple[Adapter, ...]
+
+
+def pack(
+    name: str, *, version: str, tenant: str, tools: Iterable[Tool[Any, Any] | Adapter], **fields: Any
+) -> DeclaredPack:
+    """Declare a pack and expand it.
+
+    `tools` are decorated functions, which are grouped by their module, and adapters such as toolsets. `fields` are
+    those of `PackDeclaration`, as in `pack.yaml`; a condition is a text, or made with `contextos.fact`.
+
+    Raises:
+        InvalidTool: something in `tools` is no tool, or two adapters have one id.
+        InvalidEnvelope: a field is unknown or of another type.
+        InvalidArtifact: as `expand`.
+    """
+    adapters = _adapters(tools)
+    declaration = parse(PackDeclaration, _plain({"name": name, "version": version, "tenant": tenant, **fields}))
+    return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)
+
+
+def _adapters(tools: Iterable[Tool[Any, Any] | Adapter]) -> tuple[Adapter, ...]:
+    alone: list[Tool[Any, Any]] = []
+    adapters: list[Adapter] = []
+    for tool in tools:
+        if not isinstance(tool, Tool) and hasattr(tool, "describe"):
+            adapters.append(tool)
+        else:
+            alone.append(cast(Tool[Any, Any], tool))  # `grouped` refuses what is none
+    adapters += grouped(alone)
+    ids = [one.describe().adapter_id for one in adapters]
+    twice = sorted({one for one in ids if ids.count(one) > 1})
+    if twice:
+        detail = f"two adapters have the id `{twice[0]}`"
+        raise InvalidTool(Problem("/tools", "duplicate", detail, "name one with `contextos.toolset`"))
+    return tuple(adapters)
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON: conditions as text, tuples as lists."""
+    if isinstance(value, FactExpression):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,309 @@
+"""`expand`: the whole Context Pack of a declaration, with the origin of every field. The same input gives the same
+bytes.
+
+The expansion passes lint together with the tools that it is made for, or is refused with what lint says.
+Source: docs/design/contracts.md, "Policy", "Approval modes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import APPROVAL_MODES
+from contextos.contracts.envelopes.run import BUCKETS
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
+from contextos.contracts.facts import Vocabulary
+from contextos.control.artifacts import merge
+from contextos.control.lint.access import lint_access
+from contextos.control.lint.pack import OUTCOMES, lint_merged
+from contextos.control.vocabulary import pack_vocabulary
+from contextos.errors import InvalidArtifact
+from contextos.packs.declaration import PackDeclaration, PermissionDeclaration
+from contextos.packs.origins import Origin, OriginOf, default, derived, split_origins, stated, written
+from contextos.packs.rules import RuleBuilder, refuse_pack, upper
+from contextos.packs.templates import template_of
+from contextos.trust.policy.policy_set import compile_policy
+
+CONTRACT_VERSION: Final = "2.0.0"
+SHARE_OF_TOKENS: Final = {"policy": 15, "tool": 15, "evidence": 25, "memory": 10, "business": 10, "session": 15}
+"""Percent of the tokens of a run for each part of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A whole pack, its JSON, and the origin of each leaf of it by JSON Pointer."""
+
+    pack: ContextPack
+    document: Mapping[str, Any] = field(repr=False)
+    origins: Mapping[str, Origin] = field(repr=False)
+
+
+def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) -> Expansion:
+    """Return the whole pack of a declaration, for the tools of `adapters`.
+
+    Raises:
+        InvalidArtifact: the declaration names what does not exist, contradicts itself, or lint refuses the pack; each
+            problem has a pointer into the declaration, or into the expansion where lint found it.
+    """
+    definitions = {one.adapter_id: one for one in adapters}
+    return _Expander(declaration, definitions).expansion()
+
+
+class _Expander:
+    """Expands one declaration. `tools` maps the ids of the tools that the pack uses to their definitions."""
+
+    def __init__(self, declaration: PackDeclaration, definitions: Mapping[str, AdapterDefinition]) -> None:
+        self.declaration, self.definitions = declaration, definitions
+        self.every = {capability_id(one, tool): tool for one in definitions.values() for tool in one.capabilities}
+        if not self.every:
+            raise refuse_pack("no_tools", ("tools",), "the pack is given no tools", "give it the adapters of its tools")
+        self.builder = RuleBuilder(declaration, self.every, Vocabulary())
+        chosen = self.builder.named(declaration.tools, list(self.every), ("tools",)) or list(self.every)
+        self.tools = {name: self.every[name] for name in dict.fromkeys(chosen)}
+        self.builder = RuleBuilder(declaration, self.tools, self._vocabulary())
+        self.intents = dict(declaration.intents)
+        self.used = {
+            name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools")) or list(self.tools)
+            for name, intent in self.intents.items()
+        }
+
+    def expansion(self) -> Expansion:
+        self._check()
+        document, origins = split_origins(self._tree())
+        pack = parse(ContextPack, document)
+        self._lint(pack)
+        return Expansion(pack, document, origins)
+
+    def _vocabulary(self) -> Vocabulary:
+        produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
+        arguments = {name: tool.input_schema for name, tool in self.tools.items()}
+        return Vocabulary(arguments, {**produced, **dict.fromkeys(self.declaration.evidence)}, complete=True)
+
+    def _check(self) -> None:
+        """Refuse what would be in the pack and never count."""
+        self.builder.check_entries(self.used)
+        idle = sorted(self.tools.keys() - {tool for tools in self.used.values() for tool in tools})
+        if idle:
+            remedy = "name it in the `tools` of an intent, or take it out of those of the pack"
+            raise refuse_pack("idle_tool", ("tools",), f"no intent uses `{idle[0]}`", remedy)
+        for name, tool in self.tools.items():
+            if tool.cost_cents > self.declaration.budget.max_cost_cents:
+                detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"
+                raise refuse_pack("over_budget", ("budget", "max_cost_cents"), detail, "raise `max_cost_cents`")
+        for index, name in enumerate(self.declaration.permissions):
+            self.builder.named([name], list(self.tools), ("permissions", index))
+
+    def _tree(self) -> dict[str, Any]:
+        told = self.declaration
+        rules = [
+            rule for name, intent in self.intents.items() for rule in self.builder.rules(name, intent, self.used[name])
+        ]
+        return {
+            "contract_meta": {
+                "contract_name": default("contextos.context_pack"),
+                "contract_version": default(CONTRACT_VERSION),
+                "issuer": stated(told, "owner"),
+                "created_at": default("not stated"),
+            },
+            "pack_meta": {
+                "pack_id": stated(told, "name"),
+                "pack_version": stated(told, "version"),
+                "tenant": stated(told, "tenant"),
+                "ttl_seconds": default(86_400),
+                "data_classification": stated(told, "classification"),
+                "safety_ceiling": derived(self._highest(self.tools)),
+                "run_budget": self._budget(),
+            },
+            "intelligence_refs": self._evidence(),
+            "business_context": {"summary": stated(told, "summary"), "non_negotiables": default([])},
+            "policy_layer": {
+                "policy_bundles": [
+                    {
+                        "bundle_id": derived(f"POLICY_{upper(told.name)}"),
+                        "priority": default(0),
+                        "mode": default("enforce"),
+                        "policy_dsl": {"language": default("jsonlogic"), "rules": rules},
+                    }
+                ],
+                "guardrails": {
+                    "must_refuse": default([]),
+                    "must_escalate": default([]),
+                    "redaction_rules": stated(told, "redaction"),
+                },
+                "approval_gates": list(self.builder.gates.values()) or derived([]),
+            },
+            "tooling_layer": self._tooling(),
+            "decision_layer": self._decisions(),
+            "memory_layer": {
+                "tier_ttls": default({}),
+                "write_classes": default([]),
+                "consent_required": default(True),
+                "recall_limit": default(0),
+            },
+            "evaluation_layer": {"eval_targets": [self._target(name) for name in self.intents]},
+            "tone_and_comms": {"voice": default("Plain and exact."), "do": default([]), "do_not": default([])},
+        }
+
+    def _highest(self, names: Iterable[str]) -> str:
+        return max((self.tools[one].approval_mode for one in names), key=APPROVAL_MODES.index)
+
+    def _budget(self) -> dict[str, Any]:
+        budget = self.declaration.budget
+        names = ("total_tokens", "max_tool_calls", "max_replan_attempts", "wall_clock_ms", "max_cost_cents")
+        parts = {one: derived(budget.total_tokens * SHARE_OF_TOKENS[one] // 100) for one in BUCKETS}
+        return {**{name: stated(budget, name) for name in names}, "bucket_tokens": parts}
+
+    def _evidence(self) -> dict[str, Any]:
+        seeds: list[tuple[str, str]] = []
+        named = []
+        for name, one in self.declaration.evidence.items():
+            seed = (one.type, one.request)
+            if seed not in seeds:
+                seeds.append(seed)
+            age = {} if one.max_age_s is None else {"max_age_s": written(one.max_age_s)}
+            path = {"name": written(name), "seed": derived(seeds.index(seed)), "path": stated(one, "path")}
+            named.append({**path, **age})
+        paths = [one.path for one in self.declaration.evidence.values()]
+        types = sorted({kind for kind, _ in seeds})
+        return {
+            "ontology": {
+                "namespace": derived(self.declaration.name),
+                "version": derived(self.declaration.version),
+                "entity_types": derived(types),
+                "relationship_types": derived(sorted({step for path in paths for step in path})),
+            },
+            "identity_layer": {"ceid_namespaces": derived(types)},
+            "retrieval": {
+                "seeds": [
+                    {"type": written(kind), "binding": {"from": derived("request"), "pointer": written(place)}}
+                    for kind, place in seeds
+                ]
+                or derived([]),
+                "hops": derived(max((len(path) for path in paths), default=0)),
+                "fan_out": default(50),
+                "limit": default(200),
+                "evidence": named or derived([]),
+            },
+        }
+
+    def _tooling(self) -> dict[str, Any]:
+        chosen = bool(self.declaration.tools)
+        mark = written if chosen else derived
+        by_adapter: dict[str, list[str]] = {}
+        for name in self.tools:
+            adapter_id, _, own = name.rpartition(".")
+            by_adapter.setdefault(adapter_id, []).append(own)
+        return {
+            "adapter_registry": [
+                {"adapter_id": mark(adapter_id), "capabilities": mark(names)}
+                for adapter_id, names in by_adapter.items()
+            ],
+            "permissions": [self._permission(name) for name in self.tools],
+            "prohibitions": default([]),
+            "egress": stated(self.declaration, "egress"),
+        }
+
+    def _permission(self, name: str) -> dict[str, Any]:
+        adapter_id, _, own = name.rpartition(".")
+        roles = [
+            role
+            for intent, used in self.used.items()
+            if name in used
+            for role in (self.intents[intent].who or self.declaration.who)
+        ]
+        told = next(
+            (
+                self.declaration.permissions[key]
+                for key in self.declaration.permissions
+                if self.builder.named([key], list(self.tools), ()) == [name]
+            ),
+            PermissionDeclaration(),
+        )
+        agreed: dict[str, OriginOf] = {}
+        for intent, used in self.used.items():
+            if name in used and self.tools[name].kind == "write":
+                agreed |= self._agreed(intent, name)
+        agreed |= {argument: written(place) for argument, place in told.agrees_with.items()}
+        return {
+            "permission_id": derived(f"perm_{adapter_id}_{own}"),
+            "adapter_id": derived(adapter_id),
+            "capability": derived(own),
+            "roles": derived(list(dict.fromkeys(roles))),
+            "allow": derived(True),
+            "arg_constraints": stated(told, "arg_constraints"),
+            "agrees_with": agreed or default({}),
+            "evidence_args": stated(told, "evidence_args"),
+        }
+
+    def _agreed(self, intent: str, tool: str) -> dict[str, OriginOf]:
+        """The arguments of a write that a fixed plan takes from the request: they have to be those of the request."""
+        template = template_of(intent, self.intents[intent], self.used[intent], self.builder)
+        steps = template["steps"]
+        bound = [split_origins(step)[0] for step in steps]
+        return {
+            argument: derived(value["pointer"])
+            for step in bound
+            if step["tool"] == tool
+            for argument, value in step.get("params", {}).items()
+            if isinstance(value, dict) and value.keys() == {"from", "pointer"} and value["from"] == "request"
+        }
+
+    def _decisions(self) -> dict[str, Any]:
+        told = self.declaration
+        specs, intents, templates = [], [], []
+        for name, intent in self.intents.items():
+            highest = self._highest(self.used[name])
+            specs.append(
+                {
+                    "decision_key": derived(name),
+                    "version": derived(told.version),
+                    "owner_role": stated(told, "approver"),
+                    "required_evidence": stated(intent, "requires"),
+                    "allowed_outcomes": default(sorted(OUTCOMES)),
+                    "approval_mode": derived(highest),
+                    "decision_right": derived("recommend" if highest == "read_only" else "execute"),
+                    "challenge_required": default(False),
+                }
+            )
+            intents.append(
+                {
+                    "intent_id": written(name),
+                    "version": derived(told.version),
+                    "owner_role": stated(told, "owner"),
+                    "description": stated(intent, "description"),
+                    "risk_class": derived(highest),
+                    "accepted_channels": stated(intent, "channels"),
+                    "locale_support": stated(intent, "locales"),
+                    "eligible_task_templates": derived([f"{name}.task"]),
+                }
+            )
+            templates.append(
+                {"version": derived(told.version), **template_of(name, intent, self.used[name], self.builder)}
+            )
+        return {"decision_specs": specs, "intents": intents, "task_templates": templates}
+
+    def _target(self, name: str) -> dict[str, Any]:
+        least = {"policy": 1, "utility": 1, "latency": 0, "safety": 1, "economics": 0}
+        return {"intent": derived(name), **{axis: default(share) for axis, share in least.items()}}
+
+    def _lint(self, pack: ContextPack) -> None:
+        merged = merge(pack)
+        problems = [*lint_merged(merged, self.definitions), *lint_access(merged, self.definitions, None)]
+        if problems:
+            raise InvalidArtifact(*problems)
+        compile_policy(
+            list(merged.bundles.values()),
+            gates=merged.gates,
+            must_refuse=(),
+            must_escalate=(),
+            vocabulary=pack_vocabulary(pack, merged.specs, self.definitions.values()),
+            declared=_modes(self.every),
+        )
+
+
+def _modes(tools: Mapping[str, CapabilityDefinition]) -> dict[str, Any]:
+    return {name: tool.approval_mode for name, tool in tools.items()}

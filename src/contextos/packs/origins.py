@@ -1,0 +1,78 @@
+"""Where each field of an expansion comes from: a tree of JSON whose leaves carry their origin.
+
+The author wrote it, it is a default, or it is derived from what the author and the tools say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.model import Model
+
+Origin = Literal["written", "default", "derived"]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginOf:
+    """A JSON value with the origin of everything in it."""
+
+    value: Any
+    origin: Origin
+
+
+def written(value: Any) -> OriginOf:
+    """Mark a value as the author's."""
+    return OriginOf(value, "written")
+
+
+def default(value: Any) -> OriginOf:
+    """Mark a value as a default."""
+    return OriginOf(value, "default")
+
+
+def derived(value: Any) -> OriginOf:
+    """Mark a value as derived from the declaration or from the tools."""
+    return OriginOf(value, "derived")
+
+
+def stated(declaration: Model, name: str) -> OriginOf:
+    """Return one field of a declaration, as written or, where the author left it out, as a default."""
+    value = declaration.to_json()[name] if name in declaration.model_fields_set else getattr(declaration, name)
+    plain = list(value) if isinstance(value, tuple) else value
+    return written(plain) if name in declaration.model_fields_set else default(plain)
+
+
+def split_origins(tree: Any) -> tuple[Any, dict[str, Origin]]:
+    """Return the JSON value of a tree, and the origin of each leaf by its JSON Pointer. An empty list or object is a
+    leaf.
+    """
+    return _value(tree), dict(_origins(tree, (), None))
+
+
+def _value(tree: Any) -> Any:
+    if isinstance(tree, OriginOf):
+        return _value(tree.value)
+    if isinstance(tree, dict):
+        return {name: _value(one) for name, one in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_value(one) for one in tree]
+    return tree
+
+
+def _origins(tree: Any, at: tuple[str | int, ...], origin: Origin | None) -> Iterator[tuple[str, Origin]]:
+    if isinstance(tree, OriginOf):
+        yield from _origins(tree.value, at, tree.origin)
+        return
+    inside: list[tuple[str | int, Any]] = []
+    if isinstance(tree, dict):
+        inside = list(tree.items())
+    elif isinstance(tree, list | tuple):
+        inside = list(enumerate(tree))
+    for step, one in inside:
+        yield from _origins(one, (*at, step), origin)
+    if not inside:
+        assert origin is not None, f"the field `{pointer(at)}` has no origin"
+        yield pointer(at), origin

@@ -1,0 +1,35 @@
+"""Reads a declaration from YAML or JSON, and writes it as YAML.
+
+YAML is restricted to JSON's data model: no aliases, no tags, no duplicate keys, and the limits of JSON on size and
+depth.
+"""
+
+from __future__ import annotations
+
+from contextos.contracts.encoding.codec import parse
+from contextos.errors import InvalidArtifact, Problem
+from contextos.packs.declaration import PackDeclaration
+from contextos.slots.lint.documents import read_document
+
+
+def read_declaration(raw: bytes) -> PackDeclaration:
+    """Return the declaration that a file holds.
+
+    Raises:
+        MalformedJson: the bytes are neither YAML nor JSON, or exceed a limit.
+        InvalidEnvelope: a field is unknown, missing or of another type.
+        InvalidArtifact: the document is no object.
+    """
+    value = read_document(raw)
+    if not isinstance(value, dict):
+        detail = "the document is no declaration of a pack"
+        raise InvalidArtifact(Problem("", "not_an_object", detail, "begin with `name:`, `version:` and `tenant:`"))
+    return parse(PackDeclaration, value)
+
+
+def write_declaration(declaration: PackDeclaration) -> str:
+    """Return a declaration as YAML, with exactly the fields that were written."""
+    import yaml
+
+    text: str = yaml.safe_dump(declaration.to_json(), sort_keys=False, width=120)
+    return text

@@ -1,0 +1,346 @@
+"""The policy rules of a declaration: for each intent and tool, who may, what denies, who is asked.
+
+At most one of the rules that allow a write is true of a call: an entry of `ask`, else one of `auto_approve`, else the
+rule that asks. Everybody who is not named is denied by a rule of its own, and a rule whose facts are missing denies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.policy import AppliesTo
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.facts import Vocabulary, nearest_name
+from contextos.errors import InvalidArtifact, Problem
+from contextos.packs.declaration import (
+    ArgumentBounds,
+    AskDeclaration,
+    AutoApproveDeclaration,
+    DenyDeclaration,
+    IntentDeclaration,
+    PackDeclaration,
+)
+from contextos.packs.expressions import Place, compile_condition
+from contextos.packs.origins import OriginOf, default, derived, stated, written
+from contextos.trust.policy.conditions import analyse_condition
+from contextos.trust.policy.fact_lint import lint_facts
+
+_NOT_IN_IDS: Final = re.compile(r"[^A-Z0-9]+")
+
+
+def refuse_pack(code: str, at: Place, detail: str, remedy: str) -> InvalidArtifact:
+    """Return the error for one place of a declaration."""
+    return InvalidArtifact(Problem(pointer(at), code, detail, remedy))
+
+
+def upper(*names: str) -> str:
+    """Return names as one part of a rule or gate id."""
+    return _NOT_IN_IDS.sub("_", "_".join(names).upper()).strip("_")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRules:
+    """The entries that decide about one write in one intent, each with its condition.
+
+    `asks_all` is the one about all other calls.
+    """
+
+    asks: list[tuple[AskDeclaration, Any]]
+    automatic: list[tuple[AutoApproveDeclaration, Any]]
+    asks_all: AskDeclaration | None
+
+
+class RuleBuilder:
+    """Builds the rules and gates of one declaration. `tools` maps tool ids to their definitions."""
+
+    def __init__(
+        self, declaration: PackDeclaration, tools: Mapping[str, CapabilityDefinition], vocabulary: Vocabulary
+    ) -> None:
+        self.declaration, self.tools, self.vocabulary = declaration, tools, vocabulary
+        self.gates: dict[str, dict[str, OriginOf]] = {}
+        self._ids: dict[str, str] = {}
+
+    def check_entries(self, used: Mapping[str, Sequence[str]]) -> None:
+        """Refuse an entry about a tool that no run of its intent uses, or that asks about a read: it never counts.
+
+        `used` maps each intent to the tools of its runs.
+        """
+        layers: list[tuple[Place, PackDeclaration | IntentDeclaration, list[str]]] = [
+            ((), self.declaration, [tool for tools in used.values() for tool in tools])
+        ]
+        layers += [(("intents", name), intent, list(used[name])) for name, intent in self.declaration.intents.items()]
+        for at, layer, tools in layers:
+            for kind in ("deny", "ask", "auto_approve"):
+                for index, entry in enumerate(getattr(layer, kind)):
+                    self._check_entry(kind, entry.tools, tools, (*at, kind, index))
+
+    def _check_entry(self, kind: str, names: Sequence[str], used: Sequence[str], at: Place) -> None:
+        writes = [one for one in used if self.tools[one].kind == "write"]
+        if not names and not writes:
+            remedy = "name the reads in `tools`" if kind == "deny" else "remove it"
+            raise refuse_pack("never_counts", at, "no run that it is about makes a write", remedy)
+        for index, tool in enumerate(self.named(names, list(self.tools), (*at, "tools"))):
+            if tool not in used:
+                detail = f"no run that it is about uses `{tool}`"
+                raise refuse_pack("never_counts", (*at, "tools", index), detail, "correct the name, or remove it")
+            if kind != "deny" and tool not in writes:
+                detail = f"`{tool}` is a read, and only writes are asked about"
+                raise refuse_pack("never_counts", (*at, "tools", index), detail, "deny the read, or remove it")
+
+    def rules(self, name: str, intent: IntentDeclaration, used: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rules of one intent whose runs use the tools `used`."""
+        at: Place = ("intents", name)
+        who = list(intent.who or self.declaration.who)
+        if not who:
+            remedy = 'name the roles: `who: ["deployer"]`'
+            raise refuse_pack("nobody", (*at, "who"), f"nobody may make a request of `{name}`", remedy)
+        source = stated(intent, "who") if intent.who else stated(self.declaration, "who")
+        allowed = {"in": [derived({"var": "user.role"}), source]}
+        yield self._rule(
+            self._id("others", name, "OTHERS"),
+            {"intent": derived(name)},
+            {"!": [allowed]},
+            {"allow": default(False)},
+            default("who is not named may not"),
+        )
+        writes = [one for one in used if self.tools[one].kind == "write"]
+        denials: list[tuple[DenyDeclaration, Place]] = [
+            *((one, ("deny", index)) for index, one in enumerate(self.declaration.deny)),
+            *((one, (*at, "deny", index)) for index, one in enumerate(intent.deny)),
+        ]
+        evidence: dict[str, set[str]] = {tool: set(intent.requires) for tool in used}
+        for number, (denial, place) in enumerate(denials, 1):
+            for tool in self._targets(denial.tools, used, writes, place):
+                condition = self._condition(denial.when, tool, name, (*place, "when"))
+                evidence[tool] |= self._evidence_of(condition)
+                yield self._rule(
+                    self._id(f"deny {number}", name, tool, f"DENY_{number}"),
+                    {"intent": derived(name), "capability": derived(tool)},
+                    written(condition),
+                    {"allow": written(False)},
+                    stated(denial, "because"),
+                )
+        for tool in used:
+            if tool in writes:
+                yield from self._write(name, intent, tool, allowed, evidence[tool])
+            else:
+                yield self._rule(
+                    self._id("read", name, tool, "READ"),
+                    {"intent": derived(name), "capability": derived(tool)},
+                    allowed,
+                    {"allow": derived(True)},
+                    derived("a read of the intent's tools"),
+                )
+
+    def _write(
+        self, name: str, intent: IntentDeclaration, tool: str, allowed: Any, evidence: set[str]
+    ) -> Iterator[dict[str, Any]]:
+        decided = self._decided(name, intent, tool)
+        for _, condition in (*decided.asks, *decided.automatic):
+            evidence = evidence | self._evidence_of(condition)
+        requires = {"requires": derived(sorted(evidence))} if evidence else {}
+        applies = {"intent": derived(name), "capability": derived(tool)}
+        before: list[Any] = []
+        for number, (ask, condition) in enumerate(decided.asks, 1):
+            rule_id = self._id(f"ask {number}", name, tool, f"ASK_{number}")
+            yield self._rule(
+                rule_id,
+                applies,
+                {"and": [allowed, *_not(before), *map(written, _conjuncts(condition))]},
+                {**self._asked(ask, rule_id), **requires},
+                derived(f"a person with the role {ask.role} is asked"),
+                derived(name),
+            )
+            before.append(condition)
+        for number, (automatic, condition) in enumerate(decided.automatic, 1):
+            bounds = {
+                argument: written(bound.to_json() | {"required": True}) for argument, bound in automatic.bounds.items()
+            }
+            yield self._rule(
+                self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
+                applies,
+                {"and": [allowed, *_not(before), *map(written, _conjuncts(condition))]},
+                {
+                    "allow": derived(True),
+                    "approval_mode": stated(automatic, "mode"),
+                    "arg_constraints": bounds,
+                    **requires,
+                },
+                stated(automatic, "because"),
+                derived(name),
+            )
+            before.append(condition)
+        rule_id = self._id("ask", name, tool, "ASK")
+        yield self._rule(
+            rule_id,
+            applies,
+            {"and": [allowed, *_not(before)]} if before else allowed,
+            {**self._asked(decided.asks_all, rule_id), **requires},
+            derived("a person is asked about every other call"),
+            derived(name),
+        )
+
+    def _decided(self, name: str, intent: IntentDeclaration, tool: str) -> WriteRules:
+        """The entries of the intent, then those of the pack, that are about this write."""
+        at: Place = ("intents", name)
+        asks: list[tuple[AskDeclaration, Place]] = [
+            *((one, (*at, "ask", index)) for index, one in enumerate(intent.ask)),
+            *((one, ("ask", index)) for index, one in enumerate(self.declaration.ask)),
+        ]
+        found: list[tuple[AskDeclaration, Any]] = []
+        asks_all: tuple[AskDeclaration, Place] | None = None
+        for ask, place in asks:
+            if ask.tools and tool not in self.named(ask.tools, list(self.tools), (*place, "tools")):
+                continue
+            if asks_all is not None:
+                if place[0] == "ask" and asks_all[1][0] == "intents":
+                    continue
+                detail = f"an entry before it is about every call of `{tool}`, so it would never count"
+                raise refuse_pack("never_counts", place, detail, "put the entry without `when` last")
+            if ask.when is None:
+                asks_all = (ask, place)
+            else:
+                found.append((ask, self._condition(ask.when, tool, name, (*place, "when"))))
+        automatic: list[tuple[AutoApproveDeclaration, Place]] = [
+            *((one, (*at, "auto_approve", index)) for index, one in enumerate(intent.auto_approve)),
+            *((one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)),
+        ]
+        bounded = []
+        for one, place in automatic:
+            if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
+                continue
+            tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
+            self._check({"and": tests}, tool, name, (*place, "bounds"))
+            if one.when is not None:
+                tests.append(self._condition(one.when, tool, name, (*place, "when")))
+            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0]))
+        return WriteRules(found, bounded, None if asks_all is None else asks_all[0])
+
+    def _asked(self, ask: AskDeclaration | None, rule_id: str) -> dict[str, Any]:
+        """The effect of a rule that asks, and its gate."""
+        gate = f"GATE_{rule_id.removeprefix('R_')}"
+        self.gates[gate] = {
+            "gate_id": derived(gate),
+            "required_approver_role": stated(self.declaration, "approver") if ask is None else written(ask.role),
+            "timeout_s": default(AskDeclaration.model_fields["timeout_s"].default)
+            if ask is None
+            else stated(ask, "timeout_s"),
+            "quorum": default(1),
+            "on_timeout": default("escalate") if ask is None else stated(ask, "on_timeout"),
+        }
+        return {
+            "allow": derived(True),
+            "approval_mode": default("destructive"),
+            "requires_approval_gate": derived(gate),
+        }
+
+    def _targets(self, tools: Sequence[str], used: Sequence[str], writes: Sequence[str], at: Place) -> list[str]:
+        """The tools of an intent that an entry is about."""
+        if not tools:
+            return list(writes)
+        named = self.named(tools, list(self.tools), (*at, "tools"))
+        return [one for one in used if one in named]
+
+    def named(self, names: Sequence[str], known: Sequence[str], at: Place) -> list[str]:
+        """Return the ids of tools that a declaration names by id or by their own name.
+
+        Raises:
+            InvalidArtifact: there is no such tool, or there are two.
+        """
+        found = []
+        for index, name in enumerate(names):
+            fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
+            if name in fitting:
+                fitting = [name]
+            if len(fitting) > 1:
+                detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
+                raise refuse_pack("ambiguous_tool", (*at, index), detail, "write the whole id")
+            if not fitting:
+                near = nearest_name(name, [*known, *(one.rpartition(".")[2] for one in known)])
+                remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
+                raise refuse_pack("unknown_tool", (*at, index), f"there is no tool `{name[:80]}`", remedy)
+            found += fitting
+        return found
+
+    def _condition(self, text: str, tool: str, intent: str, at: Place) -> Any:
+        condition = compile_condition(text, at)
+        self._check(condition, tool, intent, at)
+        return condition
+
+    def _check(self, condition: Any, tool: str, intent: str, at: Place) -> None:
+        """Refuse a condition that cannot be typed, or reads a fact that does not exist for this tool."""
+        analysis = analyse_condition(condition, at=())
+        applies = AppliesTo(intent=intent, capability=tool)
+        problems = [*analysis.problems, *lint_facts(analysis.facts, condition, applies, self.vocabulary, ())]
+        if problems:
+            raise InvalidArtifact(
+                *(
+                    Problem(pointer(at), one.code, f"the condition about `{tool}`: {one.detail}", one.remedy)
+                    for one in dict.fromkeys(problems)
+                )
+            )
+
+    def _evidence_of(self, condition: Any) -> set[str]:
+        """The names of evidence that a condition reads."""
+        needed = [fact for fact in analyse_condition(condition).facts if fact.required]
+        paths = [fact.path.partition(".")[2] for fact in needed if fact.segments[0] == "evidence"]
+        known = self.vocabulary.evidence or {}
+        return {name for path in paths for name in known if path == name or path.startswith(f"{name}.")}
+
+    def _id(self, what: str, *names: str) -> str:
+        own = self.declaration.name
+        prefix = () if names[0] == own or names[0].startswith(f"{own}.") else (own,)
+        made = f"R_{upper(*prefix, *names)}"
+        meant = f"{what} of {' '.join(names)}"
+        if self._ids.setdefault(made, meant) != meant:
+            detail = f"`{meant}` and `{self._ids[made]}` give the same rule id `{made}`"
+            raise refuse_pack("same_id", (), detail, "rename a tool or an intent")
+        return made
+
+    def _rule(
+        self,
+        rule_id: str,
+        applies: Mapping[str, Any],
+        condition: Any,
+        then: Mapping[str, Any],
+        rationale: OriginOf,
+        binding: OriginOf | None = None,
+    ) -> dict[str, Any]:
+        bound = {} if binding is None else {"decision_binding": binding}
+        return {
+            "rule_id": derived(rule_id),
+            "applies_to": dict(applies),
+            "if": condition,
+            "then": dict(then),
+            **bound,
+            "rationale": rationale,
+        }
+
+
+def _not(conditions: Sequence[Any]) -> list[OriginOf]:
+    return [derived({"!": [one]}) for one in conditions]
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    """The conditions that are all true where `condition` is."""
+    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
+
+
+def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
+    """The conditions that an argument is within its bounds."""
+    fact = {"var": f"args.{argument}"}
+    tests: list[dict[str, Any]] = []
+    if bound.min is not None:
+        tests.append({">=": [fact, bound.min]})
+    if bound.max is not None:
+        tests.append({"<=": [fact, bound.max]})
+    if bound.enum is not None:
+        tests.append({"in": [fact, list(bound.enum)]})
+    if not tests:
+        remedy = "give `min`, `max` or `enum`"
+        raise refuse_pack("no_bound", (*at, "bounds", argument), f"`{argument[:80]}` is not bounded", remedy)
+    return tests

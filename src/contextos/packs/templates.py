@@ -1,0 +1,71 @@
+"""The task template of an intent: a plan of the declared steps.
+
+Each step depends on the one before it, and the decision is checked before the first write.
+Refuses a plan that begins with a write: nothing would be known when its decision is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from contextos.packs.declaration import IntentDeclaration, StepDeclaration
+from contextos.packs.expressions import Place
+from contextos.packs.origins import default, derived, stated, written
+from contextos.packs.rules import RuleBuilder, refuse_pack
+
+PLAN_TIMEOUT_MS: Final = 15_000
+
+
+def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> dict[str, Any]:
+    """Return the template of the intent `name`, without its version. `used` are the ids of the intent's tools."""
+    at: Place = ("intents", name, "steps")
+    if not intent.steps:
+        raise refuse_pack("no_steps", at, f"the intent `{name}` has no plan", "list its calls in `steps`")
+    steps = [_step(step, index, intent, used, builder, (*at, index)) for index, step in enumerate(intent.steps)]
+    outputs = {output: written(binding.to_json()) for output, binding in intent.outputs.items()}
+    return {
+        "template_id": derived(f"{name}.task"),
+        "intent": derived(name),
+        "plan_timeout_ms": default(PLAN_TIMEOUT_MS),
+        "steps": steps,
+        "decision_checkpoints": _checkpoints(name, intent, used, builder),
+        "subjects": default([]),
+        "outputs": outputs or default({}),
+        "memory": default([]),
+    }
+
+
+def _step(
+    step: StepDeclaration, index: int, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder, at: Place
+) -> dict[str, Any]:
+    (tool,) = builder.named([step.tool], used, (*at, "tool"))
+    definition = builder.tools[tool]
+    params: dict[str, Any] = {argument: written(value) for argument, value in step.args.items()}
+    for argument in definition.input_schema.get("required", ()):
+        if argument not in params:
+            params[argument] = derived({"from": "request", "pointer": f"/input/context/{argument}"})
+    before = [step_id(one, number) for number, one in enumerate(intent.steps[:index])]
+    return {
+        "id": derived(step_id(step, index)) if step.id is None else stated(step, "id"),
+        "tool": written(tool),
+        "params": params or derived({}),
+        "depends_on": derived(before[-1:]),
+        "approval_mode": derived(definition.approval_mode),
+        "requires": default([]),
+    }
+
+
+def step_id(step: StepDeclaration, index: int) -> str:
+    """Return the id of a step: as written, or the own name of its tool and its number from 1."""
+    return step.id or f"{step.tool.rpartition('.')[2]}_{index + 1}"
+
+
+def _checkpoints(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> Any:
+    at: Place = ("intents", name, "steps")
+    tools = [builder.named([one.tool], used, (*at, index, "tool"))[0] for index, one in enumerate(intent.steps)]
+    first = next((at for at, tool in enumerate(tools) if builder.tools[tool].kind == "write"), len(tools))
+    if first == 0:
+        remedy = "begin with a read"
+        raise refuse_pack("write_first", (*at, 0), "the plan begins with a write", remedy)
+    return [{"decision_id": derived(name), "after_step": derived(step_id(intent.steps[first - 1], first - 1))}]

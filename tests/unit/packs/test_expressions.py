@@ -1,0 +1,77 @@
+"""A condition in Python's syntax means what it says, and nothing else compiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.errors import InvalidArtifact
+from contextos.packs.expressions import compile_condition
+
+A, B = {"var": "args.a"}, {"var": "args.b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "logic"),
+    [
+        ("args.a", A),
+        ("not args.a", {"!": [A]}),
+        ("args.a and args.b or not args.a", {"or": [{"and": [A, B]}, {"!": [A]}]}),
+        ("args.a > 1", {">": [A, 1]}),
+        ("1 < args.a < 5", {"<": [1, A, 5]}),
+        ("1 <= args.a < 5", {"and": [{"<=": [1, A]}, {"<": [A, 5]}]}),
+        ("args.a > args.b > 1", {"and": [{">": [A, B]}, {">": [B, 1]}]}),
+        ("args.a == -1.5", {"==": [A, -1.5]}),
+        ("args.a != 'x'", {"!=": [A, "x"]}),
+        ("args.a in ['x', 'y']", {"in": [A, ["x", "y"]]}),
+        ("args.a not in ('x',)", {"!": [{"in": [A, ["x"]]}]}),
+        ("args.a + 1 - 2 * args.b % 3 > 0", {">": [{"-": [{"+": [A, 1]}, {"%": [{"*": [2, B]}, 3]}]}, 0]}),
+        ("args.a / 4 > 0", {">": [{"/": [A, 4]}, 0]}),
+        ("-args.a > 0", {">": [{"-": [A]}, 0]}),
+        ("max(args.a, 1) == min(args.b, 2)", {"==": [{"max": [A, 1]}, {"min": [B, 2]}]}),
+        ("default(args.a, 0) > 1", {">": [{"var": ["args.a", 0]}, 1]}),
+        ("missing(args.a, args.b)", {"!!": [{"missing": ["args.a", "args.b"]}]}),
+        ("not missing(args.a)", {"!": [{"missing": ["args.a"]}]}),
+        ("missing_some(1, args.a, args.b)", {"!!": [{"missing_some": [1, ["args.a", "args.b"]]}]}),
+        ("args.a if args.b else True", {"if": [B, A, True]}),
+        ("args.a if args.b else args.b if args.a else False", {"if": [B, A, A, B, False]}),
+        ("evidence['c-i'].green", {"var": "evidence.c-i.green"}),
+        ("\n  args.a  \n", A),
+    ],
+    ids=lambda value: value.strip() if isinstance(value, str) else None,
+)  # fmt: skip
+def test_a_condition_compiles_to_jsonlogic(text: str, logic: Any) -> None:
+    assert compile_condition(text) == logic
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("", "syntax", "args.amount > 20"),
+        ("args.a >", "syntax", "args.amount > 20"),
+        ("args.a is True", "syntax_not_allowed", "=="),
+        ("args.a == None", "not_a_literal", "missing"),
+        ("args.a == 1j", "not_a_literal", "boolean"),
+        ("args.a & args.b", "syntax_not_allowed", "`and`"),
+        ("+args.a > 1", "syntax_not_allowed", "not"),
+        ("args.a in [args.b]", "not_a_literal", "write the values out"),
+        ("args.a[0] > 1", "not_a_fact", "evidence['ci']"),
+        ("args['a.b'] > 1", "not_a_fact", "evidence['ci']"),
+        ("agrs.a > 1", "unknown_fact", "`args.a`"),
+        ("what.a > 1", "unknown_fact", "begin with one of"),
+        ("user_role == 'x'", "unknown_fact", "`user.role`"),
+        ("defalt(args.a, 1) > 1", "unknown_function", "`default`"),
+        ("default(args.a) > 1", "argument_count", "default(args.n, 0)"),
+        ("missing('args.a')", "not_a_fact", "args.env"),
+        ("args", "unknown_fact", "begin with one of"),
+    ],
+    ids=lambda value: value or "empty",
+)
+def test_what_is_no_condition_is_refused_with_what_to_write(text: str, code: str, says: str) -> None:
+    with pytest.raises(InvalidArtifact) as caught:
+        compile_condition(text, ("deny", 0, "when"))
+    problem = caught.value.problems[0]
+    assert problem.code == code
+    assert says in problem.remedy
+    assert problem.pointer == "/deny/0/when"

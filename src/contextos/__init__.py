@@ -18,6 +18,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.adapters.encrypted_keys`: make keys in encrypted files
 - `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
+- `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions
 - `contextos.operations.acts.facts`: write facts into the graph
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import ChainBroken, ContextOSError, Integrity, InvalidInput, NotFound, Problem, Unavailable
+from contextos.errors import ContextOSError, Integrity, InvalidInput, Problem, Unavailable
 from contextos.files import read_regular_file
 
 if TYPE_CHECKING:
     from contextos.app import App
-    from contextos.contracts.journal import Entry
     from contextos.contracts.ports.storage import Store
     from contextos.operations.deployment import Deployment
     from contextos.queries.run_view import RunView
@@ -73,32 +72,10 @@ class CommandContext:
         return self.app.stores.tenant(self.tenant_id)
 
     async def run_id(self, named: str) -> str:
-        """Return the id of a run. `named` is that id or the id of the request that made the run.
+        """Return the id of a run, which is named by it or by the id of its request. Raises as `run_named`."""
+        from contextos.queries.run_names import run_named
 
-        Raises:
-            Integrity: the store names a run for this request that another request made.
-            NotFound: there is no such run or request.
-        """
-        if not named.startswith("run_"):
-            from contextos.contracts.documents.runs import REQUESTS
-
-            claim = await REQUESTS.one(self.store, named)
-            if claim is None:
-                raise NotFound(
-                    f"there is no run or request `{named[:64]}` in this tenant; list them with `contextos runs`"
-                )
-            try:
-                received = await self.store.read(claim.body.run_id, limit=1)
-            except ChainBroken:
-                # The next read of the run says what is altered.
-                return claim.body.run_id
-            made_by = _made_by(received[0]) if received else None
-            if made_by is not None and made_by != named:
-                raise Integrity(
-                    f"the store names `{claim.body.run_id}` for `{named[:64]}`, but `{made_by}` made that run"
-                )
-            return claim.body.run_id
-        return named
+        return await run_named(self.store, named)
 
     async def drive_on(self, run_id: str) -> RunView:
         """Drive a run until it ends, waits for a person, or does not become due within `PATIENCE_US`. Returns its
@@ -215,17 +192,6 @@ async def _published(context: CommandContext, act: Callable[[CommandContext], Aw
         with _warning(Unavailable, Integrity):
             await context.app.witness_publisher.publish(context.concerned)
     return done
-
-
-def _made_by(received: Entry) -> str | None:
-    """The id of the request in a `run.received` entry; None if its body was erased."""
-    from contextos.contracts.entries.reading import read_body
-
-    try:
-        answer = read_body(received)
-        return str(answer["request"]["request_id"]) if answer is not None else None
-    except (ValueError, LookupError, TypeError):
-        raise Integrity(f"entry 1 of `{received.run}` was altered; name the run itself, and verify") from None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from contextos.errors import Conflict
 
 HEARTBEATS_PER_TTL: Final = 3
 
-Run = tuple[str, str]
+DrivenRunKey = tuple[str, str]
 
 
 async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Callable[[str], bool], now_us: int) -> int:
@@ -61,14 +61,14 @@ class Heartbeats:
 
     def __init__(self, ttl_us: int, lease_ttl_us: int) -> None:
         self._ttl_us, self._lease_ttl_us = ttl_us, lease_ttl_us
-        self._driven: dict[Run, int] = {}
+        self._driven: dict[DrivenRunKey, int] = {}
         self._sent_at_us = -ttl_us
 
-    def begins(self, run: Run, now_us: int) -> None:
+    def begins(self, run: DrivenRunKey, now_us: int) -> None:
         """Record that this process begins to drive the run. Commits of the run count as heartbeats."""
         self._driven[run] = now_us
 
-    def ends(self, run: Run) -> None:
+    def ends(self, run: DrivenRunKey) -> None:
         """Record that this process no longer drives the run."""
         self._driven.pop(run, None)
 

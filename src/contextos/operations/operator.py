@@ -36,6 +36,7 @@ from contextos.trust.approvals.settlement import barred_settlers, settlement_fau
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.recorded_time import recorded_now_us
+from contextos.trust.journal.signed_heads import answered_line
 from contextos.trust.redact import redact, scan_unsafe
 
 _DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
@@ -154,10 +155,10 @@ async def answer_approval(
     if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
         writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
+    line = answered_line(entry, app.ports.entropy)
+    now_us = app.ports.clock.now_us()
     try:
-        await store.commit(
-            Batch(run=run_id, entries=(entry,), writes=tuple(writes), wake_at_us=app.ports.clock.now_us())
-        )
+        await store.commit(Batch(run=run_id, entries=(entry,), writes=tuple(writes), shared=(line,), wake_at_us=now_us))
     except Conflict:
         # The store now holds the answer that won; `_open_question` raises the refusal that names it.
         await open_question(app, tenant_id, run_id)
@@ -209,9 +210,9 @@ async def settle_effect(
     result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
     entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
     summary = {"happened": settled.happened, "evidence_ref": settled.evidence_ref}
-    control = _control(app, "effect.settled", run_id, settled.by, summary)
+    shared = (_control(app, "effect.settled", run_id, settled.by, summary), answered_line(entry, app.ports.entropy))
     try:
-        await store.commit(Batch(run=run_id, entries=(entry,), shared=(control,), wake_at_us=app.ports.clock.now_us()))
+        await store.commit(Batch(run=run_id, entries=(entry,), shared=shared, wake_at_us=app.ports.clock.now_us()))
     except Conflict:
         detail = f"`{run_id}` changed at the same moment; look at it, and settle again if it still waits"
         raise ApprovalRefused("already_answered", detail) from None
@@ -271,7 +272,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
 
 
 def _refuse_answer(verdict: str, reason: str) -> None:
-    """Check a verdict and its reason before they are recorded."""
+    """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
         raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))
     refuse_reason(reason)

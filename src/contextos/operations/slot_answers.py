@@ -27,6 +27,7 @@ from contextos.trust.approvals.acts import SLOT_ANSWER
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.recorded_time import recorded_now_us
+from contextos.trust.journal.signed_heads import answered_line
 
 
 async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -> tuple[SlotQuestion, SlotResolution]:
@@ -63,8 +64,9 @@ async def answer_slot(
     manifest = manifest_of(await steps.contents(chosen))
     at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
     entry = append(entries, "slot.answered", key, by=by.id, answer=body, at_us=at_us, salt=salt)
-    wake_at_us = app.ports.clock.now_us()
-    await app.ports.stores.tenant(tenant_id).commit(Batch(run=run_id, entries=(entry,), wake_at_us=wake_at_us))
+    line, wake_at_us = answered_line(entry, app.ports.entropy), app.ports.clock.now_us()
+    batch = Batch(run=run_id, entries=(entry,), shared=(line,), wake_at_us=wake_at_us)
+    await app.ports.stores.tenant(tenant_id).commit(batch)
     return Selected(act=chosen, manifest=manifest, wrote=True)
 
 

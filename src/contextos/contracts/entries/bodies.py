@@ -82,6 +82,8 @@ BODIES: Final[dict[str, Any]] = {
 INDEX_BODIES: Final[dict[str, Any]] = {
     "run.indexed": shared.IndexedRun,
     "run.dispatched": shared.DispatchedRun,
+    "run.waiting": shared.WaitingRun,
+    **dict.fromkeys(("approval.answered", "slot.answered", "effect.settled"), shared.AnsweredRun),
     "run.closed": shared.ClosedRun,
     "run.reopened": shared.ReopenedLine,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Strict
+from pydantic import Field, Strict
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.policy import Level
@@ -20,6 +20,27 @@ class IndexedRun(Model):
 
 class DispatchedRun(Model):
     """Body of `run.dispatched`: a run is about to send a call, with the number of its entries and the last hash."""
+
+    run: Name
+    entries: Positive
+    head: Name
+
+
+class WaitingRun(Model):
+    """Body of `run.waiting`: a run asked a person, with the number of its entries and the hash of the last one. It
+    waits for an approval, for a selection for a slot, or for the settlement of an effect of unknown outcome.
+    """
+
+    run: Name
+    entries: Positive
+    head: Name
+    for_: Literal["approval", "slot", "settlement"] = Field(alias="for")
+
+
+class AnsweredRun(Model):
+    """Body of `approval.answered`, `slot.answered` and `effect.settled`: a person appended this entry to a run, with
+    its number and its hash.
+    """
 
     run: Name
     entries: Positive

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.bodies import INDEX_BODIES
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Entropy, Keys
@@ -22,6 +23,11 @@ UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", 
 """Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
 settlements and selections for slots are signed by a person's key, and a cancel request counts with its sealed act.
 """
+
+_WAITS_FOR: Final = {"approval": "approval", "slot": "slot", "uncertain": "settlement"}
+"""By the first part of the key of a deferred record: what its run waits for."""
+_STATES_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
+"""The kinds of the index that state how many entries a run has, and the hash of the last one."""
 
 
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
@@ -61,8 +67,8 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
 
 
 def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:
-    """Return the entries that the commit of `pending` adds to the tenant's index: a run began, sends a call, or ended
-    at this head.
+    """Return the entries that the commit of `pending` adds to the tenant's index: a run began, sends a call, waits for
+    a person, or ended at this head.
 
     So a run that is cut behind its head before a call contradicts the index, and with it the witness.
     """
@@ -75,10 +81,19 @@ def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, 
         lines.append(("run.indexed", {"run": last.run}))
     if last.kind == "tool.dispatching":
         lines.append(("run.dispatched", reached))
+    waits_for = _WAITS_FOR.get(last.key.partition("/")[0]) if last.kind == "record.revised" else None
+    if waits_for:
+        lines.append(("run.waiting", {**reached, "for": waits_for}))
     if last.kind == "run.ended":
         lines.append(("run.closed", reached))
     made = (last.run, last.at_us, "runtime")
     return tuple((INDEX, Draft(kind, *made, canonical(body), entropy.take(16))) for kind, body in lines)
+
+
+def answered_line(answer: Entry, entropy: Entropy) -> tuple[str, Draft]:
+    """Return the entry of the tenant's index about what a person appended to a run: an answer or a settlement."""
+    reached = {"run": answer.run, "entries": answer.seq, "head": answer.hash}
+    return INDEX, Draft(answer.kind, answer.run, answer.at_us, "runtime", canonical(reached), entropy.take(16))
 
 
 def verify_indexed(run: str, entries: Sequence[Entry], lines: Sequence[Entry]) -> None:
@@ -99,7 +114,7 @@ def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> in
     """The number of entries at which the index closes the run, or 0. Each line must state what the run has."""
     closed_at = 0
     for line in lines:
-        if line.kind not in ("run.dispatched", "run.closed", "run.reopened"):
+        if line.kind not in _STATES_HEAD:
             continue
         if line.body is None or line.salt is None or body_digest(line.salt, line.body) != line.body_digest:
             raise ChainBroken(INDEX, line.seq, "has no body that its digest covers")

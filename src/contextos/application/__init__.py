@@ -1,0 +1,13 @@
+"""What an application uses of a deployment beside `invoke`: runs, approvals, facts and subscriptions, as frozen models.
+
+- `runs`: lists, single runs, their timelines, and events that a reader can resume.
+- `pages`: a page of a list.
+
+Does not own: reading (`queries`), the acts of people (`operations`), or rendering (the application itself).
+
+Invariants, with the tests that prove them:
+
+- A reader of events that goes on behind its last cursor misses nothing and repeats nothing:
+  `tests/e2e/test_application_events.py`.
+- A cursor of another tenant, or one that somebody made up, is refused: `tests/attacks/test_e27_cursors.py`.
+"""

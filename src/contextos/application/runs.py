@@ -1,0 +1,208 @@
+"""`app.runs`: the runs of a tenant as lists, one by one, as stories, and as a stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.application.pages import Page, check_limit
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.verdicts import DecisionStatus
+from contextos.contracts.facts import nearest_name
+from contextos.contracts.journal import Entry
+from contextos.contracts.ports.storage import Store
+from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.operations.deployment import Deployment
+from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
+from contextos.queries.decisions import checked_decision
+from contextos.queries.positions import cursor_of, line_at, newest_cursor
+from contextos.queries.run_events import RunEvent, read_events
+from contextos.queries.run_index import newest_runs, waiting_runs
+from contextos.queries.run_list import blocked_by
+from contextos.queries.run_names import run_named
+from contextos.queries.run_view import ERASED, RunView
+from contextos.queries.sessions import MAX_RUNS_READ
+from contextos.queries.timeline import Moment, Story, tell_story
+from contextos.runtime.state_machine import ENDS, START, TABLE
+from contextos.trust.journal.ledger import ASKING_STATES
+
+EVENT_POLL_US: Final = 250_000
+"""How long who waits for events pauses before looking again, in microseconds."""
+
+STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
+_ENDED: Final = ENDS | {ERASED}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as its verified journal shows it.
+
+    `waits_for` is `approval`, `slot`, `settlement`, `engine`, or `operation` where the run waits for an operation that
+    the run `blocked_by` has; None if it waits for nothing. `status` is where the decision is (`DecisionStatus`), and
+    `decided_by` and `reason` name the person who resolved or closed it. `began_at_us` is Unix time in microseconds.
+    `request_id`, `intent`, `status` and `record` are None where they were erased; `record` also before the first one.
+    `fault` says what about the run does not verify; None if all of it does.
+    """
+
+    tenant_id: str
+    run_id: str
+    request_id: str | None
+    intent: str | None
+    state: str
+    ended: bool
+    began_at_us: int
+    waits_for: str | None
+    blocked_by: str | None
+    status: DecisionStatus | None
+    decided_by: str | None
+    reason: str | None
+    record: DecisionRecord | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryPart:
+    """A part of the story of a run: its title, and its lines in order, with text from outside escaped for display."""
+
+    title: str
+    moments: tuple[Moment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The story of a run. `fault` says what about the run does not verify, so that its story may be untrue."""
+
+    parts: tuple[StoryPart, ...]
+    fault: str | None
+
+
+class Runs:
+    """The runs of a deployment, for an application that shows them. Nothing here drives a run or changes one."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._ports = deployment.ports
+
+    async def list(self, tenant_id: str, *, state: str | None = None, limit: int = 50, cursor: str = "") -> Page[Run]:
+        """Return a page of the tenant's runs, newest first; only those in `state` if one is named.
+
+        Raises:
+            InvalidInput: the state, the limit or the cursor is none.
+            ChainBroken: an entry of the index that was read is missing, moved or changed.
+        """
+        check_limit(limit)
+        _check_state(state)
+        store = self._ports.stores.tenant(tenant_id)
+        start = await line_at(store, tenant_id, cursor)
+        found: list[Run] = []
+        read, last = 0, ""
+        async for line in _lines(store, tenant_id, state, start.seq if start else 0):
+            if len(found) == limit or read == MAX_RUNS_READ:
+                return Page(tuple(found), last)
+            read, last = read + 1, cursor_of(line)
+            run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
+            if state in (None, run.state):
+                found.append(run)
+        return Page(tuple(found), None)
+
+    async def get(self, tenant_id: str, name: str) -> Run:
+        """Return the run with the id `name`, or that the request with this id made.
+
+        Raises:
+            NotFound: there is no such run or request in this tenant.
+            Integrity: the store names a run for this request that another request made.
+        """
+        store = self._ports.stores.tenant(tenant_id)
+        return await self._run(store, await self._checked(store, tenant_id, await run_named(store, name)))
+
+    async def timeline(self, run: Run) -> Timeline:
+        """Return the story of a run as it is now, from its journal. Raises `NotFound`."""
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        nothing: Story = {}
+        story = checked.told(lambda: tell_story(checked.entries), nothing)
+        return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), checked.fault)
+
+    async def position(self, tenant_id: str) -> str:
+        """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""
+        return await newest_cursor(self._ports.stores.tenant(tenant_id))
+
+    async def events(self, tenant_id: str, *, after: str = "", wait: bool = False) -> AsyncIterator[RunEvent]:
+        """Yield what happened to the tenant's runs behind the cursor `after` ("": from the first event), in order.
+
+        The iterator ends with the newest event; with `wait` it waits for later ones. After a crash another process goes
+        on behind the cursor of the last event that was handled.
+
+        Raises:
+            InvalidInput: this tenant has no event with the cursor `after`.
+            ChainBroken: an entry of the index that was read is missing, moved or changed.
+        """
+        store = self._ports.stores.tenant(tenant_id)
+        last = await line_at(store, tenant_id, after)
+        while True:
+            events, last = await read_events(store, tenant_id, self._ports.keys, last)
+            for event in events:
+                yield event
+            if not events and not wait:
+                return
+            if not events:
+                await self._ports.pause(EVENT_POLL_US)
+
+    async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
+        found = await read_checked(store, tenant_id, self._ports.keys, run_id)
+        if not (found.entries or found.fault):
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+        return found
+
+    async def _run(self, store: Store, run: CheckedRun) -> Run:
+        view = run.view()
+        blocking = await blocked_by(store, view)
+        decision, fault = await checked_decision(store, run, self._ports.keys)
+        # An altered body of the first entry tells as little as an erased one.
+        nothing: dict[str, Any] = {}
+        request = run.told(lambda: _request(run), nothing)
+        return Run(
+            tenant_id=run.tenant_id,
+            run_id=run.run_id,
+            request_id=run.told(lambda: request.get("request_id"), None),
+            intent=run.told(lambda: request["input"]["intent"] if request else None, None),
+            state=view.state,
+            ended=view.ended,
+            began_at_us=run.entries[0].at_us if run.entries else 0,
+            waits_for=view.waiting["for"] if view.waiting else "operation" if blocking else None,
+            blocked_by=blocking,
+            status=decision.status,
+            decided_by=decision.by,
+            reason=decision.reason,
+            record=run.told(lambda: _record(view), None),
+            fault=fault,
+        )
+
+
+async def _lines(store: Store, tenant_id: str, state: str | None, after: int) -> AsyncIterator[Entry]:
+    """Yield the index lines of the runs that can be in `state`, newest first, below the number `after` (0: all)."""
+    if state in ASKING_STATES:
+        async for line in waiting_runs(store, tenant_id, after):
+            yield line
+        return
+    async for line, ended in newest_runs(store, tenant_id, after):
+        # The end of a run that is behind `after` was not read, so only a run that has ended is left out.
+        if not (ended and state is not None and state not in (*_ENDED, UNREADABLE)):
+            yield line
+
+
+def _check_state(state: str | None) -> None:
+    if state is not None and state not in STATES:
+        near = nearest_name(state, sorted(STATES))
+        remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(sorted(STATES))}"
+        raise InvalidInput(Problem("/state", "unknown_state", f"`{state[:40]}` is no state of a run", remedy))
+
+
+def _request(run: CheckedRun) -> dict[str, Any]:
+    received = read_body(run.entries[0]) if run.entries else None
+    request: dict[str, Any] = received["request"] if received is not None else {}
+    return request
+
+
+def _record(view: RunView) -> DecisionRecord | None:
+    return None if view.record is None else DecisionRecord.model_validate(view.record)

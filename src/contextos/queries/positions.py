@@ -1,0 +1,57 @@
+"""Cursors: opaque texts that name one line of a tenant's index, so that a list or a stream of events goes on there.
+
+A cursor holds the number of the line and the end of its hash. The hash covers the tenant, so a cursor of another
+tenant, one that somebody made up, and one from before a restore that lost the line are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from contextos.contracts.journal import INDEX
+from contextos.errors import InvalidInput, Problem
+from contextos.trust.journal.chain import verify_chain
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports.storage import Store
+
+_HASH_CHARS: Final = 32
+_CURSOR: Final = re.compile(r"([1-9][0-9]{0,15})\.([0-9a-f]{32})")
+
+
+def cursor_of(line: Entry) -> str:
+    """Return the cursor that names this line of the index."""
+    return f"{line.seq}.{line.hash[-_HASH_CHARS:]}"
+
+
+def number_of(cursor: str) -> int:
+    """Return the number of the line that a cursor of `cursor_of` names; 0 for the empty one."""
+    return int(cursor.partition(".")[0] or 0)
+
+
+async def newest_cursor(store: Store) -> str:
+    """Return the cursor of the newest line of a tenant's index; the empty one if there is none."""
+    length = await store.length(INDEX)
+    lines = await store.read(INDEX, after=length - 1, limit=1) if length else ()
+    return cursor_of(lines[0]) if lines else ""
+
+
+async def line_at(store: Store, tenant_id: str, cursor: str) -> Entry | None:
+    """Return the line that `cursor` names; None for the empty cursor, which names no line.
+
+    Raises:
+        InvalidInput: this tenant's index has no such line (`unknown_cursor`).
+        ChainBroken: the line is not the one that its hash covers.
+    """
+    if not cursor:
+        return None
+    named = _CURSOR.fullmatch(cursor)
+    found = await store.read(INDEX, after=int(named[1]) - 1, limit=1) if named else ()
+    if not found or cursor_of(found[0]) != cursor:
+        remedy = "pass a cursor that was returned for this tenant, or none to begin anew"
+        raise InvalidInput(Problem("/cursor", "unknown_cursor", f"`{cursor[:64]}` names nothing here", remedy))
+    line = found[0]
+    verify_chain(tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
+    return line

@@ -1,0 +1,45 @@
+"""Find a run by its id, or by the id of the request that made it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contextos.contracts.documents.runs import REQUESTS
+from contextos.contracts.entries.reading import read_body
+from contextos.errors import ChainBroken, Integrity, NotFound
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+    from contextos.contracts.ports.storage import Store
+
+
+async def run_named(store: Store, name: str) -> str:
+    """Return the id of a run. `name` is that id or the id of the request that made the run.
+
+    Raises:
+        Integrity: the store names a run for this request that another request made.
+        NotFound: there is no such request.
+    """
+    if name.startswith("run_"):
+        return name
+    claim = await REQUESTS.one(store, name)
+    if claim is None:
+        raise NotFound(f"there is no run or request `{name[:64]}` in this tenant; list them with `contextos runs`")
+    try:
+        received = await store.read(claim.body.run_id, limit=1)
+    except ChainBroken:
+        # The next read of the run says what is altered.
+        return claim.body.run_id
+    made_by = _made_by(received[0]) if received else None
+    if made_by is not None and made_by != name:
+        raise Integrity(f"the store names `{claim.body.run_id}` for `{name[:64]}`, but `{made_by}` made that run")
+    return claim.body.run_id
+
+
+def _made_by(received: Entry) -> str | None:
+    """The id of the request in a `run.received` entry; None if its body was erased."""
+    try:
+        answer = read_body(received)
+        return str(answer["request"]["request_id"]) if answer is not None else None
+    except (ValueError, LookupError, TypeError):
+        raise Integrity(f"entry 1 of `{received.run}` was altered; name the run itself, and verify") from None

@@ -1,0 +1,47 @@
+"""A process that reads what happened to the runs of a workspace, and kills itself with SIGKILL where its arguments say.
+
+`python -m tests.e2e.subscriber_driver events WORKSPACE LOG KILL_AFTER` handles each event of the stream by one line in
+LOG, goes on behind the last line that is there, and dies after KILL_AFTER lines of its own (0: it lives to the end).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from contextos.application.runs import Runs
+from contextos.store.shared.clock import SystemClock
+from tests.world import TENANT, open_world, place_of, run
+
+
+async def handle_events(workspace: Path, log: Path, kill_after: int) -> None:
+    world = await open_world(workspace, stores=place_of(workspace), clock=SystemClock())
+    after = last_cursor(log)
+    handled = 0
+    async for event in Runs(world.deployment).events(TENANT, after=after):
+        write_line(log, {"sequence": event.sequence, "cursor": event.cursor, "event": event.event, "run": event.run_id})
+        handled += 1
+        if handled == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+    await world.aclose()
+
+
+def last_cursor(log: Path) -> str:
+    done = log.read_text("utf-8").splitlines() if log.exists() else []
+    return json.loads(done[-1])["cursor"] if done else ""
+
+
+def write_line(log: Path, line: dict[str, object]) -> None:
+    """Append one line durably."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, json.dumps(line).encode() + b"\n")
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    _, what, workspace, log, number = sys.argv
+    run({"events": handle_events}[what](Path(workspace), Path(log), int(number)))

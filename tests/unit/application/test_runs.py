@@ -1,0 +1,112 @@
+"""`app.runs`: lists, single runs, stories and events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.application.runs import Runs
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.errors import InvalidInput, NotFound
+from tests.world import TENANT, TestWorld, open_world, request, run
+
+
+async def three_runs(world: TestWorld) -> list[str]:
+    """A run that is decided, one that waits, and one whose approval was denied, in this order."""
+    made = [(await world.invoke(request(amount, f"req_{amount}"))).run_id for amount in (900, 4200, 4300)]
+    await world.approve(made[2], "denied")
+    return made
+
+
+async def pages(runs: Runs, **asked: Any) -> list[list[str]]:
+    found, cursor = [], ""
+    while True:
+        page = await runs.list(TENANT, cursor=cursor, **asked)
+        found.append([one.run_id for one in page.items])
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
+
+def test_runs_are_listed_newest_first_in_pages_and_by_state(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        decided, waits, denied = await three_runs(world)
+        runs = Runs(world.deployment)
+        assert await pages(runs) == [[denied, waits, decided]]
+        assert await pages(runs, limit=2) == [[denied, waits], [decided]]
+        assert await pages(runs, state="waiting") == [[waits]]
+        assert await pages(runs, state="completed") == [[decided]]
+        assert await pages(runs, state="rejected") == [[denied]]
+        assert await pages(runs, state="resolved") == [[]]
+
+    run(act())
+
+
+def test_a_run_is_found_by_its_id_and_by_its_request(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        decided, waits, _ = await three_runs(world)
+        runs = Runs(world.deployment)
+        found = await runs.get(TENANT, "req_900")
+        assert found == await runs.get(TENANT, decided)
+        assert (found.run_id, found.intent, found.state, found.ended) == (decided, "support.refund", "completed", True)
+        assert isinstance(found.record, DecisionRecord)
+        assert (found.status, found.record.status, found.fault) == ("DECIDED", "DECIDED", None)
+        asked = await runs.get(TENANT, waits)
+        assert (asked.waits_for, asked.status, asked.ended) == ("approval", "DEFERRED", False)
+        for name in ("run_0000000000000000", "req_nobody_made"):
+            with pytest.raises(NotFound, match="there is no run"):
+                await runs.get(TENANT, name)
+
+    run(act())
+
+
+def test_a_timeline_has_the_parts_of_the_story_in_order(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        decided, *_ = await three_runs(world)
+        runs = Runs(world.deployment)
+        timeline = await runs.timeline(await runs.get(TENANT, decided))
+        titles = [part.title for part in timeline.parts]
+        assert titles[:3] == ["What was asked", "What it knew", "What it was allowed"]
+        assert timeline.parts[0].moments[0].text == "Refund order ord_881 for INR 900."
+        assert timeline.fault is None
+
+    run(act())
+
+
+def test_events_are_numbered_without_gaps_and_go_on_behind_a_cursor(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        runs = Runs(world.deployment)
+        assert [one async for one in runs.events(TENANT)] == []
+        start = await runs.position(TENANT)
+        decided, waits, denied = await three_runs(world)
+        events = [one async for one in runs.events(TENANT, after=start)]
+        assert [one.sequence for one in events] == list(range(1, len(events) + 1))
+        assert {one.fault for one in events} == {None}
+
+        def of(run_id: str) -> list[str]:
+            return [one.event for one in events if one.run_id == run_id and one.event != "run.dispatched"]
+
+        assert of(decided) == ["run.began", "run.ended"]
+        assert of(waits) == ["run.began", "run.waiting"]
+        assert of(denied) == ["run.began", "run.waiting", "approval.answered", "run.ended"]
+        assert {one.waits_for for one in events if one.event == "run.waiting"} == {"approval"}
+        for number, event in enumerate(events):
+            assert [one async for one in runs.events(TENANT, after=event.cursor)] == events[number + 1 :]
+        assert await runs.position(TENANT) == events[-1].cursor
+
+    run(act())
+
+
+def test_a_state_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        with pytest.raises(InvalidInput, match="did you mean `completed`"):
+            await Runs(world.deployment).list(TENANT, state="complete")
+
+    run(act())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.key_files import KeyFiles
+from contextos.application.approvals import ApprovalQuestions
 from contextos.application.runs import Runs
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
@@ -144,6 +145,11 @@ class App:
     def runs(self) -> Runs:
         """The runs of the deployment: lists, single runs, timelines, and events that a reader can resume."""
         return Runs(self.deployment)
+
+    @property
+    def approvals(self) -> ApprovalQuestions:
+        """The questions to people that wait, what an answer signs, and the answers."""
+        return ApprovalQuestions(self.deployment)
 
     async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
         """Publish one signed artifact in the tenant that it names, and return that tenant.

@@ -1,6 +1,7 @@
 """What an application uses of a deployment beside `invoke`: runs, approvals, facts and subscriptions, as frozen models.
 
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
+- `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `pages`: a page of a list.
 
 Does not own: reading (`queries`), the acts of people (`operations`), or rendering (the application itself).
@@ -10,4 +11,5 @@ Invariants, with the tests that prove them:
 - A reader of events that goes on behind its last cursor misses nothing and repeats nothing:
   `tests/e2e/test_application_events.py`.
 - A cursor of another tenant, or one that somebody made up, is refused: `tests/attacks/test_e27_cursors.py`.
+- An answer counts for one question of one tenant, once: `tests/attacks/test_e27_answers.py`.
 """

@@ -117,7 +117,7 @@ async def answer_approval(
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
-    _refuse_answer(verdict, reason)
+    refuse_answer(verdict, reason)
     store, entries = await verified_run(app, tenant_id, run_id)
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
@@ -271,7 +271,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     return await app.view(tenant_id, run_id)
 
 
-def _refuse_answer(verdict: str, reason: str) -> None:
+def refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
         raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,12 +23,9 @@ from contextos.cli.layout import chopped
 from contextos.cli.terminal import DEFECT, REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
+from contextos.queries.question_text import question_text
 
 QUESTION_INDENT: Final = 15
-QUESTION_LABELS: Final = frozenset({"call", "evidence", "asked", "by", "binding"})
-
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgent request as JSON; `-` reads stdin.")]
 
@@ -136,27 +132,8 @@ def outcome_lines(view: Any) -> list[str]:
 
 def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
     """Return the whole question to an approver as lines for a terminal, with the digest that an answer names."""
-    told = [("call", f"{shown['capability']} ({shown['mode']})")]
-    told += [(_label(name), displayed_json(value, None)) for name, value in shown["args"].items()]
-    told += [
-        ("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}") for one in shown["evidence"]
-    ]
-    told.append(("asked by", ", ".join(map(displayed, shown["requester"]))))
-    lines = [line for name, text in told for line in chopped(f"  {name:<10} {_with_blanks(text)}", QUESTION_INDENT)]
-    # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.
-    return [*lines, f"binding {binding_digest}"]
-
-
-def _label(name: str) -> str:
-    """The name of an argument, in quotes where it could be read as something else."""
-    if _PLAIN_NAME.fullmatch(name) and name not in QUESTION_LABELS:
-        return name
-    return f'"{_with_blanks(displayed(name))}"'
-
-
-def _with_blanks(text: str) -> str:
-    """The text with an escape for each blank at its ends or after another."""
-    return _BLANKS.sub(r"\\u0020", text)
+    *told, binding = question_text(shown, binding_digest)
+    return [*(line for one in told for line in chopped(one, QUESTION_INDENT)), binding]
 
 
 def _of_tenant(raw: bytes, tenant: str) -> bytes:

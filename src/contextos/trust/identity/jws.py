@@ -25,9 +25,25 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
     """Sign `payload` and return `header.payload.signature`. `private_key` is 32 raw bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    signed = f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(payload)}"
-    signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(signed.encode())
-    return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    signed = signing_input(kid, typ, payload)
+    signature = Ed25519PrivateKey.from_private_bytes(private_key).sign(signed)
+    return f"{signed.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+def signing_input(kid: str, typ: str, payload: Mapping[str, Any]) -> bytes:
+    """Return the bytes `header.payload` that the signature of a token covers."""
+    return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(payload)}".encode()
+
+
+def unverified_payload(token: str) -> dict[str, Any] | None:
+    """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
+    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+        return None
+    try:
+        payload = loads(decode_base64(token.split(".")[1]))
+    except (InvalidInput, SignatureInvalid):
+        return None
+    return payload if isinstance(payload, dict) else None
 
 
 def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:

@@ -1,0 +1,221 @@
+"""`app.approvals`: the questions that wait for people, what exactly an answer signs, and the answer itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from contextos.application.pages import Page, UnverifiedRun, check_limit
+from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import ApprovalRefused, Integrity
+from contextos.operations.deployment import Deployment
+from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.queries.positions import cursor_of, line_at
+from contextos.queries.question_text import question_line, question_text
+from contextos.queries.run_index import waiting_runs
+from contextos.queries.run_names import run_named
+from contextos.queries.sessions import MAX_RUNS_READ
+from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, sign_approval
+from contextos.trust.identity.jws import signing_input, unverified_payload
+from contextos.trust.seal import kid_of
+
+Verdict = Literal["approved", "denied"]
+
+_STATED = ("approver", "verdict", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A name and a value of a question, escaped for display: an argument of the call."""
+
+    name: str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEvidence:
+    """Evidence that the run froze for the call: its name, its subject, its value and where it is from, escaped."""
+
+    name: str
+    subject: str
+    value: JsonValue
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStatement:
+    """What a person signs to answer a question: `payload` is the canonical JSON, and `text` the same for people.
+
+    Show `text` to the person. A client that holds their key signs `payload` as a compact JWS; one whose key is
+    elsewhere has the bytes of `signing_input` signed.
+    """
+
+    payload: bytes
+    text: str
+    _statement: Mapping[str, Any] = field(repr=False, compare=False)
+
+    def signing_input(self, kid: str) -> bytes:
+        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
+        Base64url without padding.
+        """
+        return signing_input(kid, APPROVAL_TYP, self._statement)
+
+    def signed_with(self, private_key: bytes) -> str:
+        """Return the token by a raw Ed25519 private key of 32 bytes, for a client that holds it.
+
+        Raises:
+            ValueError: `private_key` has another length.
+        """
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        public = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+        return sign_approval(private_key, kid_of(public), self._statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
+
+    `args`, `evidence` and `requester` are what the person is shown. `binding_digest` names exactly this call, these
+    arguments, this evidence and this text. `deadline_us` is Unix time in microseconds.
+    """
+
+    tenant_id: str
+    run_id: str
+    approval_id: str
+    gate_id: str
+    required_role: str
+    deadline_us: int
+    binding_digest: str
+    capability_id: str
+    mode: str
+    args: tuple[ShownValue, ...]
+    evidence: tuple[ShownEvidence, ...]
+    requester: tuple[str, ...]
+    _content: Mapping[str, Any] = field(repr=False, compare=False)
+    _deployment: Deployment = field(repr=False, compare=False)
+
+    def statement(self, approver_id: str, verdict: Verdict, reason: str = "") -> ApprovalStatement:
+        """Return what `approver_id` signs to give this verdict. It fits this question, person, verdict and reason.
+
+        Raises:
+            InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+        """
+        refuse_answer(verdict, reason)
+        statement = approval_statement(self._content, approver_id, verdict, reason)
+        lines = question_text(self._content["shown"], self.binding_digest)
+        told = [
+            f"{displayed(self.gate_id)} asks a {displayed(self.required_role)}:",
+            *lines[:-1],
+            question_line("answer", f"{displayed(approver_id)}: {verdict}"),
+            question_line("reason", displayed(reason) or "none"),
+            lines[-1],
+        ]
+        return ApprovalStatement(canonical(statement), "\n".join(told), statement)
+
+    async def answer(self, token: str) -> None:
+        """Record the answer in `token`, a compact JWS over the payload of `statement` by the person's key.
+
+        The run is due at once; an engine drives it on. What was signed is compared with the question as the journal has
+        it now.
+
+        Raises:
+            ApprovalRefused: the answer does not count; as `answer_approval`. A token for another question is refused
+                with `other_binding`, and one that was used before with `already_answered`.
+            Integrity: an entry, the question or its stored document was altered.
+            Conflict: another process changed the run at the same moment and the question is still open; answer again.
+        """
+        stated = unverified_payload(token)
+        if stated is None or not all(isinstance(stated.get(name), str) for name in _STATED):
+            detail = "the token is no compact JWS over an approval statement; have the person sign `statement()`"
+            raise ApprovalRefused("assertion_invalid", detail)
+        if stated.get("binding_digest") != self.binding_digest:
+            detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"
+            raise ApprovalRefused("other_binding", detail)
+        await answer_approval(
+            self._deployment,
+            self.tenant_id,
+            self.run_id,
+            approver_id=stated["approver"],
+            verdict=stated["verdict"],
+            reason=stated["reason"],
+            binding_digest=self.binding_digest,
+            vouch=lambda _statement: {"kind": "jws", "token": token},
+        )
+
+
+class ApprovalQuestions:
+    """The questions to people of a deployment, for an application that shows them and takes their answers."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+
+    async def waiting(
+        self, tenant_id: str, *, role: str | None = None, limit: int = 50, cursor: str = ""
+    ) -> Page[Question]:
+        """Return a page of the open questions of a tenant, newest first; only those to `role` if one is named.
+
+        A run that was altered is in `unverified`; nobody should answer it.
+
+        Raises:
+            InvalidInput: the limit or the cursor is none.
+            ChainBroken: an entry of the index that was read is missing, moved or changed.
+        """
+        check_limit(limit)
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        start = await line_at(store, tenant_id, cursor)
+        found: list[Question] = []
+        unverified: list[UnverifiedRun] = []
+        read, last = 0, ""
+        async for line in waiting_runs(store, tenant_id, start.seq if start else 0):
+            if len(found) == limit or read == MAX_RUNS_READ:
+                return Page(tuple(found), last, tuple(unverified))
+            read, last = read + 1, cursor_of(line)
+            try:
+                asked = await open_question(self._deployment, tenant_id, line.key)
+            except ApprovalRefused:
+                # It waits for something else, or was answered since.
+                continue
+            except Integrity as fault:
+                unverified.append(UnverifiedRun(line.key, str(fault)))
+                continue
+            if role in (None, asked.content["required_role"]):
+                found.append(self._question(tenant_id, line.key, asked))
+        return Page(tuple(found), None, tuple(unverified))
+
+    async def get(self, tenant_id: str, name: str) -> Question:
+        """Return the question on which a run waits. `name` is the id of the run, or of its request.
+
+        Raises:
+            ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
+                (`already_answered`) or has expired (`expired`).
+            Integrity: an entry, the question or its stored document was altered; nobody should answer it.
+            NotFound: no such run or request in this tenant.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        return self._question(tenant_id, run_id, await open_question(self._deployment, tenant_id, run_id))
+
+    def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion) -> Question:
+        content = asked.content
+        shown = content["shown"]
+        return Question(
+            tenant_id=tenant_id,
+            run_id=run_id,
+            approval_id=content["approval_id"],
+            gate_id=content["gate_id"],
+            required_role=content["required_role"],
+            deadline_us=content["deadline_us"],
+            binding_digest=asked.binding_digest,
+            capability_id=shown["capability"],
+            mode=shown["mode"],
+            args=tuple(ShownValue(name, value) for name, value in shown["args"].items()),
+            evidence=tuple(
+                ShownEvidence(one["name"], one["subject"], one["value"], one["ref"]) for one in shown["evidence"]
+            ),
+            requester=tuple(shown["requester"]),
+            _content=content,
+            _deployment=self._deployment,
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.key_files import KeyFiles
 from contextos.application.approvals import ApprovalQuestions
+from contextos.application.facts import Facts
 from contextos.application.runs import Runs
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
@@ -150,6 +151,11 @@ class App:
     def approvals(self) -> ApprovalQuestions:
         """The questions to people that wait, what an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the tenants: set, replace, retract and get, each write with its source and its writer."""
+        return Facts(self.deployment)
 
     async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
         """Publish one signed artifact in the tenant that it names, and return that tenant.

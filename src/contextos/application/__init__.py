@@ -2,7 +2,7 @@
 
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
-- `pages`: a page of a list.
+- `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 
 Does not own: reading (`queries`), the acts of people (`operations`), or rendering (the application itself).
 
@@ -12,4 +12,5 @@ Invariants, with the tests that prove them:
   `tests/e2e/test_application_events.py`.
 - A cursor of another tenant, or one that somebody made up, is refused: `tests/attacks/test_e27_cursors.py`.
 - An answer counts for one question of one tenant, once: `tests/attacks/test_e27_answers.py`.
+- A fact is written by a person with the role for it, and not beside another: `tests/attacks/test_e27_facts.py`.
 """

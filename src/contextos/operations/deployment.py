@@ -184,6 +184,13 @@ class Deployment:
         self._recent_tenants.note(tenant_id)
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
+    def graph(self, tenant_id: str) -> ProvedGraph:
+        """Return the graph of a tenant, of which only those edges are read that a sealed act of their writer states."""
+        stores = self.ports.stores
+        return ProvedGraph(
+            tenant_id, stores.graph(tenant_id), stores.tenant(tenant_id), self.ports.keys, self._graph_commits
+        )
+
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
         entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
@@ -238,7 +245,6 @@ class Deployment:
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
         foreign = ForeignCode(ports.concurrency, ports.report_fault)
-        graph = ProvedGraph(tenant_id, ports.stores.graph(tenant_id), store, ports.keys, self._graph_commits)
         outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
         return RunEnvironment(
             journal=journal,
@@ -252,7 +258,7 @@ class Deployment:
                 concurrency=ports.concurrency,
             ),
             sources=ContextSources(
-                knowledge=GraphKnowledge(graph),
+                knowledge=GraphKnowledge(self.graph(tenant_id)),
                 memory=StoreMemory(store, lambda: journal.time_us, partial(reviewed_memories, store, ports.keys)),
                 slots=ports.slots(tenant_id) if ports.slots else None,
             ),

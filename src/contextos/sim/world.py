@@ -208,7 +208,8 @@ class SimulatedWorld:
         immediately(publish_artifact(self.admin, tenant_id, example.envelope(), by=by))
         immediately(activate_policies(self.admin, tenant_id, (), expected=0, by=by))
         immediately(pin_packs(self.admin, tenant_id, pin, expected=1, by=by))
-        immediately(write_facts(self.admin, tenant_id, **example.graph(), by=by))
+        graph = example.graph()
+        immediately(write_facts(self.admin, tenant_id, graph["nodes"], graph["edges"], by=by))
         if self.scenario.policy and not self.scenario.policy.at_us:
             self.activate_policy()
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import commit_key
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.deployment import Deployment
 
@@ -25,10 +25,12 @@ async def write_facts(
     edges: Sequence[Mapping[str, Any]],
     *,
     by: Actor,
+    expect: int | None = None,
 ) -> int:
     """Append nodes and edges to the graph as one commit, with the acts that name them; return the commit's number.
 
-    What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`.
+    What the graph already contains is not appended again. The form of nodes and edges is that of `Graph.put`. `expect`
+    is the newest commit on which the caller decided what to write; None where that does not matter.
 
     Raises:
         InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; or too many are
@@ -38,6 +40,8 @@ async def write_facts(
     """
     graph = app.ports.stores.graph(tenant_id)
     planned = await graph.plan(nodes, edges)
+    if expect not in (None, planned.number - 1):
+        raise Conflict("graph")
     if not planned.changes:
         return planned.number - 1
     if len(planned.withdrawn) > MAX_WITHDRAWN:

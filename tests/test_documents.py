@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from contextos.contracts.documents import catalog, epochs, memories, operations, runs
+from contextos.contracts.documents import catalog, epochs, memories, operations, runs, subscriptions
 from contextos.contracts.documents.collection import Collection
 
 SRC = Path(__file__).resolve().parents[1] / "src" / "contextos"
 OWNER = "contracts/documents/"
 COLLECTIONS = {
     value.name
-    for module in (catalog, epochs, memories, operations, runs)
+    for module in (catalog, epochs, memories, operations, runs, subscriptions)
     for value in vars(module).values()
     if isinstance(value, Collection)
 }

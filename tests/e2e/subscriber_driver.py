@@ -2,17 +2,24 @@
 
 `python -m tests.e2e.subscriber_driver events WORKSPACE LOG KILL_AFTER` handles each event of the stream by one line in
 LOG, goes on behind the last line that is there, and dies after KILL_AFTER lines of its own (0: it lives to the end).
+With `subscribe` the process subscribes under the name `audit` to every event, and dies between the handler that wrote
+the line and the move of the cursor; with 0 it lives until a file `stop` is in WORKSPACE.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from contextos.application.runs import Runs
+from contextos.application.subscriptions import Subscriber
+from contextos.engine.event_delivery import EventDelivery
+from contextos.queries.run_events import RUN_EVENTS, RunEvent
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, open_world, place_of, run
 
@@ -26,6 +33,29 @@ async def handle_events(workspace: Path, log: Path, kill_after: int) -> None:
         handled += 1
         if handled == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
+    await world.aclose()
+
+
+async def subscribe(workspace: Path, log: Path, kill_after: int) -> None:
+    world = await open_world(workspace, stores=place_of(workspace), clock=SystemClock())
+    handled = 0
+
+    async def handle(event: RunEvent) -> None:
+        nonlocal handled
+        began = time.monotonic()
+        await asyncio.sleep(0.001)
+        line = {"sequence": event.sequence, "run": event.run_id, "event": event.event, "by": os.getpid()}
+        write_line(log, {**line, "began": began, "ended": time.monotonic()})
+        handled += 1
+        if handled == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    delivery = EventDelivery()
+    await delivery.begin(Subscriber(world.deployment, TENANT, "audit", RUN_EVENTS, handle))
+    (workspace / f"{os.getpid()}.ready").touch()
+    while not (workspace / "stop").exists():  # noqa: ASYNC110 - another process makes the file
+        await asyncio.sleep(0.05)
+    await delivery.stop()
     await world.aclose()
 
 
@@ -44,4 +74,4 @@ def write_line(log: Path, line: dict[str, object]) -> None:
 
 if __name__ == "__main__":
     _, what, workspace, log, number = sys.argv
-    run({"events": handle_events}[what](Path(workspace), Path(log), int(number)))
+    run({"events": handle_events, "subscribe": subscribe}[what](Path(workspace), Path(log), int(number)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from contextos.adapters.key_files import KeyFiles
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
+from contextos.application.subscriptions import Handler, Subscriber
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
@@ -20,6 +21,7 @@ from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.control.artifacts import MODELS
+from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
@@ -33,6 +35,7 @@ from contextos.operations.deployment import Deployment, DrivenRun, due_runs
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
+from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
 from contextos.trust.seal import open_sealed
 
@@ -47,7 +50,8 @@ class App:
     """A running deployment. Use `deployment` to send requests, and `gate` for an agent that chooses its own calls.
 
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
-    keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes.
+    keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
+    calls the handlers of `on`; `contextos.open` stops it.
     """
 
     settings: Settings
@@ -58,6 +62,7 @@ class App:
     keys: Keys
     witness_publisher: WitnessPublisher | None
     owned: tuple[Any, ...] = ()
+    delivery: EventDelivery = field(default_factory=EventDelivery)
 
     async def gate(
         self,
@@ -157,6 +162,22 @@ class App:
         """The facts of the tenants: set, replace, retract and get, each write with its source and its writer."""
         return Facts(self.deployment)
 
+    async def on(
+        self, event: RunEventName | tuple[RunEventName, ...], handler: Handler, *, name: str, tenant_id: str
+    ) -> None:
+        """Call `handler` with every such event of the tenant's runs from now on: each at least once, in order per run.
+
+        `name` names the subscriber for ever: after a crash it goes on where it was, and of several processes with one
+        name one delivers at a time. A handler that raises, or takes longer than 30 s, is tried again after waits from
+        1 s to 5 min; until then the later events of the same run wait, and no others.
+
+        Raises:
+            InvalidInput: an event, the name or the handler is none; or the name is used for other events.
+            Unavailable: the store does not answer; nothing was registered.
+        """
+        events = event if isinstance(event, tuple) else (event,)
+        await self.delivery.begin(Subscriber(self.deployment, tenant_id, name, events, handler))
+
     async def publish(self, envelope: dict[str, Any], *, by: Actor) -> str:
         """Publish one signed artifact in the tenant that it names, and return that tenant.
 
@@ -242,6 +263,7 @@ class App:
             for one in self.owned:
                 closing.callback(one.close)
             closing.callback(self.deployment.close)
+            closing.callback(self.delivery.close)
 
 
 def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:

@@ -90,6 +90,7 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
             closing.callback(app.close)
             if hasattr(app.stores, "aclose"):
                 closing.push_async_callback(app.stores.aclose)
+            await app.delivery.stop()
             await app.engine.stop()
             if app.witness_publisher is not None:
                 await _publish(app)

@@ -3,6 +3,7 @@
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
+- `subscriptions`: handlers that receive every event at least once. `engine.event_delivery` calls them.
 
 Does not own: reading (`queries`), the acts of people (`operations`), or rendering (the application itself).
 
@@ -11,6 +12,7 @@ Invariants, with the tests that prove them:
 - A reader of events that goes on behind its last cursor misses nothing and repeats nothing:
   `tests/e2e/test_application_events.py`.
 - A cursor of another tenant, or one that somebody made up, is refused: `tests/attacks/test_e27_cursors.py`.
+- A crash between a handler and its cursor repeats the event, and none is lost: `tests/e2e/test_subscriptions.py`.
 - An answer counts for one question of one tenant, once: `tests/attacks/test_e27_answers.py`.
 - A fact is written by a person with the role for it, and not beside another: `tests/attacks/test_e27_facts.py`.
 """

@@ -9,6 +9,7 @@ store.
 - `sweeper.Sweeper`: how a local engine finds due runs, and the periodic tasks of both.
 - `failure_tracker.FailureTracker`: how both handle failed drives.
 - `admission_controller.AdmissionController`: how many callers and driven runs there are at once (`fair_queue`).
+- `event_delivery.EventDelivery`: the tasks that call the handlers of subscribers to events.
 - `lease_owner.Owner`: the identity of this process in leases, and whether another owner on this machine lives.
 
 Invariants, with the tests that prove them:
@@ -16,6 +17,7 @@ Invariants, with the tests that prove them:
 - A lost hint loses no run, and a run that fails twice over one journal becomes a dead letter.
   `tests/unit/engine/test_local.py`, `tests/unit/engine/test_shared.py`, `tests/unit/engine/test_failure_tracker.py`
 - Two workers do not take the same run; a dead worker's runs are driven by another. `tests/unit/engine/test_shared.py`
+- A subscriber that waits or fails holds up no other. `tests/unit/engine/test_event_delivery.py`
 - No tenant starves another. `tests/unit/engine/test_admission_controller.py`,
   `tests/unit/engine/test_admission_controller_yielding.py`
 """

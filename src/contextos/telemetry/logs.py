@@ -24,7 +24,18 @@ from contextos.trust.redact import redact
 
 ROOT: Final = "contextos"
 """The parent of every logger here; the only one that `configure` changes."""
-FIELDS: Final = ("tenant", "run", "tool_call", "capability", "error", "traceback", "retry_after_ms", "runs", "attempt")
+FIELDS: Final = (
+    "tenant",
+    "run",
+    "tool_call",
+    "capability",
+    "error",
+    "traceback",
+    "retry_after_ms",
+    "runs",
+    "attempt",
+    "subscriber",
+)
 """The fields that are written, in this order. `tool_call` is the `tool_call_id` of the journal."""
 MAX_ERRORS: Final = 8
 MAX_FRAMES: Final = 40

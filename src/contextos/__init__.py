@@ -16,6 +16,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.settings`: the tables of `contextos.toml`
 - `contextos.port_settings`: those of the keys and the directory
 - `contextos.adapters.encrypted_keys`: make keys in encrypted files
+- `contextos.adapters.signed_directory`: sign a directory
 - `contextos.contracts.envelopes.*`: the documents that cross a boundary; their JSON form is fixed by `schemas/`
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
 - `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions

@@ -90,6 +90,48 @@ class RemoteKeysSetting:
             one.check(f"{at}/keys/{number}")
 
 
+@dataclass(frozen=True, slots=True)
+class SignedDirectorySetting:
+    """A directory in the signed file `path`. `signers` are the public keys (hex) of who may sign it."""
+
+    kind: ClassVar[str] = "signed"
+
+    path: str
+    signers: tuple[str, ...]
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        _text(self.path, f"{at}/path")
+        if not isinstance(self.signers, tuple) or not self.signers:
+            raise _bad(f"{at}/signers", "nobody is listed who may sign it", "list the public keys")
+        for number, one in enumerate(self.signers):
+            _public_key(one, f"{at}/signers/{number}")
+
+
+DirectorySetting: TypeAlias = "str | SignedDirectorySetting"
+_DIRECTORIES: Final = {one.kind: one for one in (SignedDirectorySetting,)}
+
+
+def read_directory(value: Any) -> DirectorySetting:
+    """Return the setting `directory` as `contextos.toml` has it: a text or a table. Raises `InvalidSettings`."""
+    if not isinstance(value, dict):
+        text: str = value
+        return text
+    table = _kind(value, _DIRECTORIES, "/directory")
+    if isinstance(table.get("signers"), list):
+        table["signers"] = tuple(table["signers"])
+    made: DirectorySetting = _DIRECTORIES[value["kind"]](**table)
+    return made
+
+
+def check_directory(value: Any) -> None:
+    """Check the setting `directory`, however it was made. Raises `InvalidSettings`."""
+    if isinstance(value, SignedDirectorySetting):
+        value.check("/directory")
+    else:
+        _text(value, "/directory")
+
+
 KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"
 _KEYS: Final = {one.kind: one for one in (Pkcs8KeysSetting, RemoteKeysSetting)}
 

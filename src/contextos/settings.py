@@ -23,7 +23,15 @@ from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
-from contextos.port_settings import KeysSetting, check_keys, is_loopback, read_keys
+from contextos.port_settings import (
+    DirectorySetting,
+    KeysSetting,
+    check_directory,
+    check_keys,
+    is_loopback,
+    read_directory,
+    read_keys,
+)
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
 
@@ -108,8 +116,8 @@ class Settings:
     """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
     `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
-    `directory` is the file with users, agents and approvers. `keys` is the directory with plain key files, or says how
-    keys are kept otherwise (`port_settings`).
+    `directory` is the file with users, agents and approvers, and `keys` the directory with plain key files, unless they
+    are tables that say what is used instead (`port_settings`).
     `profile` is `embedded` or `service`. `packs` are directories of signed artifacts, which `contextos init` publishes.
     `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
     and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
@@ -125,7 +133,7 @@ class Settings:
 
     workspace: Path
     store: str = "contextos.db"
-    directory: str = "directory.json"
+    directory: DirectorySetting = "directory.json"
     keys: KeysSetting = "keys"
     profile: str = "embedded"
     packs: tuple[str, ...] = ("packs",)
@@ -182,6 +190,8 @@ class Settings:
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
         if "keys" in made:
             made["keys"] = read_keys(made["keys"])
+        if "directory" in made:
+            made["directory"] = read_directory(made["directory"])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -203,8 +213,9 @@ def check_settings(settings: Settings) -> None:
     """
     if not isinstance(settings.workspace, Path):
         raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
-    for name in ("store", "directory", "profile"):
+    for name in ("store", "profile"):
         _text(getattr(settings, name), f"/{name}")
+    check_directory(settings.directory)
     check_keys(settings.keys)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"

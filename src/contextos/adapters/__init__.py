@@ -1,8 +1,9 @@
 """Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
 Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
-from a file (`directory`), the keys of the runtime in files (`key_files`, `encrypted_keys`) or in a key service
-(`remote_keys`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for tests (`scripted`).
+from a file (`directory`) or a signed one (`signed_directory`), the keys of the runtime in files (`key_files`,
+`encrypted_keys`) or in a key service (`remote_keys`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for
+tests (`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -17,6 +18,7 @@ Invariants, with the tests that prove them:
   logged or recorded. `tests/unit/adapters/function/test_adapter.py`
 - Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/function/test_loading.py`
 - The keys of an issuer are never used when they are older than five minutes. `tests/unit/adapters/test_jwks.py`
+- No older version of a signed directory is used. `tests/attacks/test_e31_signed_directory.py`
 - A private key is read only from a file that nobody else can read, and only of the right algorithm. A signature of a
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`

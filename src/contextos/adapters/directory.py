@@ -6,6 +6,7 @@ lookup. Every record made with it is marked `unsafe_local_directory`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ class FileDirectory:
         Unavailable: from every method, if the file cannot be read any more; nobody is known then.
     """
 
-    unsafe = (MARK,)
+    unsafe: tuple[str, ...] = (MARK,)
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -49,7 +50,7 @@ class FileDirectory:
 
     async def knows_tenant(self, tenant_id: str) -> bool:
         """Return whether the file has this tenant."""
-        return tenant_id in self._current()
+        return bool(await self._now(tenant_id))
 
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the file names, sorted."""
@@ -57,35 +58,43 @@ class FileDirectory:
 
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         """Return the user and the agent as the file has them now, or None if it lacks either of them in this tenant."""
-        tenant = self._current().get(tenant_id, {})
-        user, agent = tenant.get("users", {}).get(user_id), tenant.get("agents", {}).get(agent_id)
+        tenant = await self._now(tenant_id)
+        user, agent = await self._user(tenant_id, tenant, user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
-        return Principals(user=user, agent=agent, tenant=tenant["limits"], unsafe=(MARK,))
+        return Principals(user=user, agent=agent, tenant=tenant["limits"], unsafe=self.unsafe)
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
         """Return the delegation that a token reference names, or None."""
-        found: KnownDelegation | None = self._current().get(tenant_id, {}).get("delegations", {}).get(token_ref)
+        found: KnownDelegation | None = (await self._now(tenant_id)).get("delegations", {}).get(token_ref)
         return found
 
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         """Return a person who is allowed to answer approvals, or None."""
-        found: Approver | None = self._current().get(tenant_id, {}).get("approvers", {}).get(approver_id)
+        found: Approver | None = (await self._now(tenant_id)).get("approvers", {}).get(approver_id)
         return found
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
         """Return the roles that the users and approvers of the tenant hold."""
-        tenant = self._current().get(tenant_id, {})
+        tenant = await self._now(tenant_id)
         users = {role for one in tenant.get("users", {}).values() for role in (one.role, *one.roles)}
         approvers = {role for one in tenant.get("approvers", {}).values() for role in one.roles}
         return HeldRoles(users=tuple(sorted(users)), approvers=tuple(sorted(approvers)))
+
+    async def _now(self, tenant_id: str) -> dict[str, Any]:
+        """The tenant as it is now, empty for one that the file does not name."""
+        return self._current().get(tenant_id, {})
+
+    async def _user(self, _tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
+        found: KnownUser | None = tenant.get("users", {}).get(user_id)
+        return found
 
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
             state = self._path.stat()
             stamp = (state.st_mtime_ns, state.st_size)
             if stamp != self._stamp:
-                self._tenants = _read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
+                self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
                 self._stamp = stamp
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
@@ -94,10 +103,18 @@ class FileDirectory:
             raise Unavailable("directory", f"`{self._path.name}` is not a directory of identities ({error})") from None
         return self._tenants
 
+    def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:
+        return tenants_of(loads(raw, max_bytes=MAX_DIRECTORY_BYTES))
 
-def _read(raw: bytes) -> dict[str, dict[str, Any]]:
+
+def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
+    """Return the identities of each tenant as typed values, from the content of a directory file.
+
+    Raises:
+        InvalidInput, KeyError, TypeError, AttributeError: it is not a directory.
+    """
     tenants: dict[str, dict[str, Any]] = {}
-    for tenant_id, listed in loads(raw, max_bytes=MAX_DIRECTORY_BYTES).items():
+    for tenant_id, listed in content.items():
         tenants[tenant_id] = {
             "users": {one["user_id"]: parse(KnownUser, one) for one in listed["users"]},
             "agents": {one["agent_id"]: parse(KnownAgent, one) for one in listed["agents"]},

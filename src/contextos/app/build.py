@@ -11,7 +11,6 @@ from typing import Any
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
 from contextos.adapters.code import SourceCode
-from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
 from contextos.app.application import App, local_engine
@@ -22,6 +21,7 @@ from contextos.app.given import (
     adapters_of,
     directory_of,
     keys_of,
+    kind_of_directory,
     lineage,
     no_postgres,
     stores_of,
@@ -75,12 +75,9 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
     clock = given.clock
     with ExitStack() as on_failure:
         # Before any file is read, so that the first answer names what is not allowed.
-        kinds = (
-            FileDirectory if given.directory is None else given.directory,
-            (KeyFiles if isinstance(settings.keys, str) else None) if given.keys is None else given.keys,
-        )
-        lineage(settings, kinds, dev=given.dev)
-        directory = given.directory if given.directory is not None else directory_of(settings)
+        people = kind_of_directory(settings) if given.directory is None else given.directory
+        plain_files = KeyFiles if isinstance(settings.keys, str) else None
+        lineage(settings, (people, plain_files if given.keys is None else given.keys), dev=given.dev)
         keys = given.keys if given.keys is not None else keys_of(settings, clock)
         owned: list[Any] = [] if given.keys is not None or not hasattr(keys, "close") else [keys]
         for one in owned:
@@ -90,12 +87,15 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             owned.append(one)
             on_failure.callback(one.close)
         adapters = adapters_by_id(loaded, given.adapters)
-        in_use = (directory, keys, clock, given.stores, given.planner, *adapters.values())
+        in_use = (people, keys, clock, given.stores, given.planner, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
         witness, place = witness_of(settings, keys, read_only=read_only)
         stores, owner = await stores_of(settings, given, read_only=read_only)
         on_failure.callback(stores.close)
         on_failure.callback(owner.close)
+        directory = given.directory
+        if directory is None:
+            directory = await directory_of(settings, stores, read_only=read_only)
         entropy = SystemEntropy()
         ports = Ports(
             stores=stores,

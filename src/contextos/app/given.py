@@ -16,6 +16,7 @@ from typing import Final
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
 from contextos.adapters.key_files import KeyFiles
+from contextos.adapters.signed_directory import SignedDirectory
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
@@ -108,9 +109,20 @@ def _unsafe_names(port: object) -> Iterator[str]:
     yield from named
 
 
-def directory_of(settings: Settings) -> Directory:
+def kind_of_directory(settings: Settings) -> type[FileDirectory]:
+    """Return the class of the directory that the settings name."""
+    return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
+
+
+async def directory_of(settings: Settings, stores: Stores, *, read_only: bool) -> Directory:
     """Return the directory that the settings name. Raises `InvalidSettings`."""
-    return FileDirectory(settings.workspace / settings.directory)
+    named, root = settings.directory, settings.workspace
+    if isinstance(named, str):
+        return FileDirectory(root / named)
+    signers = [bytes.fromhex(one) for one in named.signers]
+    directory = SignedDirectory(root / named.path, signers, stores, read_only=read_only)
+    await directory.check()
+    return directory
 
 
 def keys_of(settings: Settings, clock: Clock) -> Keys:

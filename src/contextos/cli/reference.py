@@ -27,7 +27,8 @@ MEANING: Final = {
     "workspace": "the directory that holds `contextos.toml` and the files named below",
     "store": "holds journals, documents and the graph: a SQLite file, or the URL of a PostgreSQL database on which "
     "`contextos migrate` ran (extra `postgres`)",
-    "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`)",
+    "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`); or a table, see "
+    "`[directory]` below",
     "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "
     "(needs `unsafe_local_keys`); or a table, see `[keys]` below",
     "profile": "`embedded` or `service`; recorded in every run",
@@ -81,6 +82,8 @@ UNSAFE_MEANING: Final = {
 
 
 PORT_MEANING: Final = {
+    ("SignedDirectorySetting", "path"): "the signed file",
+    ("SignedDirectorySetting", "signers"): "the public keys (hex) of who may sign it",
     ("Pkcs8KeysSetting", "path"): "the directory with `runtime.json` and the encrypted files",
     ("Pkcs8KeysSetting", "passphrase_file"): "the file that holds the passphrase; only its owner can read it",
     ("Pkcs8KeysSetting", "passphrase_env"): "the environment variable that holds it; exactly one of the two is given",
@@ -213,7 +216,10 @@ def _settings() -> Iterator[str]:
 
 def _ports() -> Iterator[str]:
     """The settings that are tables of a `kind`."""
-    from contextos.port_settings import Pkcs8KeysSetting, RemoteKeySetting, RemoteKeysSetting
+    from contextos.port_settings import Pkcs8KeysSetting, RemoteKeySetting, RemoteKeysSetting, SignedDirectorySetting
+
+    yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
+    yield from _kind(SignedDirectorySetting)
 
     yield from (
         "",
@@ -221,15 +227,18 @@ def _ports() -> Iterator[str]:
         "",
         "The two forms beside a directory of plain files; see [Operations](../operations.md#keys).",
     )
-    for kind in (Pkcs8KeysSetting, RemoteKeysSetting):
-        yield from ("", f'With `kind = "{kind.kind}"`:', "")
-        rows = [(f"`{one.name}`", _default(one), PORT_MEANING[kind.__name__, one.name]) for one in fields(kind)]
-        yield from _table(("setting", "default", "meaning"), rows)
-    yield from ("", "Each entry of `[[keys.keys]]`:", "")
-    rows = [
-        (f"`{one.name}`", _default(one), PORT_MEANING["RemoteKeySetting", one.name]) for one in fields(RemoteKeySetting)
-    ]
-    yield from _table(("setting", "default", "meaning"), rows)
+    yield from _kind(Pkcs8KeysSetting)
+    yield from _kind(RemoteKeysSetting)
+    yield from ("", "Each entry of `[[keys.keys]]`:", "", *_port_table(RemoteKeySetting))
+
+
+def _kind(setting: Any) -> Iterator[str]:
+    yield from ("", f'With `kind = "{setting.kind}"`:', "", *_port_table(setting))
+
+
+def _port_table(setting: Any) -> Iterator[str]:
+    rows = [(f"`{one.name}`", _default(one), PORT_MEANING[setting.__name__, one.name]) for one in fields(setting)]
+    return _table(("setting", "default", "meaning"), rows)
 
 
 def _run() -> Iterator[str]:

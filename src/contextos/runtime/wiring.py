@@ -259,7 +259,8 @@ async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, k
     query = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pinned.pins)}
     found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
-    if found["principals"] is None or Principals.model_validate(found["principals"]) != scope.identity.principals:
+    now = Principals.model_validate(found["principals"]) if found["principals"] is not None else None
+    if now is None or not now.same_as(scope.identity.principals):
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
     elif found["changed"]:
         detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"

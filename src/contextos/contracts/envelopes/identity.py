@@ -151,7 +151,7 @@ class Principals(Model):
     """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
     `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
-    answered; it is empty in production.
+    answered; it is empty in production. `directory_version` is that of a directory which has versions.
     """
 
     user: KnownUser
@@ -159,6 +159,12 @@ class Principals(Model):
     delegation: KnownDelegation | None = None
     tenant: DirectoryLimits = DirectoryLimits()
     unsafe: Seq[Name] = ()
+    directory_version: Count | None = None
+
+    def same_as(self, other: Principals) -> bool:
+        """Return whether both are the same identities; another version of the directory can state the same ones."""
+        this, that = (one.model_copy(update={"directory_version": None}) for one in (self, other))
+        return this == that
 
 
 class ApproverKey(Model):

@@ -198,7 +198,8 @@ class RunApprovals:
             return "the arguments differ from those that the approver saw"
         if self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed"
-        if people["principals"] is None or Principals.model_validate(people["principals"]) != scope.identity.principals:
+        known = Principals.model_validate(people["principals"]) if people["principals"] is not None else None
+        if known is None or not known.same_as(scope.identity.principals):
             return "the requester or the agent changed"
         if people["approver"] is None:
             return "the approver is no longer known"

@@ -1,0 +1,125 @@
+"""`SignedDirectory`: users, agents and approvers from a file that its keeper signs, in versions that only go up.
+
+The file is a DSSE envelope (as a pack is) whose payload is `{"version": …, "tenants": …}`; `tenants` has the form of
+the development directory. The settings name the public keys of who may sign it. The newest version that was used is
+kept in the store of each tenant, so an older file that is put back is refused by every process of the deployment, also
+after a restart. Records name the version of the identities that they rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.adapters.directory import MAX_DIRECTORY_BYTES, FileDirectory, tenants_of
+from contextos.contracts.documents.epochs import DIRECTORY_VERSIONS, NEWEST_KEY, DirectoryVersion
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.envelopes.identity import Principals
+from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.model import MAX_COUNT
+from contextos.contracts.ports.storage import Stores
+from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.trust.seal import KeyRing, open_sealed, seal
+
+DIRECTORY_TYPE: Final = "application/vnd.contextos.directory+json"
+MAX_VERSION_RACES: Final = 8
+
+
+def sign_directory(tenants: Mapping[str, Any], version: int, private_key: bytes) -> bytes:
+    """Return the content of a signed directory file.
+
+    `tenants` maps each tenant to its users, agents and approvers. `version` is higher than every one before.
+    `private_key` is a raw Ed25519 private key of 32 bytes, which no runtime holds.
+
+    Raises:
+        InvalidInput: `tenants` is not a directory, or `version` is not a whole number from 1 on.
+    """
+    if type(version) is not int or not 1 <= version <= MAX_COUNT:
+        raise InvalidInput(Problem("/version", "bad_version", "this is not a version", "count from 1 upwards"))
+    tenants_of(dict(tenants))
+    payload = canonical({"version": version, "tenants": dict(tenants)})
+    return canonical(seal(DIRECTORY_TYPE, payload, KeyRing({"pack": private_key}), "pack")) + b"\n"
+
+
+class SignedDirectory(FileDirectory):
+    """The `Directory` port over a signed file. `signers` are the raw public keys of who may sign it.
+
+    `read_only`: nothing is written, so a new version is compared and not kept.
+
+    Raises:
+        InvalidSettings: from the constructor and from `check`: the file cannot be read, nobody who may signed it, or
+            its version is older than one that was used.
+        Unavailable: from every method, for the same reasons later; nobody is known then.
+    """
+
+    unsafe = ()
+
+    def __init__(self, path: Path, signers: Sequence[bytes], stores: Stores, *, read_only: bool = False) -> None:
+        # These keys sign directories alone: the payload type tells a directory from a pack.
+        self._signers, self._stores, self._read_only = KeyRing({}, {"pack": tuple(signers)}), stores, read_only
+        self._version, self._digest = 0, ""
+        super().__init__(path)
+
+    async def check(self) -> None:
+        """Compare the file with the newest version that each of its tenants used, and keep the newer one."""
+        try:
+            for tenant_id in self.tenants():
+                await self._now(tenant_id)
+        except Unavailable as error:
+            raise InvalidSettings(Problem("/directory", "old_version", str(error), "bring back the newest")) from None
+
+    async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
+        """Return the user and the agent as the file has them now, with its version, or None if it lacks either."""
+        known = await super().resolve(tenant_id, user_id, agent_id)
+        return known and known.model_copy(update={"directory_version": self._version})
+
+    async def _now(self, tenant_id: str) -> dict[str, Any]:
+        tenants = self._current()
+        if tenant_id not in tenants:
+            return {}
+        version, content = self._version, self._digest
+        store = self._stores.tenant(tenant_id)
+        for _ in range(MAX_VERSION_RACES):
+            found = await DIRECTORY_VERSIONS.one(store, NEWEST_KEY)
+            newest = found.body if found else DirectoryVersion(0, "")
+            if newest == DirectoryVersion(version, content):
+                break
+            if version < newest.version:
+                raise _unavailable(f"it has the version {version}, and version {newest.version} was used before")
+            if version == newest.version:
+                raise _unavailable(f"version {version} was used before with another content")
+            if self._read_only:
+                break
+            write = DIRECTORY_VERSIONS.write(
+                NEWEST_KEY, found.version if found else 0, DirectoryVersion(version, content)
+            )
+            try:
+                await store.commit(Batch(run=CONTROL, writes=(write,)))
+            except Conflict:
+                continue
+            break
+        else:
+            raise _unavailable("too many processes begin to use a new version at the same time")
+        found_tenant: dict[str, Any] = tenants[tenant_id]
+        return found_tenant
+
+    def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:
+        try:
+            payload = open_sealed(loads(raw, max_bytes=MAX_DIRECTORY_BYTES), self._signers, "pack", [DIRECTORY_TYPE])
+        except SignatureInvalid as error:
+            raise _unavailable(f"nobody who may signed it: {error}") from None
+        content = loads(payload, max_bytes=MAX_DIRECTORY_BYTES)
+        version = content["version"]
+        if content.keys() != {"version", "tenants"} or type(version) is not int or not 1 <= version <= MAX_COUNT:
+            raise _unavailable("it has not exactly a version from 1 on, and tenants")
+        if version < self._version:
+            raise _unavailable(f"it has the version {version}, and version {self._version} was used before")
+        tenants = tenants_of(content["tenants"])
+        self._version, self._digest = version, digest(payload)
+        return tenants
+
+
+def _unavailable(detail: str) -> Unavailable:
+    return Unavailable("directory", f"the signed file: {detail}")

@@ -1,0 +1,134 @@
+"""E31: a signed directory that was put back, changed, or signed by somebody else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contextos
+from contextos.adapters.signed_directory import DIRECTORY_TYPE, SignedDirectory, sign_directory
+from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import PACK_TYPE
+from contextos.errors import InvalidSettings, Unavailable
+from contextos.port_settings import SignedDirectorySetting
+from contextos.settings import Settings
+from contextos.store.memory.stores import MemoryStores
+from contextos.trust.seal import KeyRing, seal
+from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, opened, resolved, write
+from tests.world import TENANT, public_key, request, run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "directory.dsse.json"
+    write(path, 3)
+    return path
+
+
+def test_a_version_that_was_put_back_knows_nobody_in_this_process(file: Path) -> None:
+    directory = opened(file)
+    assert run(resolved(directory))
+    write(file, 2)
+    with pytest.raises(Unavailable, match="version 3 was used before"):
+        run(resolved(directory))
+
+
+def test_nor_in_the_next_process_and_on_another_machine(file: Path) -> None:
+    """The store knows the newest version, so a machine with an older file, or a new one, is refused."""
+    stores = MemoryStores()
+    older = opened(file, stores)
+    assert run(resolved(older))
+    newer = file.with_name("newer.json")
+    write(newer, 4)
+    assert run(resolved(opened(newer, stores)))
+    with pytest.raises(Unavailable, match="version 4 was used before"):
+        run(resolved(older))
+    with pytest.raises(InvalidSettings, match="version 4 was used before"):
+        run(opened(file, stores).check())
+
+
+def test_one_version_has_one_content(file: Path) -> None:
+    stores = MemoryStores()
+    assert run(resolved(opened(file, stores)))
+    changed = json.loads(json.dumps(TENANTS))
+    changed[TENANT]["users"][0]["role"] = "finance_lead"
+    write(file, 3, changed)
+    with pytest.raises(Unavailable, match="another content"):
+        run(resolved(opened(file, stores)))
+
+
+def test_a_role_that_was_written_into_the_file_is_nobodys(file: Path) -> None:
+    envelope = json.loads(file.read_text())
+    payload = json.loads(base64.b64decode(envelope["payload"]))
+    payload["tenants"][TENANT]["users"][0]["role"] = "finance_lead"
+    envelope["payload"] = base64.b64encode(canonical(payload)).decode()
+    file.write_text(json.dumps(envelope))
+    with pytest.raises(InvalidSettings, match="nobody who may signed it"):
+        opened(file)
+
+
+def by(key: bytes) -> bytes:
+    return sign_directory(TENANTS, 9, key)
+
+
+def sealed_as(payload_type: str, payload: Any) -> bytes:
+    return canonical(seal(payload_type, canonical(payload), KeyRing({"pack": KEEPER}), "pack"))
+
+
+FORGED = {
+    "by another key": lambda: by(b"x" * 32),
+    "a pack by the same key": lambda: sealed_as(PACK_TYPE, {"version": 9, "tenants": TENANTS}),
+    "without a signature": lambda: json.dumps({**json.loads(by(KEEPER)), "signatures": []}).encode(),
+    "without a version": lambda: sealed_as(DIRECTORY_TYPE, {"tenants": TENANTS}),
+    "with a text as version": lambda: sealed_as(DIRECTORY_TYPE, {"version": "9", "tenants": TENANTS}),
+    "with more than that": lambda: sealed_as(DIRECTORY_TYPE, {"version": 9, "tenants": TENANTS, "more": 1}),
+    "a list of tenants": lambda: sealed_as(DIRECTORY_TYPE, {"version": 9, "tenants": []}),
+}
+
+
+@pytest.mark.parametrize("make", FORGED.values(), ids=FORGED)
+def test_what_the_keeper_did_not_sign_as_a_directory_is_none(file: Path, make: Any) -> None:
+    directory = opened(file)
+    file.write_bytes(make())
+    with pytest.raises(Unavailable):
+        run(resolved(directory))
+    with pytest.raises(InvalidSettings):
+        opened(file)
+
+
+def test_the_owner_of_the_directory_key_is_named_by_the_settings_alone(file: Path) -> None:
+    with pytest.raises(InvalidSettings):
+        SignedDirectory(file, [public_key(b"x" * 32)], MemoryStores())
+
+
+def test_a_run_records_the_version_and_goes_on_under_a_newer_one_with_the_same_people(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    make_workspace(path)
+    tenants = loads((path / "directory.json").read_bytes())
+    write(path / "directory.dsse.json", 1, tenants)
+    named = SignedDirectorySetting("directory.dsse.json", (public_key(KEEPER).hex(),))
+    settings = replace(Settings.read(path), directory=named, unsafe=("unsafe_local_keys",), witness="off")
+    with contextos.open(settings) as app:
+        app.initialise(TENANT, by=example_operator(path))
+        app.call(seed_graph, app, Workspace(path, TENANT, {}))
+        view = app.deployment.invoke(request(900, "req_1"))
+        assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", ["unsafe_local_keys"])
+        entries = app.stores.tenant(TENANT).read(view.run_id)
+        admitted = next(one for one in entries if one.kind == "identity.resolved")
+        assert loads(admitted.body)["answer"]["principals"]["directory_version"] == 1
+        waiting = app.deployment.invoke(request(4200, "req_2"))
+        write(path / "directory.dsse.json", 2, tenants)
+        again = app.deployment.invoke(request(4200, "req_2"))
+        assert (waiting.state, again.state) == ("waiting", "waiting")
+        write(path / "directory.dsse.json", 1, tenants)
+        with pytest.raises(Unavailable):
+            app.deployment.invoke(request(901, "req_3"))
+    with pytest.raises(InvalidSettings, match="version 2 was used before"), contextos.open(settings):
+        pass

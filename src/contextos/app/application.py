@@ -15,12 +15,13 @@ from contextos.application.facts import Facts
 from contextos.application.runs import Runs
 from contextos.application.subscriptions import Handler, Subscriber
 from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.control.artifacts import MODELS
+from contextos.control.artifacts import MODELS, PACK_TYPE
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -37,10 +38,11 @@ from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
-from contextos.trust.seal import open_sealed
+from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
     from contextos.engine.shared import SharedEngine
+    from contextos.packs.building import DeclaredPack
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -195,6 +197,29 @@ class App:
             raise InvalidArtifact(Problem("/tenant", "no_tenant", "it belongs to the platform", remedy))
         await publish_artifact(self.deployment, tenant, envelope, by=by)
         return tenant
+
+    async def install(self, pack: DeclaredPack, *, by: Actor) -> list[str]:
+        """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
+
+        For development, and wherever the runtime holds the key for packs. The adapters of the pack are those that the
+        deployment was opened with. Returns what was done, as sentences; a repeated call does nothing.
+
+        Raises:
+            InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack, or its version has other
+                content already.
+            SignatureInvalid: the runtime holds no key for packs.
+            ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
+        """
+        tenant = pack.expansion.pack.pack_meta.tenant
+        here = self.deployment.ports.adapters(tenant)
+        for adapter in pack.adapters:
+            told = adapter.describe()
+            if told.adapter_id not in here or here[told.adapter_id].describe() != told:
+                detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
+                remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
+                raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
+        envelope = seal(PACK_TYPE, canonical(pack.expansion.document), self.keys, "pack")
+        return await initialise_tenant(self.deployment, tenant, [envelope], (), by=by)
 
     def tenant_named(self, envelope: dict[str, Any]) -> str | None:
         """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""

@@ -82,7 +82,8 @@ class IntentDeclaration(Model):
     """One kind of request: who may make it (roles), with which tools, and what is denied and asked beside the pack's
     own entries.
 
-    `steps` is the plan. `requires` names evidence that must be there before a write.
+    With `steps` the plan is fixed. Without, an agent chooses its own calls of the tools, in a session. `requires` names
+    evidence that must be there before a write.
     """
 
     description: Text = ""
@@ -132,7 +133,7 @@ class PackDeclaration(Model):
 
     `who` are the roles that may make a request of an intent that names none. `approver` is the role that is asked about
     every write that no entry of `ask` or `auto_approve` covers. `tools` are all that the pack may use; by default all
-    that it is given.
+    that it is given. Without `intents` there is one, of the pack's own name, whose agent chooses its calls.
     """
 
     name: PackName
@@ -143,7 +144,7 @@ class PackDeclaration(Model):
     who: Seq[Name] = ()
     approver: Name = "approver"
     tools: Seq[Name] = ()
-    intents: Annotated[dict[Name, IntentDeclaration], Field(min_length=1, max_length=100)]
+    intents: Map[IntentDeclaration] = {}
     deny: Seq[DenyDeclaration] = ()
     ask: Seq[AskDeclaration] = ()
     auto_approve: Seq[AutoApproveDeclaration] = ()

@@ -22,7 +22,7 @@ from contextos.control.lint.access import lint_access
 from contextos.control.lint.pack import OUTCOMES, lint_merged
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import InvalidArtifact
-from contextos.packs.declaration import PackDeclaration, PermissionDeclaration
+from contextos.packs.declaration import IntentDeclaration, PackDeclaration, PermissionDeclaration
 from contextos.packs.origins import Origin, OriginOf, default, derived, split_origins, stated, written
 from contextos.packs.rules import RuleBuilder, refuse_pack, upper
 from contextos.packs.templates import template_of
@@ -65,7 +65,7 @@ class _Expander:
         chosen = self.builder.named(declaration.tools, list(self.every), ("tools",)) or list(self.every)
         self.tools = {name: self.every[name] for name in dict.fromkeys(chosen)}
         self.builder = RuleBuilder(declaration, self.tools, self._vocabulary())
-        self.intents = dict(declaration.intents)
+        self.intents = dict(declaration.intents) or {declaration.name: IntentDeclaration()}
         self.used = {
             name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools")) or list(self.tools)
             for name, intent in self.intents.items()
@@ -271,7 +271,7 @@ class _Expander:
             )
             intents.append(
                 {
-                    "intent_id": written(name),
+                    "intent_id": written(name) if told.intents else derived(name),
                     "version": derived(told.version),
                     "owner_role": stated(told, "owner"),
                     "description": stated(intent, "description"),

@@ -1,6 +1,6 @@
-"""The task template of an intent: a plan of the declared steps.
+"""The task template of an intent: a plan of the declared steps, or the tools whose calls an agent chooses.
 
-Each step depends on the one before it, and the decision is checked before the first write.
+In a plan each step depends on the one before it, and the decision is checked before the first write.
 Refuses a plan that begins with a write: nothing would be known when its decision is made.
 """
 
@@ -20,20 +20,26 @@ PLAN_TIMEOUT_MS: Final = 15_000
 def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> dict[str, Any]:
     """Return the template of the intent `name`, without its version. `used` are the ids of the intent's tools."""
     at: Place = ("intents", name, "steps")
-    if not intent.steps:
-        raise refuse_pack("no_steps", at, f"the intent `{name}` has no plan", "list its calls in `steps`")
     steps = [_step(step, index, intent, used, builder, (*at, index)) for index, step in enumerate(intent.steps)]
+    chosen_by = derived("template" if steps else "agent")
     outputs = {output: written(binding.to_json()) for output, binding in intent.outputs.items()}
     return {
         "template_id": derived(f"{name}.task"),
         "intent": derived(name),
+        "chosen_by": chosen_by,
         "plan_timeout_ms": default(PLAN_TIMEOUT_MS),
-        "steps": steps,
+        "steps": steps or [_choice(tool, number, builder) for number, tool in enumerate(used, 1)],
         "decision_checkpoints": _checkpoints(name, intent, used, builder),
         "subjects": default([]),
         "outputs": outputs or default({}),
         "memory": default([]),
     }
+
+
+def _choice(tool: str, number: int, builder: RuleBuilder) -> dict[str, Any]:
+    """One tool that an agent can call, with arguments of its own."""
+    made = f"{tool.rpartition('.')[2][:50]}_{number}"
+    return {"id": derived(made), "tool": derived(tool), "approval_mode": derived(builder.tools[tool].approval_mode)}
 
 
 def _step(
@@ -62,10 +68,12 @@ def step_id(step: StepDeclaration, index: int) -> str:
 
 
 def _checkpoints(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> Any:
+    if not intent.steps:
+        return [{"decision_id": derived(name)}]
     at: Place = ("intents", name, "steps")
     tools = [builder.named([one.tool], used, (*at, index, "tool"))[0] for index, one in enumerate(intent.steps)]
     first = next((at for at, tool in enumerate(tools) if builder.tools[tool].kind == "write"), len(tools))
     if first == 0:
-        remedy = "begin with a read"
+        remedy = "begin with a read, or leave `steps` out for an agent that chooses its calls"
         raise refuse_pack("write_first", (*at, 0), "the plan begins with a write", remedy)
     return [{"decision_id": derived(name), "after_step": derived(step_id(intent.steps[first - 1], first - 1))}]

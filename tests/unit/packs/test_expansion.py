@@ -117,7 +117,12 @@ def packs(draw: st.DrawFn) -> Generated:
             when = {"when": draw(condition(tool))} if draw(st.booleans()) else {}
             auto.append({"tools": [tool], "bounds": bounds, **when})
     steps = [{"tool": "look"}, *({"tool": one} for one in names)]
-    basics = {"name": "gen", "version": "1.0.0", "tenant": TENANT, "intents": {"gen.do": {"steps": steps}}}
+    basics = {
+        "name": "gen",
+        "version": "1.0.0",
+        "tenant": TENANT,
+        "intents": {"gen.do": draw(st.sampled_from([{}, {"steps": steps}]))},
+    }
     basics["who"] = draw(st.lists(st.sampled_from(ROLES), min_size=1, max_size=2, unique=True))
     more = {
         "budget": {"max_tool_calls": draw(st.integers(0, 50))},

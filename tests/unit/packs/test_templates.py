@@ -40,6 +40,20 @@ def test_a_write_that_takes_its_arguments_from_the_request_has_to_agree_with_it(
     assert rollback.agrees_with == {"service": "/input/context/service", "env": "/input/context/env"}
 
 
+def test_without_steps_an_agent_chooses_its_calls() -> None:
+    made = template(steps=[])
+    assert made["chosen_by"] == "agent"
+    assert [step["tool"] for step in made["steps"]] == ["deploy.ci_status", "deploy.rollback", "deploy.scale"]
+    assert all("params" not in step and "depends_on" not in step for step in made["steps"])
+    assert made["decision_checkpoints"] == [{"decision_id": "deploy.change"}]
+
+
+def test_without_intents_there_is_one_of_the_packs_own_name() -> None:
+    expansion = expanded(intents={})
+    assert [one.intent_id for one in expansion.pack.decision_layer.intents] == ["deploy"]
+    assert expansion.origins["/decision_layer/intents/0/intent_id"] == "derived"
+
+
 @pytest.mark.parametrize(
     ("steps", "code"),
     [

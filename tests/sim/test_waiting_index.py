@@ -28,7 +28,7 @@ def test_no_run_that_waits_for_a_person_is_missing_from_the_index(monkeypatch: p
         waits, answered = set(), set()
         for line in await self.read(INDEX):
             view = run_view("", line.key, await self.read(line.key))
-            if view.waiting is not None and view.waiting["for"] != "engine":
+            if view.waiting is not None and view.waiting["for"] not in ("engine", "agent"):
                 waits.add(line.key)
             elif view.state in ASKING_STATES:
                 answered.add(line.key)

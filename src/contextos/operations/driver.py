@@ -168,9 +168,7 @@ class RunDriver:
             suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
         journal, wake_at_us = suspended.journal, None
         journal.follows(deaths, free_us, clock_behind_us)
-        if message and any((entry.kind, entry.key) == (message.kind, message.key) for entry in entries):
-            message = None
-        journal.deliver(message)
+        journal.deliver(None if message and _is_recorded(message, entries) else message)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
         try:
@@ -270,3 +268,8 @@ class RunDriver:
         off_us = self._deployment.ports.clock.now_us() - store_us
         if abs(off_us) > CLOCK_MARGIN_US:
             raise ClockOff(off_us, CLOCK_MARGIN_US)
+
+
+def _is_recorded(message: AgentMessage, entries: Sequence[Entry]) -> bool:
+    """Return whether the agent of a session said this before."""
+    return any((entry.kind, entry.key) == (message.kind, message.key) for entry in entries)

@@ -63,10 +63,18 @@ def folder() -> Path:
 
 
 @cache
-def envelope() -> dict[str, Any]:
-    """Return the example's pack, signed. It allows the endpoint of external reads."""
+def envelope(by_agent: bool = False) -> dict[str, Any]:
+    """Return the example's pack, signed. It allows the endpoint of external reads.
+
+    `by_agent`: an agent chooses the calls of its runs.
+    """
     pack = _json("pack.json")
     pack["tooling_layer"]["egress"] = [SHOP_ENDPOINT]
+    if by_agent:
+        (template,) = pack["decision_layer"]["task_templates"]
+        steps = [{name: step[name] for name in ("id", "tool", "approval_mode")} for step in template["steps"]]
+        decision = [{"decision_id": template["decision_checkpoints"][0]["decision_id"]}]
+        template.update(chosen_by="agent", steps=steps, decision_checkpoints=decision)
     return seal(PACK_TYPE, canonical(pack), keys(), "pack")
 
 

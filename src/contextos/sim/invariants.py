@@ -82,6 +82,7 @@ class RunObservation:
     open_question: str | None = None
     garbled: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
 
     @property
     def ended(self) -> bool:
@@ -173,6 +174,11 @@ class InvariantChecker:
     def _identity(self, run: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
         if entry.key.startswith("redeem/"):
             run.redeemed_us = entry.at_us
+
+    def _call_asked(self, run: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
+        run.calls[entry.key] += 1
+        if run.calls[entry.key] > 1:
+            self.violated("a_call_is_recorded_once", f"`{run.run_id}` has the agent's call `{entry.key}` again")
 
     def _dispatching(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
         envelope, write = body["envelope"], body["envelope"]["idempotency_key"] is not None
@@ -305,6 +311,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "run.pinned": InvariantChecker._pinned,
     "run.context": InvariantChecker._context,
     "identity.resolved": InvariantChecker._identity,
+    "call.asked": InvariantChecker._call_asked,
     "tool.dispatching": InvariantChecker._dispatching,
     "tool.returned": InvariantChecker._returned,
     "tool.retry_scheduled": InvariantChecker._retried,

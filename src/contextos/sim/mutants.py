@@ -22,7 +22,7 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
-from contextos.operations import operator
+from contextos.operations import driver, operator
 from contextos.runtime import wiring
 from contextos.trust.approvals.gate_approvals import RunApprovals
 from contextos.trust.journal import chain
@@ -206,6 +206,11 @@ def _believe_any_row(stack: ExitStack) -> None:
     stack.enter_context(patch.object(idempotency, idempotency.is_proved.__name__, believe))
 
 
+def _record_a_call_twice(stack: ExitStack) -> None:
+    """A call that an agent asks for again is a new call."""
+    stack.enter_context(patch.object(driver, driver._is_recorded.__name__, lambda *_: False))
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "skip_verify": _skip_verify,
     "retry_uncertain": _retry_uncertain,
@@ -227,6 +232,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "ignore_the_index": _ignore_the_index,
     "believe_any_act": _believe_any_act,
     "believe_any_row": _believe_any_row,
+    "record_a_call_twice": _record_a_call_twice,
 }
 
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 from contextos.contracts.documents.operations import OperationDocument
 from contextos.errors import ApprovalRefused, Integrity, Unavailable
 from contextos.operations.deployment import Deployment
-from contextos.sim import actors, example, plans
+from contextos.sim import example, plans
+from contextos.sim.actors import callers, people
+from contextos.sim.actors.intruder import intruder
 from contextos.sim.checks.end import check_end, check_quiet
-from contextos.sim.intruder import intruder
 from contextos.sim.ports import Host
 from contextos.sim.scheduler import immediately
 from contextos.sim.world import SimulatedWorld
@@ -50,7 +51,7 @@ def _spawn_actors(world: SimulatedWorld) -> None:
     spawn = world.scheduler.spawn
 
     def on_start(host: Host, deployment: Deployment) -> None:
-        spawn("engine", actors.engine_actor(world, host, deployment), host=host.owner)
+        spawn("engine", people.engine_actor(world, host, deployment), host=host.owner)
 
     def on_made(key: str, operation: OperationDocument) -> None:
         spawn("intruder", intruder(world, key, operation))
@@ -60,22 +61,23 @@ def _spawn_actors(world: SimulatedWorld) -> None:
     for slot in range(len(world.slots)):
         world.start(slot)
     for planned in world.scenario.requests:
+        client = callers.agent if world.scenario.by_agent else callers.client
         for _ in range(planned.times):
-            spawn("client", actors.client(world, planned), delay_us=planned.at_us)
+            spawn("client", client(world, planned), delay_us=planned.at_us)
         if world.rng.random() < 0.1:
-            spawn("conflicting client", actors.conflicting_client(world, planned), delay_us=planned.at_us + 100_000)
-    spawn("approvers", actors.approvers(world))
-    spawn("operator", actors.operator_actor(world))
+            spawn("conflicting client", callers.conflicting_client(world, planned), delay_us=planned.at_us + 100_000)
+    spawn("approvers", people.approvers(world))
+    spawn("operator", people.operator_actor(world))
     if world.scenario.cancels:
-        spawn("canceller", actors.canceller(world))
+        spawn("canceller", people.canceller(world))
     if world.rng.random() < 0.2:
-        spawn("auditor", actors.auditor(world))
+        spawn("auditor", people.auditor(world))
     if world.scenario.drives_redundantly:
-        spawn("redundant driver", actors.redundant_driver(world))
+        spawn("redundant driver", people.redundant_driver(world))
     if world.scenario.policy and world.scenario.policy.at_us:
         spawn("policy activator", _activate_policy(world), delay_us=world.scenario.policy.at_us)
     if world.scenario.inputs_change:
-        spawn("input changer", actors.input_changer(world))
+        spawn("input changer", people.input_changer(world))
 
 
 async def _activate_policy(world: SimulatedWorld) -> None:
@@ -128,7 +130,7 @@ def _drive_due_runs(world: SimulatedWorld) -> bool:
     due = immediately(_all_due(world, world.scheduler.now_us))
     host, deployment = world.up()[0]
     for tenant_id, run_id in due:
-        world.scheduler.spawn("advance", actors.drive_once(deployment, tenant_id, run_id), host=host.owner)
+        world.scheduler.spawn("advance", people.drive_once(deployment, tenant_id, run_id), host=host.owner)
     return bool(due)
 
 
@@ -137,7 +139,7 @@ def _settle(world: SimulatedWorld) -> bool:
     check_quiet(world)
     waiting = [run.run_id for run in world.checker.runs.values() if run.unsettled and run.state == "waiting"]
     for run_id in waiting:
-        world.scheduler.spawn("operator", actors.settle_uncertain(world, run_id))
+        world.scheduler.spawn("operator", people.settle_uncertain(world, run_id))
     return bool(waiting)
 
 

@@ -80,7 +80,7 @@ class TenantPolicy:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What is decided by the seed before the simulation begins. `hostile` names the kind of forbidden plan that the
-    simulated planner proposes; None for an honest planner."""
+    simulated planner proposes; None for an honest planner. `by_agent`: an agent chooses the calls of each run."""
 
     strategy: str
     scope: str
@@ -96,6 +96,15 @@ class Scenario:
     policy: TenantPolicy | None = None
     dear_payments: bool = False
     intruded: bool = False
+    by_agent: bool = False
+
+
+def with_agents(drawn: Scenario, rng: Random) -> Scenario:
+    """Return the scenario, in one of five cases with agents that choose the calls. No planner takes part then."""
+    if drawn.hostile or rng.random() >= 0.2:
+        return drawn
+    requests = tuple(replace(one, mode="stream") for one in drawn.requests)
+    return replace(drawn, by_agent=True, parallel_reads=False, requests=requests)
 
 
 def draw(rng: Random) -> Scenario:

@@ -70,7 +70,9 @@ class SimulatedWorld:
         ordinal number, from 1.
         """
         self.seed = seed
-        self.scenario = fixed or scenario.draw(Random(f"scenario {seed}"))
+        self.scenario = fixed or scenario.with_agents(
+            scenario.draw(Random(f"scenario {seed}")), Random(f"agents {seed}")
+        )
         self.rng = Random(f"world {seed}")
         self.scheduler = Scheduler(Random(f"order {seed}"), START_US, self._on_death)
         self.faults = Faults(Random(f"faults {seed}"), disabled=fixed is not None)
@@ -205,7 +207,7 @@ class SimulatedWorld:
         """Publish the pack and fill the graph, before any fault."""
         by, tenant_id = example.operator(), example.EXAMPLE_TENANT
         pin = PackPin(refs=(example.EXAMPLE_PACK,), intents=(example.INTENT,), environment=self.admin.config.profile)
-        immediately(publish_artifact(self.admin, tenant_id, example.envelope(), by=by))
+        immediately(publish_artifact(self.admin, tenant_id, example.envelope(self.scenario.by_agent), by=by))
         immediately(activate_policies(self.admin, tenant_id, (), expected=0, by=by))
         immediately(pin_packs(self.admin, tenant_id, pin, expected=1, by=by))
         graph = example.graph()

@@ -189,6 +189,9 @@ class Gate:
             return Refused(call_id, tuple(map(_reason, failures)), state.view.ended)
         envelope, replayed = _result(state.entries, body["step"])
         error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
+        if body["status"] == "failed" and error is None:
+            # A person settled that the effect did not happen; the result says nothing of that.
+            error = ToolError(code=failures[0].code, message=failures[0].detail)
         return Done(call_id, envelope.get("output"), error, replayed)
 
 

@@ -143,8 +143,10 @@ def _check_record(world: SimulatedWorld, run: RunObservation) -> None:
         own_effects
         and not run.garbled
         and not (
-            # A budget that a call used up ends the run after the effect of that call, which is on record.
-            run.state == "exhausted" and {one.tool_call_id for one in own_effects} <= _effects_on_record(record)
+            # A budget that a call used up ends the run after the effect of that call, which is on record. So does a
+            # session that is stopped, or that nobody finishes, after its last call.
+            (run.state == "exhausted" or world.scenario.by_agent)
+            and {one.tool_call_id for one in own_effects} <= _effects_on_record(record)
         )
     ):
         detail = f"`{run.run_id}` ended as `{run.state}` and paid {own_effects[0].output}"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from contextos.errors import ConflictingRequest
+from contextos.errors import ConflictingRequest, InvalidInput
 from contextos.operations.gate.gate import Done, Refused, Waiting
+from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
 from tests.world import TestWorld
 
@@ -93,3 +94,30 @@ def test_a_refused_call_tells_the_agent_why_and_the_session_goes_on(tmp_path: Pa
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play)
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_call_whose_effect_a_person_settled_is_answered_with_what_they_found(tmp_path: Path, happened: bool) -> None:
+    async def play(world: TestWorld) -> None:
+        world.adapters["adp_payments"] = Lossy(world.adapters["adp_payments"])
+        gate = await refund_session(world, "ses_settled", 2500)
+        await read_first(gate, 2500)
+        waiting = await gate.call(REFUND, refund_args(2500), call_id="pay")
+        assert isinstance(waiting, Waiting)
+        assert waiting.waits_for == "settlement"
+        with pytest.raises(InvalidInput, match="waits for an answer"):
+            await gate.finish("approved")
+        await world.settle(gate.run_id, HAPPENED if happened else DID_NOT, drive=False)
+        answer = await gate.call(REFUND, refund_args(2500), call_id="pay")
+        assert isinstance(answer, Done)
+        if happened:
+            assert (answer.output, answer.error) == (PAID, None)
+        else:
+            assert answer.output is None
+            assert answer.error is not None
+            assert answer.error.message == "a person settled that it did not happen"
+        view = await gate.finish("approved" if happened else "denied")
+        assert view.ended
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play, payments="none")

@@ -1,4 +1,4 @@
-"""The actors of a simulated world: clients, engines, approvers, operators and those who change inputs.
+"""Engines and people of a simulated world: approvers, operators, auditors and those who change inputs.
 
 An actor runs outside the processes and calls into one of them. If that process dies, the actor does not know the
 outcome of its call.
@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from contextos.audit.verify import verify_tenant
-from contextos.errors import ApprovalRefused, Conflict, ConflictingRequest, ContextOSError, Integrity, Unavailable
+from contextos.errors import ApprovalRefused, Unavailable
 from contextos.operations import operator
 from contextos.operations.acts.facts import write_facts
 from contextos.operations.deployment import Deployment
 from contextos.sim import example
-from contextos.sim.scenario import PlannedRequest
-from contextos.sim.scheduler import HostDown, TaskCoroutine, immediately, join, pause
+from contextos.sim.actors.callers import call_process, outcome_unknown
+from contextos.sim.scheduler import immediately, pause
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 
@@ -50,57 +50,6 @@ async def drive_once(deployment: Deployment, tenant_id: str, run_id: str) -> Non
         await deployment.advance(tenant_id, run_id)
     except Unavailable:
         return
-
-
-async def client(world: SimulatedWorld, planned: PlannedRequest) -> None:
-    """Simulate a client: send a request until it is answered, and check that every answer names the same run."""
-    await pause(world.rng.randint(1, 2_000_000))
-    while True:
-        try:
-            view = await call_process(world, "invoke", lambda deployment: deployment.invoke(planned.body()))
-        except _outcome_unknown(world):
-            await pause(world.rng.randint(1_000, 40_000_000))
-            continue
-        except ConflictingRequest:
-            if planned.request_id not in world.contested:
-                raise
-            return
-        first_run_id = world.answers.setdefault(planned.request_id, view.run_id)
-        if first_run_id != view.run_id:
-            world.checker.violated(
-                "one_run_per_request", f"`{planned.request_id}` is `{first_run_id}` and `{view.run_id}`"
-            )
-        if view.ended:
-            world.ended_as.setdefault(view.run_id, view.record["record_hash"] if view.record else "none")
-        return
-
-
-async def conflicting_client(world: SimulatedWorld, planned: PlannedRequest) -> None:
-    """Simulate a client that reuses a request id with another body. It must be refused, unless it arrives first."""
-    world.contested.add(planned.request_id)
-    body = planned.body()
-    body["input"] = {**body["input"], "message": "Refund it to me."}
-    try:
-        view = await call_process(world, "invoke", lambda deployment: deployment.invoke(body))
-    except ContextOSError:
-        return
-    if world.answers.get(planned.request_id) == view.run_id:
-        world.checker.violated("one_run_per_request", f"`{planned.request_id}` with another body gave the same run")
-
-
-def _outcome_unknown(world: SimulatedWorld, *more: type[ContextOSError]) -> tuple[type[ContextOSError], ...]:
-    """Errors after which the caller does not know the outcome and tries again, and `more`."""
-    return (Unavailable, HostDown, Conflict, *((Integrity,) if world.intruded else ()), *more)
-
-
-async def call_process(world: SimulatedWorld, name: str, call: Any) -> Any:
-    """Make a call in a running process, chosen at random. Raises what the call raises, or `HostDown`."""
-    while not world.up():
-        await pause(1_000_000)
-    up = world.up()
-    host, deployment = up[world.rng.randrange(len(up))]
-    drive: TaskCoroutine = call(deployment)
-    return await join(world.scheduler.spawn(name, drive, host=host.owner))
 
 
 async def approvers(world: SimulatedWorld) -> None:
@@ -163,7 +112,7 @@ async def _answer(
                     vouch=sign,
                 ),
             )
-        except _outcome_unknown(world):
+        except outcome_unknown(world):
             await pause(world.rng.randint(1_000, 5_000_000))
         except ApprovalRefused as refused:
             world.exercised[f"refused: {refused.reason}"] += 1
@@ -200,7 +149,7 @@ async def _bad_answer(world: SimulatedWorld, run_id: str, question: Mapping[str,
                 vouch=sign,
             ),
         )
-    except _outcome_unknown(world, ApprovalRefused):
+    except outcome_unknown(world, ApprovalRefused):
         return
     world.checker.violated(
         "answers_that_do_not_count", f"`{question['approval_id']}` accepted an answer with the flaw {flaw}"
@@ -259,7 +208,7 @@ async def _settle(world: SimulatedWorld, run_id: str, settlement: operator.Settl
                 deployment, example.EXAMPLE_TENANT, run_id, settlement, vouch=sign
             ),
         )
-    except _outcome_unknown(world, ApprovalRefused) as refused:
+    except outcome_unknown(world, ApprovalRefused) as refused:
         world.exercised[f"settlement refused: {getattr(refused, 'reason', 'unknown')}"] += 1
         return
     if (settlement.by, key_of) != (_OPERATOR_ID, _OPERATOR_ID):
@@ -293,7 +242,7 @@ async def canceller(world: SimulatedWorld) -> None:
                 deployment, example.EXAMPLE_TENANT, run_id, by=example.operator(), reason="they changed their mind"
             ),
         )
-    except _outcome_unknown(world, ApprovalRefused) as refused:
+    except outcome_unknown(world, ApprovalRefused) as refused:
         world.exercised[f"cancel refused: {type(refused).__name__}"] += 1
         return
     world.exercised["cancels"] += 1
@@ -321,7 +270,7 @@ async def redundant_driver(world: SimulatedWorld) -> None:
             await call_process(
                 world, "advance", lambda deployment, run_id=run_id: deployment.advance(example.EXAMPLE_TENANT, run_id)
             )
-        except _outcome_unknown(world):
+        except outcome_unknown(world):
             continue
 
 
@@ -337,7 +286,7 @@ async def auditor(world: SimulatedWorld) -> None:
                     deployment.ports.stores.tenant(example.EXAMPLE_TENANT), example.EXAMPLE_TENANT, example.keys()
                 ),
             )
-        except _outcome_unknown(world):
+        except outcome_unknown(world):
             continue
 
 

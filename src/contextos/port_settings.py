@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from contextos.errors import InvalidSettings, Problem
+from contextos.trust.identity.oidc import TrustedIssuer
 from contextos.trust.seal import PURPOSES
 
 MAX_KEY_TIMEOUT_S: Final = 60
@@ -108,8 +109,65 @@ class SignedDirectorySetting:
             _public_key(one, f"{at}/signers/{number}")
 
 
-DirectorySetting: TypeAlias = "str | SignedDirectorySetting"
-_DIRECTORIES: Final = {one.kind: one for one in (SignedDirectorySetting,)}
+@dataclass(frozen=True, slots=True)
+class OidcDirectorySetting:
+    """Users from the tokens of an OIDC issuer; agents, approvers and limits from the signed file `path`.
+
+    Exactly one of `jwks_url` and `jwks_file` names the issuer's keys. `roles` maps values of the claim `roles_claim` to
+    roles here, the user's own role first; a user without one is unknown. `scopes` are those that a user can delegate,
+    as far as the claim `scopes_claim` has them.
+    """
+
+    kind: ClassVar[str] = "oidc"
+
+    path: str
+    signers: tuple[str, ...]
+    issuer: str
+    audience: str
+    roles: Mapping[str, str]
+    jwks_url: str = ""
+    jwks_file: str = ""
+    algorithms: tuple[str, ...] = ("RS256", "ES256")
+    leeway_s: int = 60
+    token_type: str = "JWT"
+    user_claim: str = "sub"
+    roles_claim: str = "groups"
+    scopes: tuple[str, ...] = ()
+    scopes_claim: str = "scope"
+    organization_claim: str = ""
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        SignedDirectorySetting(self.path, self.signers).check(at)
+        for name in ("user_claim", "roles_claim", "scopes_claim"):
+            _text(getattr(self, name), f"{at}/{name}")
+        if not isinstance(self.organization_claim, str):
+            raise _bad(f"{at}/organization_claim", "this is not a text", "name a claim, or leave it out")
+        if bool(self.jwks_url) == bool(self.jwks_file):
+            detail = "the issuer's keys come from exactly one of `jwks_url` and `jwks_file`"
+            raise _bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")
+        if self.jwks_url:
+            check_https(self.jwks_url, f"{at}/jwks_url")
+        else:
+            _text(self.jwks_file, f"{at}/jwks_file")
+        if not isinstance(self.roles, Mapping) or not self.roles:
+            raise _bad(f"{at}/roles", "no role is listed", "map values of the claim to roles")
+        for name, role in self.roles.items():
+            _text(name, f"{at}/roles")
+            _text(role, f"{at}/roles/{name}")
+        for name in ("scopes", "algorithms"):
+            listed = getattr(self, name)
+            if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):
+                raise _bad(f"{at}/{name}", "this is not a list of texts", "give a list")
+        self.trusted()
+
+    def trusted(self) -> TrustedIssuer:
+        """Return the issuer. Raises `InvalidSettings` for a value that it cannot have."""
+        return TrustedIssuer(self.issuer, self.audience, self.algorithms, self.leeway_s, self.token_type)
+
+
+DirectorySetting: TypeAlias = "str | SignedDirectorySetting | OidcDirectorySetting"
+_DIRECTORIES: Final = {one.kind: one for one in (SignedDirectorySetting, OidcDirectorySetting)}
 
 
 def read_directory(value: Any) -> DirectorySetting:
@@ -118,15 +176,16 @@ def read_directory(value: Any) -> DirectorySetting:
         text: str = value
         return text
     table = _kind(value, _DIRECTORIES, "/directory")
-    if isinstance(table.get("signers"), list):
-        table["signers"] = tuple(table["signers"])
+    for name in ("signers", "algorithms", "scopes"):
+        if isinstance(table.get(name), list):
+            table[name] = tuple(table[name])
     made: DirectorySetting = _DIRECTORIES[value["kind"]](**table)
     return made
 
 
 def check_directory(value: Any) -> None:
     """Check the setting `directory`, however it was made. Raises `InvalidSettings`."""
-    if isinstance(value, SignedDirectorySetting):
+    if isinstance(value, SignedDirectorySetting | OidcDirectorySetting):
         value.check("/directory")
     else:
         _text(value, "/directory")

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings import Pkcs8KeysSetting, RemoteKeySetting, RemoteKeysSetting, check_https, is_loopback
+from contextos.port_settings import (
+    OidcDirectorySetting,
+    Pkcs8KeysSetting,
+    RemoteKeySetting,
+    RemoteKeysSetting,
+    SignedDirectorySetting,
+    check_https,
+    is_loopback,
+)
 from contextos.settings import Settings
 
 PUBLIC = "ab" * 32
@@ -100,6 +108,68 @@ def test_a_setting_that_was_built_by_hand_is_held_to_the_same(tmp_path: Path) ->
     for keys in (Pkcs8KeysSetting(), RemoteKeysSetting("https://kms.example", ({},)), {"kind": "pkcs8"}):  # type: ignore[arg-type]
         with pytest.raises(InvalidSettings):
             check_settings(Settings(tmp_path, keys=keys))  # type: ignore[arg-type]
+
+
+def test_a_signed_directory(tmp_path: Path) -> None:
+    text = f'[directory]\nkind = "signed"\npath = "d.json"\nsigners = ["{PUBLIC}"]\n'
+    assert read(tmp_path, text).directory == SignedDirectorySetting("d.json", (PUBLIC,))
+
+
+OIDC = f"""
+[directory]
+kind = "oidc"
+path = "d.json"
+signers = ["{PUBLIC}"]
+issuer = "https://login.example"
+audience = "contextos"
+jwks_url = "https://login.example/jwks"
+algorithms = ["RS256"]
+scopes = ["orders.read"]
+[directory.roles]
+b-group = "lead"
+a-group = "agent"
+"""
+
+
+def test_users_from_tokens(tmp_path: Path) -> None:
+    found = read(tmp_path, OIDC).directory
+    assert isinstance(found, OidcDirectorySetting)
+    assert list(found.roles.items()) == [("b-group", "lead"), ("a-group", "agent")], "in the order of the file"
+    assert (found.trusted().issuer, found.trusted().algorithms) == ("https://login.example", ("RS256",))
+
+
+WRONG_DIRECTORIES = [
+    ("directory = 7", "/directory"),
+    ('[directory]\nkind = "ldap"', "/directory/kind"),
+    ('[directory]\nkind = "signed"\npath = "d.json"', "/directory/signers"),
+    ('[directory]\nkind = "signed"\npath = "d.json"\nsigners = []', "/directory/signers"),
+    ('[directory]\nkind = "signed"\npath = "d.json"\nsigners = "ab"', "/directory/signers"),
+    ('[directory]\nkind = "signed"\npath = "d.json"\nsigners = ["ab"]', "/directory/signers/0"),
+    (f'[directory]\nkind = "signed"\npath = ""\nsigners = ["{PUBLIC}"]', "/directory/path"),
+    (OIDC.replace('issuer = "https://login.example"', 'issuer = ""'), "/oidc/issuer"),
+    (OIDC.replace('audience = "contextos"', "audience = 7"), "/oidc/audience"),
+    (OIDC.replace('["RS256"]', '["HS256"]'), "/oidc/algorithms"),
+    (OIDC.replace('["RS256"]', '"RS256"'), "/directory/algorithms"),
+    (OIDC.replace('["RS256"]', '["none"]'), "/oidc/algorithms"),
+    (OIDC.replace('["orders.read"]', "[7]"), "/directory/scopes"),
+    (OIDC.replace("https://login.example/jwks", "http://login.example/jwks"), "/directory/jwks_url"),
+    (OIDC.replace('jwks_url = "https://login.example/jwks"\n', ""), "/directory"),
+    (OIDC.replace("jwks_url", 'jwks_file = "a"\njwks_url'), "/directory"),
+    (OIDC.replace("algorithms", "leeway_s = 301\nalgorithms"), "/oidc/leeway_s"),
+    (OIDC.replace("algorithms", 'user_claim = ""\nalgorithms'), "/directory/user_claim"),
+    (OIDC.replace("algorithms", "organization_claim = 7\nalgorithms"), "/directory/organization_claim"),
+    (OIDC.replace('"lead"', '""'), "/directory/roles/b-group"),
+    (OIDC.partition("[directory.roles]")[0], "/directory/roles"),
+    (OIDC.partition("[directory.roles]")[0] + "roles = {}", "/directory/roles"),
+]
+
+
+@pytest.mark.parametrize(("text", "pointer"), WRONG_DIRECTORIES, ids=range(len(WRONG_DIRECTORIES)))
+def test_a_wrong_directory_is_named(tmp_path: Path, text: str, pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(tmp_path, text)
+    assert refused.value.problems[0].pointer == pointer
+    assert refused.value.problems[0].remedy
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])

@@ -2,8 +2,8 @@
 
 Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
 from a file (`directory`) or a signed one (`signed_directory`), the keys of the runtime in files (`key_files`,
-`encrypted_keys`) or in a key service (`remote_keys`), the keys of an OIDC issuer (`jwks`), and the scripted adapter for
-tests (`scripted`).
+`encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), and the
+scripted adapter for tests (`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -19,6 +19,8 @@ Invariants, with the tests that prove them:
 - Code runs only if its bytes have the digest that settings name. `tests/unit/adapters/function/test_loading.py`
 - The keys of an issuer are never used when they are older than five minutes. `tests/unit/adapters/test_jwks.py`
 - No older version of a signed directory is used. `tests/attacks/test_e31_signed_directory.py`
+- A user of an OIDC issuer is known by a verified token alone, until it expires.
+  `tests/attacks/test_e32_users_from_tokens.py`
 - A private key is read only from a file that nobody else can read, and only of the right algorithm. A signature of a
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`

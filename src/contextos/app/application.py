@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.key_files import KeyFiles
+from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
@@ -109,6 +110,22 @@ class App:
             detail = "the directory lists no tenants, so nothing can be done in each of them"
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
         return tuple(sorted(listed()))
+
+    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str) -> SignedIn:
+        """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
+        expires. A request of the user names the `token_ref` that is returned.
+
+        Raises:
+            InvalidSettings: the directory takes no tokens.
+            SignatureInvalid: the token is refused, or names nobody with a role here.
+            NotFound: the directory has no such tenant or agent.
+            Unavailable: the issuer or the store does not answer.
+        """
+        directory = self.deployment.ports.directory
+        if not isinstance(directory, OidcDirectory):
+            detail = "the directory takes no tokens"
+            raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
+        return await directory.sign_in(tenant_id, token, agent_id=agent_id)
 
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""

@@ -95,7 +95,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         on_failure.callback(owner.close)
         directory = given.directory
         if directory is None:
-            directory = await directory_of(settings, stores, read_only=read_only)
+            directory = await directory_of(settings, stores, keys, clock, read_only=read_only)
         entropy = SystemEntropy()
         ports = Ports(
             stores=stores,

@@ -11,19 +11,22 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
 from contextos.adapters.key_files import KeyFiles
+from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
 from contextos.adapters.signed_directory import SignedDirectory
+from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.errors import InvalidSettings
+from contextos.errors import InvalidInput, InvalidSettings
+from contextos.files import read_regular_file
 from contextos.operations.witness import witness_place
-from contextos.port_settings import Pkcs8KeysSetting, RemoteKeysSetting
+from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
 from contextos.settings import (
     NO_WITNESS,
     UNSAFE_PORTS,
@@ -37,6 +40,9 @@ from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
+
+if TYPE_CHECKING:
+    from contextos.adapters.jwks import Jwks
 
 _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "directory": ("knows_tenant", "resolve", "delegation", "approver", "held_roles"),
@@ -114,15 +120,51 @@ def kind_of_directory(settings: Settings) -> type[FileDirectory]:
     return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
 
 
-async def directory_of(settings: Settings, stores: Stores, *, read_only: bool) -> Directory:
+async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Clock, *, read_only: bool) -> Directory:
     """Return the directory that the settings name. Raises `InvalidSettings`."""
     named, root = settings.directory, settings.workspace
     if isinstance(named, str):
         return FileDirectory(root / named)
     signers = [bytes.fromhex(one) for one in named.signers]
-    directory = SignedDirectory(root / named.path, signers, stores, read_only=read_only)
+    if isinstance(named, SignedDirectorySetting):
+        directory = SignedDirectory(root / named.path, signers, stores, read_only=read_only)
+    else:
+        directory = OidcDirectory(
+            root / named.path,
+            signers,
+            stores,
+            issuer=named.trusted(),
+            jwks=_jwks(named, root, clock),
+            claims=ClaimNames(
+                user_claim=named.user_claim,
+                roles_claim=named.roles_claim,
+                roles=named.roles,
+                scopes_claim=named.scopes_claim,
+                scopes=named.scopes,
+                organization_claim=named.organization_claim,
+            ),
+            keys=keys,
+            clock=clock,
+            read_only=read_only,
+        )
     await directory.check()
     return directory
+
+
+def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
+    try:
+        from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/directory", "missing_extra", detail, "install `contextos[http]`") from None
+    if named.jwks_url:
+        return HttpJwks(named.jwks_url, clock)
+    try:
+        content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
+        return PinnedJwks(content)
+    except (OSError, InvalidInput) as error:
+        detail = f"`{named.jwks_file}` is not a JWK Set: {error}"
+        raise invalid_setting("/directory/jwks_file", "unreadable", detail, "bring the issuer's keys") from None
 
 
 def keys_of(settings: Settings, clock: Clock) -> Keys:

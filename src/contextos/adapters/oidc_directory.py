@@ -1,0 +1,179 @@
+"""`OidcDirectory`: users from verified OIDC tokens; agents, approvers and limits from a signed file.
+
+The program that takes requests hands each user's token to `sign_in`. It is verified once; what the claims say of the
+user, as the settings map them, is sealed with the runtime's key and kept in the tenant's store until the token expires.
+So every process of the deployment knows the user, and an entry that the owner of the database makes up is nobody.
+The token itself is not kept. After it expired the user is unknown, and a write for them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.adapters.signed_directory import SignedDirectory
+from contextos.contracts.documents.identities import SIGNED_IN, SealedIdentity
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import HeldRoles, KnownDelegation, KnownUser
+from contextos.contracts.journal import CONTROL, Batch
+from contextos.contracts.ports.outside import Clock, Keys
+from contextos.contracts.ports.storage import Stores
+from contextos.errors import Conflict, InvalidInput, NotFound, SignatureInvalid
+from contextos.trust.identity.oidc import TrustedIssuer, VerifiedToken, token_key_id, verify_oidc_token
+from contextos.trust.seal import open_sealed, seal
+
+if TYPE_CHECKING:
+    from contextos.adapters.jwks import Jwks
+
+IDENTITY_TYPE: Final = "application/vnd.contextos.signed-in+json"
+MAX_VALUES: Final = 256
+MAX_SIGN_IN_RACES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimNames:
+    """Which claims say what. `roles` maps a value of the claim `roles_claim` to a role here; a value that is not listed
+    is no role. The first role in the order of `roles` is the user's own one. `scopes` lists the scopes that a user can
+    delegate; `scopes_claim` is a list, or a text with spaces between.
+    """
+
+    user_claim: str = "sub"
+    roles_claim: str = "groups"
+    roles: Mapping[str, str] = field(default_factory=dict)
+    scopes_claim: str = "scope"
+    scopes: tuple[str, ...] = ()
+    organization_claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A user who is signed in until `expires_at` (Unix seconds), and the reference of their delegation to one agent:
+    `user.delegation.token_ref` of a request.
+    """
+
+    user_id: str
+    token_ref: str
+    expires_at: int
+
+
+class OidcDirectory(SignedDirectory):
+    """The `Directory` port over a signed file and the tokens of `issuer`."""
+
+    def __init__(
+        self,
+        path: Path,
+        signers: Sequence[bytes],
+        stores: Stores,
+        *,
+        issuer: TrustedIssuer,
+        jwks: Jwks,
+        claims: ClaimNames,
+        keys: Keys,
+        clock: Clock,
+        read_only: bool = False,
+    ) -> None:
+        self._issuer, self._jwks, self._claims, self._keys, self._clock = issuer, jwks, claims, keys, clock
+        super().__init__(path, signers, stores, read_only=read_only)
+
+    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str) -> SignedIn:
+        """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
+
+        Raises:
+            SignatureInvalid: the token is refused, or its claims name no user or no role.
+            NotFound: the directory has no such tenant or agent.
+            Unavailable: the issuer or the store does not answer.
+        """
+        tenant = await self._now(tenant_id)
+        if agent_id not in tenant.get("agents", {}):
+            raise NotFound("the directory knows no such tenant or agent; check both")
+        now_us = self._clock.now_us()
+        jwks = await self._jwks.with_key(token_key_id(token))
+        verified = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
+        user, expires_at = self._user_of(verified), int(verified.expires_at_s)
+        delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
+        token_ref = f"oidc:{verified.token_digest.removeprefix('sha256:')[:32]}"
+        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), expires_at)
+        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), expires_at)
+        return SignedIn(user.user_id, token_ref, expires_at)
+
+    async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
+        """Return the delegation of a user who is signed in, or one of the file, or None."""
+        if not token_ref.startswith("oidc:"):
+            return await super().delegation(tenant_id, token_ref)
+        found = await self._kept(tenant_id, f"delegation/{token_ref}") if await self._now(tenant_id) else None
+        return parse(KnownDelegation, found) if found is not None else None
+
+    async def held_roles(self, tenant_id: str) -> HeldRoles:
+        """Return the roles that a token can give to a user, and those that approvers hold."""
+        held = await super().held_roles(tenant_id)
+        return HeldRoles(users=tuple(sorted(set(self._claims.roles.values()))), approvers=held.approvers)
+
+    async def _user(self, tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
+        found = await self._kept(tenant_id, f"user/{user_id}") if tenant else None
+        return parse(KnownUser, found) if found is not None else None
+
+    def _user_of(self, token: VerifiedToken) -> KnownUser:
+        names, claims = self._claims, token.claims
+        user_id = claims.get(names.user_claim)
+        held = set(_values(claims.get(names.roles_claim)))
+        roles = tuple(dict.fromkeys(role for value, role in names.roles.items() if value in held))
+        if not isinstance(user_id, str) or not user_id:
+            raise SignatureInvalid(f"the token names no user in `{names.user_claim}`")
+        if not roles:
+            raise SignatureInvalid(f"the token names nobody with a role here in `{names.roles_claim}`")
+        said = _values(claims.get(names.scopes_claim))
+        fields: dict[str, Any] = {
+            "user_id": user_id,
+            "role": roles[0],
+            "roles": list(roles[1:]),
+            "scopes": [one for one in names.scopes if one in said],
+            "delegation_live": True,
+        }
+        if names.organization_claim and (organization := claims.get(names.organization_claim)) is not None:
+            fields["organization_id"] = organization
+        try:
+            return parse(KnownUser, fields)
+        except InvalidInput as error:
+            raise SignatureInvalid(f"the token describes no user: {error.problems[0].pointer}") from None
+
+    async def _keep(self, tenant_id: str, key: str, body: Mapping[str, Any], expires_at: int) -> None:
+        """Seal what a token says under `key`, in the place of what an earlier token said."""
+        store = self._stores.tenant(tenant_id)
+        payload = canonical({"tenant_id": tenant_id, "key": key, "expires_at": expires_at, "body": dict(body)})
+        sealed = SealedIdentity(seal(IDENTITY_TYPE, payload, self._keys, "claim"))
+        for _ in range(MAX_SIGN_IN_RACES):
+            found = await SIGNED_IN.one(store, key)
+            write = SIGNED_IN.write(key, found.version if found else 0, sealed)
+            try:
+                await store.commit(Batch(run=CONTROL, writes=(write,)))
+            except Conflict:
+                continue
+            return
+        raise Conflict(key, "sign in again")
+
+    async def _kept(self, tenant_id: str, key: str) -> dict[str, Any] | None:
+        """What a token said, if the runtime sealed it under this key of this tenant and it is not expired."""
+        found = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
+        if found is None:
+            return None
+        try:
+            payload = loads(open_sealed(found.body.envelope, self._keys, "claim", [IDENTITY_TYPE]))
+        except (SignatureInvalid, InvalidInput):
+            return None
+        assert isinstance(payload, dict), "the runtime sealed an object"
+        current = (payload["tenant_id"], payload["key"]) == (tenant_id, key)
+        if not current or self._clock.now_us() >= payload["expires_at"] * 1_000_000:
+            return None
+        body: dict[str, Any] = payload["body"]
+        return body
+
+
+def _values(claim: Any) -> tuple[str, ...]:
+    """The values of a claim: a list of texts, or a text with spaces between them."""
+    values = claim.split() if isinstance(claim, str) else claim
+    if not isinstance(values, list) or len(values) > MAX_VALUES or not all(isinstance(one, str) for one in values):
+        return ()
+    return tuple(values)

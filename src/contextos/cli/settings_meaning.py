@@ -1,0 +1,103 @@
+"""What each setting is for, in one line, for the generated page of the settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENVIRONMENT: Final = {
+    "CONTEXTOS_WORKSPACE": "the workspace's directory, if `--workspace` is not given",
+    "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, if `--url` is not given",
+    "CONTEXTOS_DEBUG": "write the log to stderr; of an exception it holds the class and the frames, never the text",
+    "NO_COLOR": "print without colour, even on a terminal",
+}
+
+MEANING: Final = {
+    "workspace": "the directory that holds `contextos.toml` and the files named below",
+    "store": "holds journals, documents and the graph: a SQLite file, or the URL of a PostgreSQL database on which "
+    "`contextos migrate` ran (extra `postgres`)",
+    "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`); or a table, see "
+    "`[directory]` below",
+    "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "
+    "(needs `unsafe_local_keys`); or a table, see `[keys]` below",
+    "profile": "`embedded` or `service`; recorded in every run",
+    "packs": "directories of signed artifacts, which are published at start",
+    "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
+    "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
+    "and `files`, a table of the helpers that it imports from the workspace, each with its digest",
+    "unsafe": "the development stand-ins in use; see `unsafe` below",
+    "lease_ttl_s": "seconds after which a run is taken over from a driver that may no longer exist",
+    "heartbeat_ttl_s": "seconds without a heartbeat after which a `long_running` run is taken over from its engine",
+    "witness": "a file, or the URL of a sink (extra `http`), where the owner of the store cannot write: it receives "
+    "the signed heads of `index` and `control`, and `verify` compares with them (empty: a file in "
+    "`$XDG_STATE_HOME/contextos` for the profile `embedded` with a SQLite file, else none; `off`: none, and a cut "
+    "cannot be proved)",
+    "driving": "limits of workers; see `[driving]` below",
+    "max_drives": "runs that a worker drives at once",
+    "max_drives_per_tenant": "runs of one tenant that a worker drives at once",
+    "max_drives_per_tenant_in_all": "runs of one tenant that all workers drive at once (0: no limit; needs PostgreSQL)",
+    "rate_per_tenant": "drives of one tenant that all workers start in the period (0: no limit; needs PostgreSQL)",
+    "rate_period_ms": "the period of `rate_per_tenant`, in milliseconds",
+    "limits": "limits of every run; see `[limits]` below",
+    "total_tokens": "tokens of a run",
+    "max_tool_calls": "dispatched tool calls of a run",
+    "max_replan_attempts": "plans after the first",
+    "wall_clock_ms": "milliseconds of a run; time spent waiting for a person or for a turn does not count",
+    "max_cost_cents": "US cents of a run",
+    "max_payload_bytes": "bytes of a request",
+    "max_session_duration_ms": "milliseconds from the receipt of a `long_running` run to its end, including waiting",
+    "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
+    "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
+    "claim_ttl_s": "seconds for which a run's own identity claim is valid",
+    "pressure": "limits of this process; see `[pressure]` below",
+    "max_callers": "requests answered at the same time; more are refused with exit code 4 (`overloaded`)",
+    "max_callers_per_tenant": "requests of one tenant answered at the same time, so that other tenants have room",
+    "max_turns": "runs computed at the same time; a run that waits for an adapter does not count",
+    "max_turns_per_tenant": "runs of one tenant computed at the same time, if another tenant was active in the last "
+    "minute; a smaller number isolates tenants better",
+    "max_new_runs_per_minute_per_tenant": "new runs of one tenant; more are refused, with the time to wait",
+    "breaker_failures_in_a_row": "transport failures in a row after which a capability is not called for a while",
+    "breaker_cool_down_ms": "milliseconds after which one call is tried again",
+}
+"""What each setting is for. A setting without an entry here stops the generator."""
+
+UNSAFE_MEANING: Final = {
+    "unsafe_local_directory": "identities come from a file that nobody signed",
+    "unsafe_local_keys": "private keys are plain files of this machine, or all made from one seed",
+    "unsafe_local_approvals": "an approval can be answered without the approver's key",
+    "unsafe_local_operators": "an operator is only named (`--by` without `--key`); the act on record says so",
+    "unsafe_unsigned_packs": "packs without a signature are loaded",
+}
+
+
+PORT_MEANING: Final = {
+    ("SignedDirectorySetting", "path"): "the signed file",
+    ("SignedDirectorySetting", "signers"): "the public keys (hex) of who may sign it",
+    ("OidcDirectorySetting", "path"): "the signed file with agents, approvers and limits; its users are none here",
+    ("OidcDirectorySetting", "signers"): "the public keys (hex) of who may sign it",
+    ("OidcDirectorySetting", "issuer"): "the issuer, exactly as in `iss`",
+    ("OidcDirectorySetting", "audience"): "for whom tokens are made, exactly as in `aud`",
+    ("OidcDirectorySetting", "roles"): "a table: value of the claim `roles_claim` to role; the first is the user's own",
+    ("OidcDirectorySetting", "jwks_url"): "the issuer's `jwks_uri`; `https://`, or `http://` on this machine",
+    ("OidcDirectorySetting", "jwks_file"): "a file with its JWK Set; exactly one of the two is given",
+    ("OidcDirectorySetting", "algorithms"): "the algorithms that the issuer signs with; none with a shared secret",
+    ("OidcDirectorySetting", "leeway_s"): "seconds by which the issuer's clock can be off (at most 300)",
+    ("OidcDirectorySetting", "token_type"): "the header `typ`: `JWT` for ID tokens, `at+jwt` for access tokens",
+    ("OidcDirectorySetting", "user_claim"): "the claim that is the user's id here",
+    ("OidcDirectorySetting", "roles_claim"): "the claim that lists groups or roles",
+    ("OidcDirectorySetting", "scopes"): "the scopes that a user can delegate, as far as their token has them",
+    ("OidcDirectorySetting", "scopes_claim"): "the claim that lists scopes, or has them with spaces between",
+    ("OidcDirectorySetting", "organization_claim"): "the claim that is the user's organisation; empty: none",
+    ("Pkcs8KeysSetting", "path"): "the directory with `runtime.json` and the encrypted files",
+    ("Pkcs8KeysSetting", "passphrase_file"): "the file that holds the passphrase; only its owner can read it",
+    ("Pkcs8KeysSetting", "passphrase_env"): "the environment variable that holds it; exactly one of the two is given",
+    ("RemoteKeysSetting", "url"): "where the keys are resources; `https://`, or `http://` on this machine",
+    ("RemoteKeysSetting", "keys"): "the pinned keys; of one purpose the first that is not retired signs",
+    ("RemoteKeysSetting", "token_file"): "the file with the bearer token, read for each request",
+    ("RemoteKeysSetting", "token_env"): "the environment variable that holds it; without both no token is sent",
+    ("RemoteKeysSetting", "timeout_s"): "seconds after which a request is given up",
+    ("RemoteKeySetting", "purpose"): "what the key signs",
+    ("RemoteKeySetting", "name"): "its name below the URL",
+    ("RemoteKeySetting", "public_key"): "the 32 bytes of its public half, in hex",
+    ("RemoteKeySetting", "retired_at_us"): "Unix microseconds after which nothing that it signs counts (0: it signs)",
+}
+"""What each setting of a table with a `kind` is for."""

@@ -1,0 +1,21 @@
+"""Documents about people who are signed in: what their verified tokens say, sealed by the runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from contextos.contracts.documents.collection import Collection, strict_decoder
+
+
+@dataclass(frozen=True, slots=True)
+class SealedIdentity:
+    """A DSSE envelope over a user, or over a delegation, with its tenant, its key and when it expires."""
+
+    envelope: dict[str, Any]
+
+
+SIGNED_IN: Final[Collection[SealedIdentity]] = Collection("signed_in", orjson.dumps, strict_decoder(SealedIdentity))
+"""By `user/<user id>` and `delegation/<token reference>`."""

@@ -11,13 +11,18 @@ import pytest
 
 import contextos
 from contextos.adapters.directory import FileDirectory
+from contextos.adapters.encrypted_keys import make_pkcs8_keys
+from contextos.adapters.signed_directory import sign_directory
 from contextos.app import GivenPorts, open_unchecked
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import InvalidSettings
 from contextos.settings import UNSAFE_PORTS, Settings
-from contextos.trust.seal import PURPOSES, KeyRing
+from contextos.trust.seal import PURPOSES, KeyRing, seal
 from tests.postgres import Database
-from tests.world import TENANT, request
+from tests.world import TENANT, public_key, request
 
 SEEDS = {purpose: bytes([number]) * 32 for number, purpose in enumerate(PURPOSES, 1)}
 
@@ -55,11 +60,6 @@ class OwnDirectory(FileDirectory):
 def workspace(path: Path, **change: Any) -> Settings:
     """The example's workspace, its packs signed with `SEEDS`."""
     make_workspace(path)
-    from contextos.contracts.encoding.codec import loads
-    from contextos.contracts.encoding.jcs import canonical
-    from contextos.control.artifacts import PACK_TYPE
-    from contextos.trust.seal import seal
-
     pack = canonical(loads((path / "pack.json").read_bytes()))
     (path / "packs" / "support.json").write_bytes(canonical(seal(PACK_TYPE, pack, KeyRing(SEEDS), "pack")))
     return replace(Settings.read(path), **change)
@@ -139,4 +139,37 @@ def test_a_service_opens_on_a_database_a_directory_and_keys_of_its_own(tmp_path:
     view = asyncio.run(refund(settings, **own(settings)))
     assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
     with contextos.open(settings, **own(settings)) as app:
+        assert app.deployment.invoke(request(900, "req_1")).run_id == view.run_id
+
+
+def test_a_service_opens_from_its_settings_alone(tmp_path: Path, database: Database) -> None:
+    """Encrypted keys, a signed directory and a database, all named in `contextos.toml`."""
+    path, keeper = tmp_path / "a", b"d" * 32
+    workspace(path)
+    (path / "directory.dsse.json").write_bytes(sign_directory(loads((path / "directory.json").read_bytes()), 1, keeper))
+    sealed = make_pkcs8_keys(path / "sealed", b"correct horse battery staple")
+    (path / "secret").touch(mode=0o600)
+    (path / "secret").write_text("correct horse battery staple")
+    pack = canonical(loads((path / "pack.json").read_bytes()))
+    (path / "packs" / "support.json").write_bytes(canonical(seal(PACK_TYPE, pack, sealed, "pack")))
+    adapters = (path / "contextos.toml").read_text().partition("[[adapters]]")[2]
+    (path / "contextos.toml").write_text(
+        f'''store = "{database.app}"
+profile = "service"
+
+[keys]
+kind = "pkcs8"
+path = "sealed"
+passphrase_file = "secret"
+
+[directory]
+kind = "signed"
+path = "directory.dsse.json"
+signers = ["{public_key(keeper).hex()}"]
+
+[[adapters]]{adapters}'''
+    )
+    view = asyncio.run(refund(Settings.read(path)))
+    assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
+    with contextos.open(path) as app:
         assert app.deployment.invoke(request(900, "req_1")).run_id == view.run_id

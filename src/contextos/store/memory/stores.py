@@ -58,6 +58,7 @@ class MemoryStores:
     """
 
     name = ""
+    unsafe = ("unsafe_memory_store",)
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()

@@ -226,7 +226,13 @@ class _Expander:
         agreed: dict[str, OriginOf] = {}
         for intent, used in self.used.items():
             if name in used and self.tools[name].kind == "write":
-                agreed |= self._agreed(intent, name)
+                bound = self._agreed(intent, name)
+                for argument in bound.keys() & agreed.keys() - told.agrees_with.keys():
+                    if bound[argument] != agreed[argument]:
+                        detail = f"two plans take `{argument}` of `{name}` from different places of the request"
+                        remedy = "bind both to one, or say in `permissions` with what it agrees"
+                        raise refuse_pack("two_places", ("intents", intent, "steps"), detail, remedy)
+                agreed |= bound
         agreed |= {argument: written(place) for argument, place in told.agrees_with.items()}
         return {
             "permission_id": derived(f"perm_{adapter_id}_{own}"),

@@ -15,6 +15,7 @@ from contextos.packs.origins import default, derived, stated, written
 from contextos.packs.rules import RuleBuilder, refuse_pack
 
 PLAN_TIMEOUT_MS: Final = 15_000
+MAX_NAME_CHARS_IN_ID: Final = 50
 
 
 def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> dict[str, Any]:
@@ -38,8 +39,11 @@ def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], build
 
 def _choice(tool: str, number: int, builder: RuleBuilder) -> dict[str, Any]:
     """One tool that an agent can call, with arguments of its own."""
-    made = f"{tool.rpartition('.')[2][:50]}_{number}"
-    return {"id": derived(made), "tool": derived(tool), "approval_mode": derived(builder.tools[tool].approval_mode)}
+    return {
+        "id": derived(_numbered(tool, number)),
+        "tool": derived(tool),
+        "approval_mode": derived(builder.tools[tool].approval_mode),
+    }
 
 
 def _step(
@@ -64,7 +68,11 @@ def _step(
 
 def step_id(step: StepDeclaration, index: int) -> str:
     """Return the id of a step: as written, or the own name of its tool and its number from 1."""
-    return step.id or f"{step.tool.rpartition('.')[2]}_{index + 1}"
+    return step.id or _numbered(step.tool, index + 1)
+
+
+def _numbered(tool: str, number: int) -> str:
+    return f"{tool.rpartition('.')[2][:MAX_NAME_CHARS_IN_ID]}_{number}"
 
 
 def _checkpoints(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> Any:

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from contextos import read, toolset
+from contextos.contracts.encoding.codec import parse
 from contextos.errors import InvalidArtifact
-from tests.unit.packs.deploying import PLAN, expanded
+from contextos.packs.declaration import PackDeclaration
+from contextos.packs.expansion import expand
+from tests.unit.packs.deploying import PLAN, TENANT, expanded
 
 
 def template(**intent: Any) -> dict[str, Any]:
@@ -46,6 +50,29 @@ def test_without_steps_an_agent_chooses_its_calls() -> None:
     assert [step["tool"] for step in made["steps"]] == ["deploy.ci_status", "deploy.rollback", "deploy.scale"]
     assert all("params" not in step and "depends_on" not in step for step in made["steps"])
     assert made["decision_checkpoints"] == [{"decision_id": "deploy.change"}]
+
+
+def test_two_plans_take_an_argument_from_one_place() -> None:
+    other = {"tool": "scale", "args": {"service": {"from": "request", "pointer": "/input/context/other"}}}
+    intents = {"deploy.change": {"steps": PLAN}, "deploy.other": {"steps": [PLAN[0], PLAN[1], other]}}
+    with pytest.raises(InvalidArtifact) as caught:
+        expanded(intents=intents)
+    assert caught.value.problems[0].code == "two_places"
+    stated = {"deploy.scale": {"agrees_with": {"service": "/input/context/service"}}}
+    assert expanded(intents=intents, permissions=stated).pack.tooling_layer.permissions[2].agrees_with["service"]
+
+
+def test_a_tool_with_a_long_name_has_a_step() -> None:
+    @read(name="x" * 64)
+    def look() -> bool:
+        """Look."""
+        return True
+
+    adapter = toolset("box", [look]).describe()
+    for intent in ({}, {"steps": [{"tool": "x" * 64}]}):
+        body = {"name": "a", "version": "1.0.0", "tenant": TENANT, "who": ["a"], "intents": {"a": intent}}
+        made = expand(parse(PackDeclaration, body), [adapter]).document["decision_layer"]["task_templates"][0]
+        assert made["steps"][0]["id"] == "x" * 50 + "_1"
 
 
 def test_without_intents_there_is_one_of_the_packs_own_name() -> None:

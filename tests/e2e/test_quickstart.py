@@ -52,15 +52,31 @@ with contextos.open(".", adapters=[tools], dev=True) as app:
 '''
 
 
+IN_MEMORY = (
+    QUICKSTART.split("with contextos.open")[0].replace(
+        "import contextos\n", "import contextos\nfrom contextos.testing import Person, in_memory\n"
+    )
+    + """\
+with in_memory(packs=[deploy], directory=people) as app:
+    gate = app.gate(session="s1", user=ana, agent="agt_deploy")
+    gate.call("deploy.ci_status", {"service": "api"}, call_id="1")
+    gate.call("deploy.rollback", {"service": "api"}, call_id="2")
+    app.call(Person("omar").answer, app, gate.view())
+    done = gate.call("deploy.rollback", {"service": "api"}, call_id="2")
+    record = gate.finish("approved").record
+"""
+)
+"""The same without a workspace: what its user's test is."""
+
+
 def approver(name: str, *roles: str) -> dict[str, Any]:
     public = public_key(SEEDS[name])
     key = {"kid": kid_of(public), "public_key": public.hex()}
     return {"approver_id": name, "roles": roles, "granted_by": dict.fromkeys(roles, "ceo"), "keys": [key]}
 
 
-def make_workspace(folder: Path) -> None:
-    """What `contextos init` makes: keys, people and settings."""
-    make_keys(folder / "keys")
+def people() -> dict[str, Any]:
+    """A directory with a user, an agent, a publisher and an approver."""
     agent = {
         "agent_id": "agt_deploy",
         "agent_urn": "agent:acme/deploy@1.0.0",
@@ -72,13 +88,19 @@ def make_workspace(folder: Path) -> None:
         "scopes": [],
     }
     token = {"subject": "ana", "agent_id": "agt_deploy", "scopes": [], "expires_at": 4102444800}
-    people = {
+    listed = {
         "users": [{"user_id": "ana", "role": "deployer", "roles": ["deployer"], "scopes": [], "delegation_live": True}],
         "agents": [agent],
         "delegations": {"tok_ana": token},
         "approvers": [approver("olga", "publisher", "policy_admin"), approver("omar", "approver")],
     }
-    (folder / "directory.json").write_text(json.dumps({TENANT: people}), "utf-8")
+    return {TENANT: listed}
+
+
+def make_workspace(folder: Path) -> None:
+    """What `contextos init` makes: keys, people and settings."""
+    make_keys(folder / "keys")
+    (folder / "directory.json").write_text(json.dumps(people()), "utf-8")
     (folder / "contextos.toml").write_text('witness = "off"\n', "utf-8")
 
 
@@ -118,7 +140,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        vars(module).update(olga=SEEDS["olga"], ana=ana(), approve=approve)
+        unlisted = {TENANT: {**people()[TENANT], "approvers": [{**approver("omar", "approver"), "keys": []}]}}
+        vars(module).update(olga=SEEDS["olga"], ana=ana(), approve=approve, people=unlisted)
         monkeypatch.setitem(sys.modules, "quickstart", module)
         spec.loader.exec_module(module)
         return module
@@ -126,11 +149,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any
     return run
 
 
+@pytest.mark.parametrize("text", [QUICKSTART, IN_MEMORY], ids=["in a workspace", "in memory"])
 def test_two_tools_a_pack_an_approval_and_a_record_in_twenty_lines(
-    play: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+    text: str, play: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = [line for line in QUICKSTART.splitlines() if line.strip()]
-    module = play(QUICKSTART)
+    written = [line for line in text.splitlines() if line.strip()]
+    module = play(text)
     with capsys.disabled():
         print(f"\nquickstart: {len(written)} lines, 5 concepts (tool, pack, policy, approval, run)")
     assert len(written) <= MOST_LINES

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from contextos.operations.operator import answer_approval
     from contextos.operations.ports import Ports
     from contextos.operations.signing import answer_signer
-    from contextos.packs.building import pack
+    from contextos.packs.building import pack, read_pack
     from contextos.queries.run_view import RunView
     from contextos.runtime.environment import RunLimits
     from contextos.settings import Settings
@@ -92,6 +92,7 @@ _HOMES = {
     "export_runs": "contextos.audit.export",
     "open": "contextos.app.opening",
     "pack": "contextos.packs.building",
+    "read_pack": "contextos.packs.building",
     "read": "contextos.tools.declared",
     "read_export": "contextos.audit.export",
     "replay": "contextos.audit.replay",
@@ -127,6 +128,7 @@ __all__ = [
     "pack",
     "read",
     "read_export",
+    "read_pack",
     "replay",
     "replay_export",
     "seal",

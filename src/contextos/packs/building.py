@@ -1,19 +1,24 @@
-"""`pack`: declare a pack in Python, with the tools themselves."""
+"""`pack`: declare a pack in Python, with the tools themselves; `read_pack`: read it from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.ports.outside import Adapter
-from contextos.errors import InvalidTool, Problem
+from contextos.errors import InvalidInput, InvalidTool, Problem
+from contextos.files import read_regular_file
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import Expansion, expand
 from contextos.packs.facts import FactExpression
+from contextos.packs.reading import read_declaration
 from contextos.tools.declared import Tool
 from contextos.tools.toolset import grouped
+
+MAX_PACK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value
+
+
+def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) -> DeclaredPack:
+    """Read a pack from a `pack.yaml` and expand it for `tools`, as `pack` does.
+
+    Raises:
+        InvalidInput: the file cannot be read; else as `pack`.
+    """
+    adapters = _adapters(tools)
+    try:
+        raw = read_regular_file(Path(path), MAX_PACK_BYTES)
+    except OSError as error:
+        detail = f"`{Path(path).name}` cannot be read: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unreadable", detail, "name a file that is there")) from None
+    declaration = read_declaration(raw)
+    return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)

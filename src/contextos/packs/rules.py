@@ -144,6 +144,15 @@ class RuleBuilder:
             evidence = evidence | self._evidence_of(condition)
         requires = {"requires": derived(sorted(evidence))} if evidence else {}
         applies = {"intent": derived(name), "capability": derived(tool)}
+        # Before a call is asked for, its arguments and the evidence are not known: who may can see the tool.
+        for point in ("compile", "plan"):
+            yield self._rule(
+                self._id(point, name, tool, point),
+                {**applies, "point": derived(point)},
+                allowed,
+                {"allow": derived(True)},
+                derived("who may can see the tool; the other rules decide about each call"),
+            )
         before: list[Any] = []
         for number, (ask, condition) in enumerate(decided.asks, 1):
             rule_id = self._id(f"ask {number}", name, tool, f"ASK_{number}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.envelopes.policy import CapabilityView
 from contextos.errors import InvalidArtifact
 from tests.unit.packs.deploying import INTENT, PLAN, decided, expanded, policies
 
@@ -180,3 +181,15 @@ def test_what_never_counts_or_names_nothing_is_refused(
     problem = caught.value.problems[0]
     assert (problem.code, problem.pointer) == (code, pointer)
     assert says in problem.remedy
+
+
+@pytest.mark.parametrize("point", ["compile", "plan"])
+def test_a_write_whose_rules_all_read_evidence_can_be_seen_before_it_is_asked_for(point: Any) -> None:
+    ask = [{"role": "lead", "when": "evidence.ci.blast_radius > 20"}]
+    compiled = policies(expanded(ask=ask))
+    for role, seen in (("deployer", True), ("intern", False)):
+        facts = {"user": {"role": role}, "request": {"intent": "deploy.change"}}
+        view = CapabilityView("deploy.rollback", "destructive")
+        decision = compiled.decide(point, facts, capability=view, granted=True, decision_id="pol_0000000000000001")
+        assert decision.allowed is seen
+        assert decision.gates == ()

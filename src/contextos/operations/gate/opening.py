@@ -12,7 +12,7 @@ from typing import Any
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, UserDelegation
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import Entry
@@ -29,6 +29,7 @@ async def open_session(
     *,
     user: str | UserClaims,
     agent: str | AgentIdentity,
+    token: str | None = None,
     intent: str | None = None,
     pack: str | None = None,
     message: str = "",
@@ -38,8 +39,10 @@ async def open_session(
 ) -> Gate:
     """Open the session of this name, or find it if it is open already, in whatever process it began.
 
-    `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller states, as in
-    a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints` lower limits.
+    `token` is the reference of the token with which the user delegates to the agent: without one the agent does not act
+    for the user. `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller
+    states, as in a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints`
+    lower limits.
 
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
@@ -57,7 +60,7 @@ async def open_session(
         "request_id": session,
         "session_id": session,
         "tenant_id": tenant_id,
-        "user": (user if isinstance(user, UserClaims) else UserClaims(user_id=user)).to_json(),
+        "user": (await _user(deployment, tenant_id, user, token)).to_json(),
         "agent": identity.to_json(),
         "context_pack_refs": [pack],
         "input": {"intent": intent, "message": message, "context": dict(context or {})},
@@ -107,6 +110,22 @@ def only(what: str, where: str, names: Sequence[str]) -> str:
         return names[0]
     listed = ", ".join(f"`{name}`" for name in names[:8]) or "none"
     raise InvalidInput(Problem(f"/{what}", "not_the_only_one", f"{where} {listed}", f"name one as `{what}`"))
+
+
+async def _user(deployment: Deployment, tenant_id: str, user: str | UserClaims, token: str | None) -> UserClaims:
+    """The user as the request states them, with all that they delegate by the token."""
+    claims = user if isinstance(user, UserClaims) else UserClaims(user_id=user)
+    if token is None:
+        return claims
+    if claims.delegation is not None:
+        detail = "the user's claims have a delegation already"
+        raise InvalidInput(Problem("/token", "two_delegations", detail, "leave out `token`"))
+    issued = await deployment.ports.directory.delegation(tenant_id, checked_text(token, "/token", MAX_CALL_ID_CHARS))
+    if issued is None:
+        detail = "the directory knows no delegation by this token"
+        raise InvalidInput(Problem("/token", "unknown_token", detail, "ask the user for a new one"))
+    stated = UserDelegation(auth_type="oauth2", scopes=issued.scopes, subject=claims.user_id, token_ref=token)
+    return claims.model_copy(update={"delegation": stated})
 
 
 async def _agent(

@@ -1,0 +1,30 @@
+"""An agent that rolls a service back. A script is in the place of a model and chooses one call after the other."""
+
+import sys
+from pathlib import Path
+
+from deploy import PACK, TOOLS
+
+import contextos
+from contextos.operations.gate.gate import Done, Waiting
+
+
+def roll_back(app, session, service, env, user="ana"):
+    """Look first, then roll back. Run it again when a person has answered: it goes on where it was."""
+    gate = app.gate(session=session, user=user, token=f"tok_{user}", agent="agt_deploy")
+    where = {"service": service, "env": env}
+    gate.call("deploy.ci_status", {"service": service}, call_id="ci")
+    gate.call("deploy.impact", where, call_id="impact")
+    answer = gate.call("deploy.rollback", where, call_id="rollback")
+    if isinstance(answer, Waiting):
+        return answer, None
+    return answer, gate.finish("approved" if isinstance(answer, Done) else "denied").record
+
+
+if __name__ == "__main__":
+    with contextos.open(".", adapters=[TOOLS], dev=True) as running:
+        otto = contextos.Actor.with_key("otto", bytes.fromhex(Path("keys/otto.key").read_text()))
+        running.install(PACK, by=otto)
+        said, record = roll_back(running, *sys.argv[1:4])
+        print(said)
+        print(record["status"] if record else "run it again when the question is answered")

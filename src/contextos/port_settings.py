@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from contextos.errors import InvalidSettings, Problem
-from contextos.trust.identity.oidc import TrustedIssuer
+from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
 
 MAX_KEY_TIMEOUT_S: Final = 60
@@ -189,6 +189,47 @@ def check_directory(value: Any) -> None:
         value.check("/directory")
     else:
         _text(value, "/directory")
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalLoginsSetting:
+    """The OIDC issuer whose logins can answer approvals, and how old a login can be (`max_auth_age_s`, in seconds)."""
+
+    issuer: str
+    audience: str
+    jwks_url: str
+    algorithms: tuple[str, ...] = ("RS256", "ES256")
+    leeway_s: int = 60
+    max_auth_age_s: int = 300
+
+    def trusted(self) -> TrustedIssuer:
+        """Return the issuer as tokens are verified with. Raises `InvalidSettings`."""
+        return TrustedIssuer(self.issuer, self.audience, self.algorithms, self.leeway_s)
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        if not isinstance(self.algorithms, tuple) or not all(isinstance(one, str) for one in self.algorithms):
+            raise _bad(f"{at}/algorithms", "this is not a list of names", "list those that the issuer signs with")
+        self.trusted()
+        check_https(self.jwks_url, f"{at}/jwks_url")
+        if type(self.max_auth_age_s) is not int or not 1 <= self.max_auth_age_s <= MAX_AUTH_AGE_S:
+            detail = f"this is not a whole number of seconds from 1 to {MAX_AUTH_AGE_S}"
+            raise _bad(f"{at}/max_auth_age_s", detail, "give one within these bounds")
+
+
+def read_approval_logins(value: Any) -> ApprovalLoginsSetting:
+    """Return the table `approval_logins` of `contextos.toml`. Raises `InvalidSettings`."""
+    table = _fitting(ApprovalLoginsSetting, value, "/approval_logins")
+    if isinstance(table.get("algorithms"), list):
+        table["algorithms"] = tuple(table["algorithms"])
+    return ApprovalLoginsSetting(**table)
+
+
+def check_approval_logins(value: Any) -> None:
+    """Check the setting `approval_logins`, however it was made. Raises `InvalidSettings`."""
+    if not isinstance(value, ApprovalLoginsSetting):
+        raise _bad("/approval_logins", "this is not an `ApprovalLoginsSetting`", "give one, or None")
+    value.check("/approval_logins")
 
 
 KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"

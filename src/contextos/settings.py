@@ -24,11 +24,14 @@ from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
 from contextos.port_settings import (
+    ApprovalLoginsSetting,
     DirectorySetting,
     KeysSetting,
+    check_approval_logins,
     check_directory,
     check_keys,
     is_loopback,
+    read_approval_logins,
     read_directory,
     read_keys,
 )
@@ -128,7 +131,8 @@ class Settings:
     a file in the user's state folder, if the profile is `embedded` and `store` a file; else none. `off`: none.
 
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
-    besides those of its packs.
+    besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
+    keys can.
     """
 
     workspace: Path
@@ -148,6 +152,7 @@ class Settings:
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    approval_logins: ApprovalLoginsSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -190,6 +195,8 @@ class Settings:
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
         if "keys" in made:
             made["keys"] = read_keys(made["keys"])
+        if "approval_logins" in made:
+            made["approval_logins"] = read_approval_logins(made["approval_logins"])
         if "directory" in made:
             made["directory"] = read_directory(made["directory"])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
@@ -217,6 +224,8 @@ def check_settings(settings: Settings) -> None:
         _text(getattr(settings, name), f"/{name}")
     check_directory(settings.directory)
     check_keys(settings.keys)
+    if settings.approval_logins is not None:
+        check_approval_logins(settings.approval_logins)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

@@ -8,6 +8,7 @@ import pytest
 
 from contextos.errors import InvalidSettings
 from contextos.port_settings import (
+    ApprovalLoginsSetting,
     OidcDirectorySetting,
     Pkcs8KeysSetting,
     RemoteKeySetting,
@@ -177,3 +178,41 @@ def test_plain_http_stays_on_this_machine(host: str) -> None:
     assert is_loopback(host)
     check_https(f"http://{f'[{host}]' if ':' in host else host}:1/a", "/keys/url")
     assert not is_loopback("localhost.attacker.example")
+
+
+LOGINS = """
+    [approval_logins]
+    issuer = "https://login.acme.example"
+    audience = "contextos"
+    jwks_url = "https://login.acme.example/jwks.json"
+"""
+
+
+def test_the_issuer_of_logins(tmp_path: Path) -> None:
+    named = read(tmp_path, LOGINS + '    algorithms = ["ES256"]\n    max_auth_age_s = 60\n').approval_logins
+    url = "https://login.acme.example"
+    assert named == ApprovalLoginsSetting(url, "contextos", f"{url}/jwks.json", ("ES256",), max_auth_age_s=60)
+    assert read(tmp_path, "").approval_logins is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (LOGINS + "max_auth_age_s = 0", "/approval_logins/max_auth_age_s"),
+        (LOGINS + "max_auth_age_s = 1e9", "/approval_logins/max_auth_age_s"),
+        (LOGINS + 'algorithms = ["HS256"]', "HS256"),
+        (LOGINS + 'algorithms = ["none"]', "none"),
+        (LOGINS + 'algorithms = "ES256"', "/approval_logins/algorithms"),
+        (LOGINS + "algorithms = [1]", "/approval_logins/algorithms"),
+        (LOGINS.replace("https://login.acme.example/jwks", "http://login.acme.example/jwks"), "not encrypted"),
+        (LOGINS.replace("audience", "audienze"), "/approval_logins/audienze"),
+        (LOGINS.replace('audience = "contextos"', ""), "`audience` is missing"),
+        (LOGINS.replace('audience = "contextos"', 'audience = ""'), "audience"),
+        ("approval_logins = 1", "/approval_logins"),
+    ],
+    ids=["zero", "float", "shared", "none", "text", "number", "http", "typo", "missing", "empty", "scalar"],
+)
+def test_an_issuer_that_cannot_be_trusted_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(tmp_path, text)
+    assert says in str(refused.value)

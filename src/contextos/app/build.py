@@ -19,6 +19,7 @@ from contextos.app.given import (
     SystemEntropy,
     adapters_by_id,
     adapters_of,
+    approval_logins_of,
     directory_of,
     keys_of,
     kind_of_directory,
@@ -114,6 +115,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             concurrency=AsyncioConcurrency(),
             planner=None if given.planner is None else LoggedPlanner(given.planner),
             report_fault=log_fault,
+            approval_logins=approval_logins_of(settings, clock),
         )
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
         deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)

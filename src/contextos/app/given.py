@@ -25,6 +25,7 @@ from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.files import read_regular_file
+from contextos.operations.ports import ApprovalLogins
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
 from contextos.settings import (
@@ -201,6 +202,23 @@ def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
         return read_secret(file, named.token_env, "/keys").decode("utf-8", "replace")
 
     return RemoteKeys(named.url, named.keys, token, timeout_s=named.timeout_s)
+
+
+def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | None:
+    """Return the issuer of the logins that can answer approvals, or None.
+
+    Raises:
+        InvalidSettings: the URL of its keys is none, or the extra `http` is not installed.
+    """
+    named = settings.approval_logins
+    if named is None:
+        return None
+    try:
+        from contextos.adapters.jwks import HttpJwks
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/approval_logins", "missing_extra", detail, "install `contextos[http]`") from None
+    return ApprovalLogins(named.trusted(), HttpJwks(named.jwks_url, clock).with_key, named.max_auth_age_s)
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:

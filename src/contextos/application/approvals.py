@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from contextos.application.pages import Page, UnverifiedRun, check_limit
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import ApprovalRefused, Integrity
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.errors import ApprovalRefused, Integrity, SignatureInvalid
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
 from contextos.queries.positions import cursor_of, line_at
@@ -18,8 +19,10 @@ from contextos.queries.question_text import question_line, question_text
 from contextos.queries.run_index import waiting_runs
 from contextos.queries.run_names import run_named
 from contextos.queries.sessions import MAX_RUNS_READ
-from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, sign_approval
+from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, login_assertion, sign_approval
 from contextos.trust.identity.jws import signing_input, unverified_payload
+from contextos.trust.identity.oidc import token_key_id
+from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.seal import kid_of
 
 Verdict = Literal["approved", "denied"]
@@ -56,6 +59,13 @@ class ApprovalStatement:
     payload: bytes
     text: str
     _statement: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def nonce(self) -> str:
+        """The `nonce` with which the person is sent to log in, where they answer with an OIDC token: the digest of
+        `payload`.
+        """
+        return content_address(dict(self._statement))
 
     def signing_input(self, kid: str) -> bytes:
         """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
@@ -144,6 +154,41 @@ class Question:
             reason=stated["reason"],
             binding_digest=self.binding_digest,
             vouch=lambda _statement: {"kind": "jws", "token": token},
+        )
+
+    async def answer_with_login(self, token: str, statement: ApprovalStatement) -> None:
+        """Record the answer in `statement`, proved by an OIDC token of a login for it: its nonce is `statement.nonce`.
+
+        The settings name the issuer (`[approval_logins]`), and the directory the logins of each person. The token is
+        not kept.
+
+        Raises:
+            ApprovalRefused: as `answer`; or the token is not of that issuer, is for another statement or of an older
+                login, or is the login of somebody else (`assertion_invalid`).
+            Unavailable: the issuer does not give its keys; nothing was recorded.
+            Integrity, Conflict: as `answer`.
+        """
+        ports, stated = self._deployment.ports, statement._statement
+        logins = ports.approval_logins
+        if logins is None:
+            detail = "this deployment trusts no issuer of logins; answer with a key, or set `[approval_logins]`"
+            raise ApprovalRefused("assertion_invalid", detail)
+        try:
+            jwks = await logins.jwks(token_key_id(token))
+        except SignatureInvalid as error:
+            raise ApprovalRefused("assertion_invalid", str(error)) from None
+        now_us = await recorded_now_us(ports, self.tenant_id)
+        await answer_approval(
+            self._deployment,
+            self.tenant_id,
+            self.run_id,
+            approver_id=stated["approver"],
+            verdict=stated["verdict"],
+            reason=stated["reason"],
+            binding_digest=stated["binding_digest"],
+            vouch=partial(
+                login_assertion, token, logins.issuer, jwks, now_us=now_us, max_auth_age_s=logins.max_auth_age_s
+            ),
         )
 
 

@@ -134,8 +134,9 @@ def _settings() -> Iterator[str]:
 
 
 def _ports() -> Iterator[str]:
-    """The settings that are tables of a `kind`."""
+    """The settings that are tables of a `kind`, and the issuer of logins."""
     from contextos.port_settings import (
+        ApprovalLoginsSetting,
         OidcDirectorySetting,
         Pkcs8KeysSetting,
         RemoteKeySetting,
@@ -156,6 +157,8 @@ def _ports() -> Iterator[str]:
     yield from _kind(Pkcs8KeysSetting)
     yield from _kind(RemoteKeysSetting)
     yield from ("", "Each entry of `[[keys.keys]]`:", "", *_port_table(RemoteKeySetting))
+    yield from ("", "## `[approval_logins]`", "", "See [Logins](../application.md#logins).", "")
+    yield from _port_table(ApprovalLoginsSetting)
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -28,15 +28,20 @@ from contextos.operations.acts.cancels import commit_before_end, stored_cancel
 from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
-from contextos.operations.signing import SignStatement
+from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
-from contextos.trust.approvals.assertion import approval_fault, approval_statement, read_assertion
+from contextos.trust.approvals.assertion import (
+    approval_fault,
+    approval_statement,
+    read_answer_assertion,
+    read_assertion,
+)
 from contextos.trust.approvals.question import question_fault
 from contextos.trust.approvals.settlement import barred_settlers, settlement_fault, settlement_statement
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.recorded_time import recorded_now_us
-from contextos.trust.journal.signed_heads import answered_line
+from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.redact import redact, scan_unsafe
 
 _DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
@@ -97,11 +102,11 @@ async def answer_approval(
     verdict: str,
     reason: str,
     binding_digest: str,
-    vouch: SignStatement,
+    vouch: SignAnswer,
 ) -> None:
     """Record an approver's verdict (`approved` or `denied`) on the question on which the run waits.
 
-    `vouch` signs the statement about the verdict.
+    `vouch` signs the statement about the verdict, or returns the `login_assertion` about it.
 
     `binding_digest` is the digest of the question that the approver saw (`OpenQuestion.binding_digest`). What is signed
     is computed from the journal, which is verified first.
@@ -128,7 +133,7 @@ async def answer_approval(
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
     statement = approval_statement(question, approver_id, verdict, reason)
-    assertion = read_assertion(vouch(statement))
+    assertion = read_answer_assertion(vouch(statement))
     if assertion.kind == "unsafe_local" and "unsafe_local_approvals" not in app.config.unsafe:
         raise ApprovalRefused("unsafe_not_allowed", "this deployment takes no answers without the approver's key")
     answer = {
@@ -156,9 +161,11 @@ async def answer_approval(
         writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     line = answered_line(entry, app.ports.entropy)
+    # The runtime alone vouches for what it found in the token of a login.
+    signature = signed_head(app.ports.keys, entry) if assertion.login else None
     now_us = app.ports.clock.now_us()
     try:
-        await store.commit(Batch(run=run_id, entries=(entry,), writes=tuple(writes), shared=(line,), wake_at_us=now_us))
+        await store.commit(Batch(run_id, (entry,), tuple(writes), (line,), now_us, signature))
     except Conflict:
         # The store now holds the answer that won; `_open_question` raises the refusal that names it.
         await open_question(app, tenant_id, run_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
@@ -14,6 +15,7 @@ from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Stores
 from contextos.runtime.environment import RunLimits
+from contextos.trust.identity.oidc import TrustedIssuer
 
 
 class UnboundedAdmission:
@@ -31,6 +33,17 @@ class UnboundedAdmission:
         return nullcontext(YieldedTurn())
 
     async def yield_to_others(self, _tenant_id: str, _run_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalLogins:
+    """The OIDC issuer whose logins can answer approvals. `jwks` returns its keys, fresh enough to hold a key id. A
+    login counts for `max_auth_age_s` seconds.
+    """
+
+    issuer: TrustedIssuer
+    jwks: Callable[[str], Awaitable[Mapping[str, Any]]]
+    max_auth_age_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,7 @@ class Ports:
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
     report_fault: ReportFault = ignore_fault
+    approval_logins: ApprovalLogins | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from contextos.contracts.envelopes.identity import AnswerAssertion
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
@@ -16,6 +17,9 @@ from contextos.trust.seal import kid_of
 
 SignStatement = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """statement -> assertion {`kind`, `token`?}: signs an answer, a settlement or an act."""
+
+SignAnswer = Callable[[Mapping[str, Any]], Mapping[str, Any] | AnswerAssertion]
+"""As `SignStatement`, or statement -> what the runtime found in the token of a login (`login_assertion`)."""
 
 
 def answer_signer(private_key: bytes) -> SignStatement:

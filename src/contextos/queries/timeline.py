@@ -237,6 +237,9 @@ def _returned(body: Mapping[str, Any]) -> str:
     return f"{envelope['status']} {displayed_json(envelope.get('output'))}{changed}"
 
 
+_PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login"}
+
+
 def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in log:
         if entry.kind == "approval.asked" and entry.body:
@@ -246,7 +249,7 @@ def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"shown: {displayed_json(entry.body['shown']['args'])}; evidence: {evidence or 'none'}", None
         elif entry.kind == "approval.answered" and entry.body:
             kind = entry.body["assertion"]["kind"]
-            how = "signed with their key" if kind == "jws" else f"not signed ({displayed(kind)})"
+            how = _PROOFS.get(kind, f"not signed ({displayed(kind)})")
             reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
             yield f"{displayed(entry.body['approver'])} {entry.body['verdict']}{reason}; {how}", entry.at_us
         elif entry.kind == "evidence.rechecked" and entry.body:

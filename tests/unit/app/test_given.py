@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
+from contextos.app.given import approval_logins_of
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings
+from contextos.port_settings import ApprovalLoginsSetting
 from contextos.settings import Settings
+from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
 from tests.world import TENANT
 
@@ -115,3 +119,12 @@ def test_a_port_that_declares_no_tuple_is_refused(settings: Settings) -> None:
     directory.unsafe = "unsafe_local_directory"  # type: ignore[attr-defined]
     with pytest.raises(InvalidSettings, match="not a tuple"):
         asyncio.run(open_unchecked(settings, GivenPorts(directory)))
+
+
+def test_the_issuer_of_logins_is_that_of_the_settings(settings: Settings) -> None:
+    clock = SystemClock()
+    assert approval_logins_of(settings, clock) is None
+    named = ApprovalLoginsSetting("https://login.example", "contextos", "https://login.example/jwks", max_auth_age_s=9)
+    made = approval_logins_of(replace(settings, approval_logins=named), clock)
+    assert made is not None
+    assert (made.issuer, made.max_auth_age_s) == (named.trusted(), 9)

@@ -174,13 +174,23 @@ class ApproverKey(Model):
     public_key: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+class ApproverLogin(Model):
+    """An account of an approver at an OIDC issuer: the `iss` and `sub` of its tokens."""
+
+    issuer: Name
+    subject: Name
+
+
 class Approver(Model):
-    """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it."""
+    """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it. An answer
+    is proved by one of `keys`, or by one of `logins` where the deployment trusts its issuer.
+    """
 
     approver_id: Name
     roles: Seq[Name] = ()
     granted_by: Map[Name] = {}
     keys: Seq[ApproverKey] = ()
+    logins: Seq[ApproverLogin] = ()
 
 
 class SignerAssertion(Model):
@@ -193,6 +203,35 @@ class SignerAssertion(Model):
     def _token_of_its_kind(self) -> Self:
         if (self.kind == "jws") is not (self.token is not None):
             raise ValueError("an assertion has a token if it is a `jws`, and only then")
+        return self
+
+
+class LoginProof(Model):
+    """What the runtime found in a token of a trusted OIDC issuer, whose nonce was the digest of the statement.
+
+    `auth_time_s` (Unix seconds) is when the person logged in. The token is a secret and is not kept.
+    """
+
+    issuer: Name
+    subject: Name
+    auth_time_s: Count
+    statement_digest: Digest
+    token_digest: Digest
+
+
+class AnswerAssertion(Model):
+    """The proof that a person gave an answer: as `SignerAssertion`, or a recent login at a trusted issuer (`oidc`)."""
+
+    kind: Literal["jws", "oidc", "unsafe_local"]
+    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    login: LoginProof | None = None
+
+    @model_validator(mode="after")
+    def _proof_of_its_kind(self) -> Self:
+        if (self.kind == "jws") is not (self.token is not None):
+            raise ValueError("an assertion has a token if it is a `jws`, and only then")
+        if (self.kind == "oidc") is not (self.login is not None):
+            raise ValueError("an assertion has a login if it is an `oidc`, and only then")
         return self
 
 

@@ -66,7 +66,7 @@ class ApprovalReceipt(Model):
     verdict: Literal["approved", "denied", "expired"] | None = None
     reason: Text | None = None
     binding_digest: Digest | None = None
-    assertion: Literal["webauthn", "jws", "unsafe_local"] | None = None
+    assertion: Literal["webauthn", "jws", "oidc", "unsafe_local"] | None = None
 
 
 class RecordedEffect(Model):

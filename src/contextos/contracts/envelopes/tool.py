@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from contextos.contracts.envelopes.identity import Chain, SignerAssertion
+from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.ids import (
     DIGEST,
@@ -273,13 +273,15 @@ class ToolResultEnvelope(Model):
 
 
 class Answered(Model):
-    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer."""
+    """An approver's answer to a question, as it is recorded. `assertion` holds the signature over the answer, or what
+    the runtime found in the token of a login.
+    """
 
     approver: Name
     verdict: Literal["approved", "denied"]
     reason: Text
     binding_digest: Digest
-    assertion: SignerAssertion
+    assertion: AnswerAssertion
 
 
 class Settled(Model):

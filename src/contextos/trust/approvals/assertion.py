@@ -14,9 +14,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import problems_of
-from contextos.contracts.envelopes.identity import Approver, SignerAssertion
-from contextos.errors import ApprovalRefused
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.identity import AnswerAssertion, Approver, LoginProof, SignerAssertion
+from contextos.errors import ApprovalRefused, SignatureInvalid
 from contextos.trust.identity.jws import sign_compact, verify_compact
+from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 
 APPROVAL_TYP: Final = "contextos-approval+jws"
 
@@ -59,6 +61,15 @@ def read_assertion(value: Any) -> SignerAssertion:
         raise ApprovalRefused("assertion_invalid", detail) from None
 
 
+def read_answer_assertion(value: Any) -> AnswerAssertion:
+    """As `read_assertion`, of an answer: it can also be what `login_assertion` returned. A login that is only stated is
+    refused.
+    """
+    if isinstance(value, AnswerAssertion):
+        return value
+    return AnswerAssertion.model_validate(read_assertion(value).to_json())
+
+
 def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
     """Return why `approver` does not validly hold `role`, or None. Another person must have granted it."""
     grantor = approver.granted_by.get(role)
@@ -97,12 +108,59 @@ def approval_fault(
     if approver.granted_by[role] in question["barred"]:
         detail = f"`{approver.approver_id}` has the role `{role}` from somebody who cannot approve this call"
         return ApprovalRefused("self_granted", detail)
-    assertion = SignerAssertion.model_validate(answer["assertion"])
+    assertion = AnswerAssertion.model_validate(answer["assertion"])
+    statement = approval_statement(question, approver.approver_id, answer["verdict"], answer["reason"])
+    if assertion.login is not None:
+        return _login_fault(approver, assertion.login, statement)
     if assertion.token is None:
         return None
     keys = {key.kid: bytes.fromhex(key.public_key) for key in approver.keys}
     signed = verify_compact(assertion.token, keys, APPROVAL_TYP)
-    if signed != approval_statement(question, approver.approver_id, answer["verdict"], answer["reason"]):
+    if signed != statement:
         detail = "the approver's key did not sign this answer to this question"
         return ApprovalRefused("assertion_invalid", detail)
+    return None
+
+
+def login_assertion(
+    token: str,
+    issuer: TrustedIssuer,
+    jwks: Mapping[str, Any],
+    statement: Mapping[str, Any],
+    *,
+    now_us: int,
+    max_auth_age_s: int,
+) -> AnswerAssertion:
+    """Return the assertion of a person who logged in at `issuer` at most `max_auth_age_s` seconds ago for exactly this
+    statement: the nonce of the token is its digest, which covers the question, the person, the verdict and the reason.
+
+    Raises:
+        ApprovalRefused: `assertion_invalid`; the token is refused, for the reason named.
+    """
+    nonce = content_address(dict(statement))
+    try:
+        found = verify_oidc_token(token, issuer, jwks, now_us=now_us, nonce=nonce, max_auth_age_s=max_auth_age_s)
+    except SignatureInvalid as error:
+        raise ApprovalRefused("assertion_invalid", str(error)) from None
+    assert found.auth_time_s is not None, "a token with a recent login states its time"
+    proof = LoginProof(
+        issuer=found.issuer,
+        subject=found.subject,
+        auth_time_s=int(found.auth_time_s),
+        statement_digest=nonce,
+        token_digest=found.token_digest,
+    )
+    return AnswerAssertion(kind="oidc", login=proof)
+
+
+def _login_fault(approver: Approver, login: LoginProof, statement: Mapping[str, Any]) -> ApprovalRefused | None:
+    """Return why a login that the runtime verified does not prove this answer, or None.
+
+    That the runtime verified it is proved by the signed head over the entry (`signed_heads.is_unsigned`).
+    """
+    if all((one.issuer, one.subject) != (login.issuer, login.subject) for one in approver.logins):
+        detail = f"the directory does not know this login as one of `{approver.approver_id}`"
+        return ApprovalRefused("assertion_invalid", detail)
+    if login.statement_digest != content_address(dict(statement)):
+        return ApprovalRefused("assertion_invalid", "the person did not log in for this answer to this question")
     return None

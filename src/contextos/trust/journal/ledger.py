@@ -33,7 +33,7 @@ from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
-from contextos.trust.journal.signed_heads import UNSIGNED_KINDS, head_payload, index_lines
+from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned
 from contextos.trust.journal.tape import Tape, Transition, tape_end
 
 MAX_ENTRIES: Final = 10_000
@@ -301,7 +301,7 @@ class RunJournal(Tape):
         known = len(self._tape)
         appended = entries[known:]
         as_left = list(entries[:known]) == self._tape and tuple(heads[-1:]) == (self._signed,)
-        if self._live is None or not as_left or any(entry.kind not in UNSIGNED_KINDS for entry in appended):
+        if self._live is None or not as_left or not all(map(is_unsigned, appended)):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)

@@ -16,7 +16,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ChainBroken
+from contextos.errors import ChainBroken, Integrity
 from contextos.trust.journal.chain import verify_chain
 
 UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
@@ -33,6 +33,12 @@ _STATES_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
 def head_payload(tenant: str, stream: str, seq: int, head: str) -> bytes:
     """Return the bytes that are signed for a head: stream, length and hash of its last entry."""
     return f"{tenant}\n{stream}\n{seq}\n{head}".encode()
+
+
+def signed_head(keys: Keys, last: Entry) -> tuple[str, str]:
+    """Return the signature (key id, hex) of the head of a run that ends with the entry `last`."""
+    kid, signature = keys.sign("head", head_payload(last.tenant, last.run, last.seq, last.hash))
+    return kid, signature.hex()
 
 
 def is_signed(signed: SignedHead, tenant: str, stream: str, keys: Keys, *, at_us: int) -> bool:
@@ -62,8 +68,21 @@ def verify_heads(tenant: str, run: str, entries: Sequence[Entry], heads: Iterabl
         signed = seq
     for entry in entries[signed:]:
         # The next commit of the loop signs over what people appended.
-        if entry.kind not in UNSIGNED_KINDS:
+        if not is_unsigned(entry):
             raise ChainBroken(run, entry.seq, "is covered by no signed head")
+
+
+def is_unsigned(entry: Entry) -> bool:
+    """Return whether an entry needs no signed head: a person appended it, and a key of their own or a sealed act proves
+    it. A login is proved by nothing but the runtime that verified it, so it needs one.
+    """
+    if entry.kind != "approval.answered":
+        return entry.kind in UNSIGNED_KINDS
+    try:
+        return bool(read_body(entry)["assertion"]["kind"] != "oidc")
+    except (Integrity, ValueError, LookupError, TypeError):
+        # It was erased or is no answer, which is found where it is used.
+        return True
 
 
 def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:

@@ -22,7 +22,7 @@ COLLECTIONS = {
     for value in vars(module).values()
     if isinstance(value, Collection)
 }
-WORDS = {"active", "approvals", "artifacts", "epoch", "keys", "pins", "requests"}
+WORDS = {"active", "approvals", "artifacts", "directory", "epoch", "keys", "pins", "requests"}
 """Names that mean something else elsewhere: refused where they can only be a collection, which `_in_place` says."""
 
 STORES = ("store/", "sim/ports.py", "audit/export.py", "contracts/journal.py", "contracts/ports/storage.py")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from contextos.contracts.encoding.codec import MAX_BYTES, loads
+from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import ToolError
@@ -27,6 +27,8 @@ from contextos.runtime.attempts.agent_session import ASKED
 from contextos.runtime.redaction import cleanse_text
 
 MAX_CALL_ID_CHARS: Final = 128
+MAX_TOOL_CHARS: Final = 200
+MAX_ARGS_BYTES: Final = 262_144
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
 
@@ -127,7 +129,7 @@ class Gate:
             Unavailable: the store or the tool does not answer; make the same call again.
         """
         _check_call_id(call_id)
-        asked = {"tool": checked_text(name, "/name", MAX_CALL_ID_CHARS), "args": _json(args)}
+        asked = {"tool": checked_text(name, "/name", MAX_TOOL_CHARS), "args": _json(args)}
         state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
         recorded = _find(state.entries, ASKED, call_id)
         if recorded is None:
@@ -249,7 +251,7 @@ def _json(args: Any) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
     try:
-        parsed = loads(canonical(dict(args)), max_bytes=MAX_BYTES)
+        parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
     except (MalformedJson, RecursionError) as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
     assert isinstance(parsed, dict), "an object stays one"

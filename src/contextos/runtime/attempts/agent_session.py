@@ -36,6 +36,11 @@ EXPIRED: Final = "session.expired"
 AGENT_PLANNER: Final = "agent@1"
 """The planner of a plan that an agent asked for."""
 
+MAX_LOGGED: Final = 9_000
+"""The entries of a run after which its session takes no further call, so that its end still fits into the journal.
+Calls that are refused cost no budget, and an agent could repeat them for ever.
+"""
+
 ENDING: Final[frozenset[FailureCode]] = frozenset(
     {"cancelled", "must_escalate", "budget_exhausted", "unsafe_output", "output_disagrees"}
 )
@@ -97,6 +102,11 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
     """
     session, journal = admitted.scope.session, environment.journal
     assert session is not None, "a session has a deadline"
+    if len(journal.log()) > MAX_LOGGED:
+        detail = (
+            f"the session has more than {MAX_LOGGED} journal entries; {admitted.scope.run.run_budget.stated(CALLS)}"
+        )
+        return Failure(code="budget_exhausted", detail=detail)
     while True:
         said = await journal.receive(
             (ASKED, FINISHED, EXPIRED),

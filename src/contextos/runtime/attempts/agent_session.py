@@ -103,9 +103,7 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
     session, journal = admitted.scope.session, environment.journal
     assert session is not None, "a session has a deadline"
     if len(journal.log()) > MAX_LOGGED:
-        detail = (
-            f"the session has more than {MAX_LOGGED} journal entries; {admitted.scope.run.run_budget.stated(CALLS)}"
-        )
+        detail = f"the session has more than {MAX_LOGGED} journal entries, and takes no further call"
         return Failure(code="budget_exhausted", detail=detail)
     while True:
         said = await journal.receive(

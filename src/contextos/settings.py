@@ -118,10 +118,10 @@ class Driving:
 class Settings:
     """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
-    `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos migrate` has prepared.
+    `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos store migrate` has prepared.
     `directory` is the file with users, agents and approvers, and `keys` the directory with plain key files, unless they
     are tables that say what is used instead (`port_settings`).
-    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts, which `contextos init` publishes.
+    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts; `contextos apply` publishes them.
     `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
     and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
     `unsafe` names the development stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.

@@ -121,8 +121,8 @@ def fresh(stores: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 
 @pytest.fixture
 def initialised(fresh: Shop) -> Shop:
-    """The same after `contextos init`, with the example's graph."""
-    assert fresh.say("init", *fresh.by).code == 0
+    """The same after `contextos apply`, with the example's graph."""
+    assert fresh.say("apply", *fresh.by).code == 0
     asyncio.run(_filled(fresh.path))
     return fresh
 

@@ -32,5 +32,5 @@ class Shop:
         file.write_text(more + file.read_text())
 
     def runs(self) -> list[Any]:
-        listed: list[Any] = self.say("runs").json["runs"]
+        listed: list[Any] = self.say("runs", "list").json["runs"]
         return listed

@@ -196,7 +196,7 @@ SIGNER = ["--as", LEAD, "--key", f"keys/{LEAD}.key"]
 
 def waiting_now(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
-    run_command_line(["show", "req_next", "--json"])
+    run_command_line(["runs", "show", "req_next", "--json"])
     return dict(orjson.loads(capsys.readouterr().out)["waiting"] or {})
 
 
@@ -211,19 +211,19 @@ def test_a_request_that_was_pointed_at_another_run_approves_nothing(
             f"UPDATE {{documents}} SET body = ({other}) WHERE collection = 'requests' AND key = 'req_next'"
         )
     )
-    assert run_command_line(["approve", "req_next", *SIGNER, "--binding", "sha256:any"]) == 3
+    assert run_command_line(["approvals", "approve", "req_next", *SIGNER, "--binding", "sha256:any"]) == 3
     assert "`req_deny` made that run" in capsys.readouterr().err
 
 
 def test_without_a_terminal_the_digest_has_to_be_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digest = waiting_now(capsys)["binding_digest"]
-    assert run_command_line(["approve", "req_next", *SIGNER]) == 2
+    assert run_command_line(["approvals", "approve", "req_next", *SIGNER]) == 2
     printed = capsys.readouterr().err
     assert "amount_inr 5000" in printed
     assert f"--binding {digest}" in printed
-    assert run_command_line(["approve", "req_next", *SIGNER, "--binding", "sha256:" + "0" * 64]) == 1
+    assert run_command_line(["approvals", "approve", "req_next", *SIGNER, "--binding", "sha256:" + "0" * 64]) == 1
     assert waiting_now(capsys)["binding_digest"] == digest
-    assert run_command_line(["approve", "req_next", *SIGNER, "--binding", digest, "--json"]) == 0
+    assert run_command_line(["approvals", "approve", "req_next", *SIGNER, "--binding", digest, "--json"]) == 0
     streams = capsys.readouterr()
     assert orjson.loads(streams.err)["question"]["shown"]["args"]["amount_inr"] == 5000
     assert orjson.loads(streams.out)["state"] == "completed"
@@ -233,7 +233,7 @@ def test_without_a_terminal_the_digest_has_to_be_named(shop: Path, capsys: pytes
 def test_on_a_terminal_the_question_is_shown_and_then_confirmed(shop: Path, typed: str, code: int) -> None:
     child, terminal = pty.fork()
     if child == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "contextos.cli", "approve", "req_next", *SIGNER])
+        os.execv(sys.executable, [sys.executable, "-m", "contextos.cli", "approvals", "approve", "req_next", *SIGNER])
     os.write(terminal, typed.encode())
     printed = b""
     while True:

@@ -40,8 +40,7 @@ def in_force(shop: Shop) -> list[str]:
 def guarded(initialised: Shop) -> Shop:
     """A shop in whose tenant a policy is in force."""
     assert (
-        initialised.say("packs", "publish", str(initialised.path / "policies" / "house.json"), *initialised.by).code
-        == 0
+        initialised.say("pack", "publish", str(initialised.path / "policies" / "house.json"), *initialised.by).code == 0
     )
     version = initialised.say("policies", "list").json["version"]
     assert initialised.say("policies", "activate", HOUSE, "--expect", str(version), *initialised.by).code == 0
@@ -78,7 +77,7 @@ def test_a_new_store_runs_nothing_before_an_explicit_act(fresh: Shop) -> None:
     said = fresh.say("invoke", str(fresh.request("small")))
     assert said.code == 1
     assert said.json["record"]["rationale"]["failures"][0]["code"] == "unpinned_ref"
-    assert "contextos init" in said.json["record"]["rationale"]["failures"][0]["detail"]
+    assert "contextos apply" in said.json["record"]["rationale"]["failures"][0]["detail"]
     fresh.settings("policies = []\n")
     assert fresh.say("invoke", str(fresh.request("small"))).json["error"]["problems"][0]["code"] == "not_initialised"
 
@@ -197,16 +196,16 @@ def test_an_act_that_nobody_signed_does_not_verify(tmp_path: Path, stores: str) 
 
 
 READING = (
-    ["runs"],
-    ["show", "req_small"],
+    ["runs", "list"],
+    ["runs", "show", "req_small"],
     ["verify"],
     ["replay", "req_small"],
-    ["sessions"],
-    ["dead-letters"],
-    ["breakers"],
+    ["runs", "sessions"],
+    ["runs", "dead-letters"],
+    ["breakers", "list"],
     ["memory", "list"],
     ["policies", "list"],
-    ["packs", "list"],
+    ["pack", "list"],
 )
 
 

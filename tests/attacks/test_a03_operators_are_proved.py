@@ -353,25 +353,25 @@ def test_the_publisher_is_who_signed_and_nobody_else_can_be_named(tmp_path: Path
 
 
 NAMED = (
-    ["restored"],
-    ["export", "req_small", "--out", "stolen.jsonl"],
-    ["cancel", "req_small"],
-    ["retry", "req_small"],
-    ["erase", "req_small", "3"],
-    ["packs", "withdraw", REF, "--intent", INTENT, "--expect", "2"],
+    ["store", "restored"],
+    ["runs", "export", "req_small", "--out", "stolen.jsonl"],
+    ["runs", "cancel", "req_small"],
+    ["runs", "retry", "req_small"],
+    ["runs", "erase", "req_small", "3"],
+    ["pack", "withdraw", REF, "--intent", INTENT, "--expect", "2"],
 )
 
 
-@pytest.mark.parametrize("words", NAMED, ids=lambda words: words[0])
+@pytest.mark.parametrize("words", NAMED, ids=lambda words: words[1])
 def test_by_alone_is_refused_on_the_command_line(initialised: Shop, words: list[str], tmp_path: Path) -> None:
-    initialised.say("invoke", str(initialised.request("small" if words[0] != "cancel" else "large")))
-    words = [one.replace("req_small", "req_large") if words[0] == "cancel" else one for one in words]
+    initialised.say("invoke", str(initialised.request("small" if words[1] != "cancel" else "large")))
+    words = [one.replace("req_small", "req_large") if words[1] == "cancel" else one for one in words]
     words = [str(tmp_path / one) if one == "stolen.jsonl" else one for one in words]
     said = initialised.say(*words, "--by", OPERATOR)
     assert said.code in (1, 2)
     assert said.json["error"]["code"] in ("approval_refused", "not_found")
     assert not (tmp_path / "stolen.jsonl").exists()
-    if words[0] != "retry":
+    if words[1] != "retry":
         assert "named and not proved" in said.err
         initialised.settings("")
         settings = initialised.path / "contextos.toml"

@@ -112,15 +112,15 @@ def test_an_approval_under_a_pack_that_lost_its_pin_is_void(tmp_path: Path, stor
 
 
 def test_the_commands_pin_and_withdraw_by_version(initialised: Shop) -> None:
-    before = initialised.say("packs", "list").json
+    before = initialised.say("pack", "list").json
     assert [pin["refs"] for pin in before["packs"]] == [[NEW]]
-    words: list[Any] = ["packs", "withdraw", NEW, "--intent", INTENT]
+    words: list[Any] = ["pack", "withdraw", NEW, "--intent", INTENT]
     assert (
         initialised.say(*words, "--expect", "1", *initialised.by).json["error"]["problems"][0]["code"]
         == "stale_version"
     )
     assert initialised.say(*words, "--expect", str(before["version"]), *initialised.by).json["packs"] == []
     assert initialised.say("invoke", str(initialised.request("small"))).code == 1
-    words = ["packs", "pin", NEW, "--intent", INTENT, "--expect", str(before["version"] + 1)]
+    words = ["pack", "pin", NEW, "--intent", INTENT, "--expect", str(before["version"] + 1)]
     assert initialised.say(*words, *initialised.by).json["version"] == before["version"] + 2
     assert initialised.say("verify").code == 0

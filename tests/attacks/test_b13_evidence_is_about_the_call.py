@@ -29,7 +29,7 @@ async def results(world: TestWorld, run_id: str) -> list[Body]:
 
 
 async def story(world: TestWorld, run_id: str) -> str:
-    """The history of the run, as `contextos show` prints it."""
+    """The history of the run, as `contextos runs show` prints it."""
     told = tell_story(await world.stores.tenant(TENANT).read(run_id))
     return "\n".join(moment.text for moments in told.values() for moment in moments)
 

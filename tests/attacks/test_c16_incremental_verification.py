@@ -354,7 +354,7 @@ def test_the_command_line_goes_on_from_a_checkpoint_and_says_what_it_did_not_rea
     assert initialised.say("invoke", str(initialised.request("small"))).code == 0
     first = initialised.say("verify", "--checkpoint", str(file))
     assert (first.code, file.stat().st_mode & 0o077) == (0, 0)
-    assert initialised.say("keys", "rotate", "--purpose", "checkpoint", *initialised.by).code == 0
+    assert initialised.say("key", "rotate", "--purpose", "checkpoint", *initialised.by).code == 0
     later = initialised.say("verify", "--since", str(file), "--checkpoint", str(again))
     assert later.code == 0, later
     assert (later.json["not_read"]["runs"], later.json["streams"]) == (1, 2)

@@ -317,7 +317,7 @@ def test_a_tenant_that_nobody_knows_does_not_verify(shop: Shop) -> None:
 def test_a_named_witness_that_is_gone_or_empty_is_no_proof(shop: Shop, tmp_path: Path) -> None:
     witness, settings = tmp_path / "heads.jsonl", shop.path / "contextos.toml"
     settings.write_text(f'witness = "{witness}"\n' + settings.read_text())
-    assert shop.say("resume").code == 0
+    assert shop.say("runs", "resume").code == 0
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(witness.read_bytes())
     for empty in (lambda: witness.write_bytes(b""), witness.unlink):

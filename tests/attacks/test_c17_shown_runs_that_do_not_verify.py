@@ -1,4 +1,4 @@
-"""C17: `show`, `runs` and `sessions` say when what they show does not verify, and end with exit code 3.
+"""C17: `runs show`, `list` and `sessions` say when what they show does not verify, and end with exit code 3.
 
 The attacker is the owner of the database: no trigger and no grant stops them, and they hold no key.
 """
@@ -115,15 +115,15 @@ def test_an_altered_run_is_shown_as_one_that_does_not_verify(
     shop = initialised
     run = shop.say("invoke", str(shop.request("small"))).json["run_id"]
     whole = shop.say("invoke", str(shop.request("next"))).json["run_id"]
-    assert (shop.say("runs").code, shop.say("show", run).code) == (0, 0)
+    assert (shop.say("runs", "list").code, shop.say("runs", "show", run).code) == (0, 0)
     execute(intruder, *attack(intruder, run, stored(shop, run)))
 
-    shown = shop.say("show", run)
+    shown = shop.say("runs", "show", run)
     assert (shown.code, shown.err) == (3, "")
     assert told in shown.json["fault"]
-    assert (shop.say("show", whole).code, shop.say("show", whole).json["fault"]) == (0, None)
+    assert (shop.say("runs", "show", whole).code, shop.say("runs", "show", whole).json["fault"]) == (0, None)
 
-    listed = shop.say("runs")
+    listed = shop.say("runs", "list")
     assert (listed.code, listed.err) == (3, "")
     faults = {one["run_id"]: one["fault"] for one in listed.json["runs"]}
     assert faults.keys() == {run, whole}
@@ -138,14 +138,14 @@ def test_the_terminal_says_it_before_the_story(
 
     run = initialised.say("invoke", str(initialised.request("small"))).json["run_id"]
     execute(intruder, *altered_body(intruder, run, stored(initialised, run)))
-    for command in (["show", run], ["runs"]):
+    for command in (["runs", "show", run], ["runs", "list"]):
         capsys.readouterr()
         assert run_command_line(command) == 3
         said = capsys.readouterr().out
         assert "DOES NOT VERIFY: " in said
         assert "contextos verify" in said
     capsys.readouterr()
-    run_command_line(["show", run])
+    run_command_line(["runs", "show", run])
     assert capsys.readouterr().out.lstrip().startswith("DOES NOT VERIFY: ")
 
 
@@ -155,11 +155,11 @@ def test_a_line_of_the_index_that_was_altered_or_removed_is_named(initialised: S
     lines = [line for line in stored(initialised, INDEX) if line.key == first]
     where = " AND seq IN (" + ", ".join(str(line.seq) for line in lines) + ")"
     execute(intruder, f"DELETE FROM {{journal}} {of(INDEX, where)}")
-    for command in ("runs", "sessions"):
-        said = initialised.say(command)
+    for command in ("list", "sessions"):
+        said = initialised.say("runs", command)
         assert said.code == 3
         assert "`index` entry" in said.out + said.err
-    shown = initialised.say("show", first)
+    shown = initialised.say("runs", "show", first)
     assert shown.code == 3
     assert "is in no line of the index" in shown.json["fault"]
 
@@ -172,12 +172,12 @@ def test_an_altered_session_is_listed_as_one_that_does_not_verify(
     sent = tmp_path / "session.json"
     sent.write_bytes(orjson.dumps(body))
     run = initialised.say("invoke", str(sent)).json["run_id"]
-    assert [one["run_id"] for one in initialised.say("sessions").json["sessions"]] == [run]
+    assert [one["run_id"] for one in initialised.say("runs", "sessions").json["sessions"]] == [run]
     entries = stored(initialised, run)
     altered = (entries[0].body or b"").replace(*change)
     assert altered != entries[0].body
     execute(intruder, f"UPDATE {{journal}} SET body = {intruder.blob(altered)} {of(run, ' AND seq = 1')}")
-    said = initialised.say("sessions")
+    said = initialised.say("runs", "sessions")
     assert (said.code, said.err) == (3, "")
     [one] = said.json["sessions"]
     assert one["run_id"] == run

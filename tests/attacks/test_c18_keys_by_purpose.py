@@ -31,7 +31,7 @@ from tests.world import TENANT
 
 
 def listed(shop: Shop) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = shop.say("keys", "list").json["keys"]
+    found: list[dict[str, Any]] = shop.say("key", "list").json["keys"]
     return found
 
 
@@ -44,7 +44,7 @@ def seed_of(shop: Shop, purpose: str) -> bytes:
 
 
 def rotate(shop: Shop, purpose: str) -> dict[str, Any]:
-    said = shop.say("keys", "rotate", "--now", "--purpose", purpose, *shop.by)
+    said = shop.say("key", "rotate", "--now", "--purpose", purpose, *shop.by)
     assert said.code == 0, said
     new: dict[str, Any] = said.json
     return new
@@ -110,16 +110,16 @@ def test_a_run_that_waits_goes_on_after_every_key_was_rotated(initialised: Shop)
         rotate(initialised, purpose)
     an_hour_passes(initialised)
     assert {signing(initialised, purpose)["kid"] for purpose in PURPOSES}.isdisjoint(before)
-    shown = initialised.say("show", waiting["run_id"]).json
+    shown = initialised.say("runs", "show", waiting["run_id"]).json
     lead = ["--as", "user_finance_lead_77", "--key", str(initialised.path / "keys" / "user_finance_lead_77.key")]
     digest = shown["waiting"]["binding_digest"]
-    said = initialised.say("approve", waiting["run_id"], "--binding", digest, *lead)
+    said = initialised.say("approvals", "approve", waiting["run_id"], "--binding", digest, *lead)
     assert (said.code, said.json["state"]) == (0, "completed"), said
     assert initialised.say("invoke", str(initialised.request("small"))).json["state"] == "completed"
     assert initialised.say("replay", waiting["run_id"]).code == 0
     assert initialised.say("verify").code == 0
     exported = initialised.path / "runs.jsonl"
-    said = initialised.say("export", waiting["run_id"], "--out", str(exported), *initialised.by)
+    said = initialised.say("runs", "export", waiting["run_id"], "--out", str(exported), *initialised.by)
     assert said.code == 0
     assert initialised.say("verify", str(exported), "--trusted-key", said.json["public_key"]).code == 0
 
@@ -136,14 +136,14 @@ def test_a_machine_that_has_not_copied_the_new_keys_yet_goes_on(initialised: Sho
     other = other_machine(initialised, tmp_path)
     before = {one["kid"] for one in listed(initialised)}
     for purpose in PURPOSES:
-        assert initialised.say("keys", "rotate", "--purpose", purpose, *initialised.by).code == 0
-    again = initialised.say("keys", "rotate", "--purpose", "head", *initialised.by)
+        assert initialised.say("key", "rotate", "--purpose", purpose, *initialised.by).code == 0
+    again = initialised.say("key", "rotate", "--purpose", "head", *initialised.by)
     assert (again.code, again.json["error"]["problems"][0]["code"]) == (2, "pending")
     waiting = initialised.say("invoke", str(initialised.request("large"))).json
     assert {kid for kid in before if (initialised.path / "keys" / f"{kid}.key").exists()} == before
-    digest = other.say("show", waiting["run_id"]).json["waiting"]["binding_digest"]
+    digest = other.say("runs", "show", waiting["run_id"]).json["waiting"]["binding_digest"]
     lead = ["--as", "user_finance_lead_77", "--key", str(other.path / "keys" / "user_finance_lead_77.key")]
-    said = other.say("approve", waiting["run_id"], "--binding", digest, *lead)
+    said = other.say("approvals", "approve", waiting["run_id"], "--binding", digest, *lead)
     assert (said.code, said.json["state"]) == (0, "completed"), said
     assert other.say("verify").code == 0
 
@@ -195,7 +195,7 @@ def test_an_export_that_a_retired_key_signed_later_is_refused(initialised: Shop,
     for name in ("small", "large"):
         run_id = initialised.say("invoke", str(initialised.request(name))).json["run_id"]
         files.append(str(tmp_path / f"{name}.jsonl"))
-        assert initialised.say("export", run_id, "--out", files[-1], *initialised.by).code == 0
+        assert initialised.say("runs", "export", run_id, "--out", files[-1], *initialised.by).code == 0
         if name == "small":
             rotate(initialised, "export")
             an_hour_passes(initialised)
@@ -228,7 +228,7 @@ def test_who_stole_the_key_of_the_active_set_changes_nothing_that_is_active(
         rotate(initialised, "active")
         an_hour_passes(initialised)
     asyncio.run(put_out_of_force(initialised, owner, stolen))
-    for command in (["verify"], ["invoke", str(initialised.request("small"))], ["packs", "list"]):
+    for command in (["verify"], ["invoke", str(initialised.request("small"))], ["pack", "list"]):
         said = initialised.say(*command)
         assert said.code == 3, said
         assert "active set" in said.json["error"]["detail"]
@@ -270,9 +270,9 @@ def test_a_pack_that_a_retired_key_signed_is_not_published(initialised: Shop) ->
     rotate(initialised, "pack")
     house = str(initialised.path / "policies" / "house.json")
     an_hour_passes(initialised)
-    said = initialised.say("packs", "publish", house, *initialised.by)
+    said = initialised.say("pack", "publish", house, *initialised.by)
     assert (said.code, said.json["error"]["code"]) == (3, "signature_invalid")
-    assert initialised.say("init", *initialised.by).code == 0, "what is published stays so"
+    assert initialised.say("apply", *initialised.by).code == 0, "what is published stays so"
     assert initialised.say("invoke", str(initialised.request("small"))).json["state"] == "completed"
 
 
@@ -282,13 +282,13 @@ def test_a_pack_that_a_retired_key_signed_is_not_published(initialised: Shop) ->
 def test_who_is_no_operator_rotates_no_key(initialised: Shop, who: str, code: str) -> None:
     before = listed(initialised)
     key = str(initialised.path / "keys" / "user_finance_lead_77.key")
-    said = initialised.say("keys", "rotate", "--purpose", "head", "--by", who, "--key", key)
+    said = initialised.say("key", "rotate", "--purpose", "head", "--by", who, "--key", key)
     assert (said.code, said.json["error"]["reason"]) == (1, code)
     assert listed(initialised) == before
 
 
 def test_a_purpose_that_does_not_exist_is_refused(initialised: Shop) -> None:
-    said = initialised.say("keys", "rotate", "--purpose", "everything", *initialised.by)
+    said = initialised.say("key", "rotate", "--purpose", "everything", *initialised.by)
     assert (said.code, said.json["error"]["problems"][0]["code"]) == (2, "unknown_purpose")
 
 

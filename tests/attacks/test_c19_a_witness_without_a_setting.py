@@ -107,7 +107,7 @@ def test_a_state_folder_that_cannot_be_written_stops_what_writes_alone(shop: Sho
     said = shop.say("invoke", shop.request("deny"), "--json")
     assert (said.code, said.json["error"]["problems"][0]["code"]) == (2, "unwritable")
     assert 'witness = "off"' in said.json["error"]["problems"][0]["remedy"]
-    for command in (["runs"], ["show", "req_large"]):
+    for command in (["runs", "list"], ["runs", "show", "req_large"]):
         assert shop.say(*command).code == 0
 
 

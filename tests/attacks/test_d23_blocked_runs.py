@@ -94,8 +94,8 @@ def test_show_names_the_run_that_blocks(
         path = initialised.path / f"{name}.json"
         path.write_text(json.dumps(asked | {"request_id": name}))
         initialised.say("invoke", str(path))
-    first, second = (initialised.say("show", name) for name in ("req_first", "req_second"))
+    first, second = (initialised.say("runs", "show", name) for name in ("req_first", "req_second"))
     assert first.json["waiting"]["for"] == "settlement"
     assert (first.json["blocked_by"], second.json["blocked_by"]) == (None, first.json["run_id"])
-    assert run_command_line(["show", "req_second"]) == 0
+    assert run_command_line(["runs", "show", "req_second"]) == 0
     assert f"waits for an operation of {first.json['run_id']}" in capsys.readouterr().out

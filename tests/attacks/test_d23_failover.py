@@ -65,9 +65,9 @@ def test_one_command_records_a_restore_for_every_tenant(initialised: Shop) -> No
     known = json.loads(directory.read_text("utf-8"))
     nobody = {**known[TENANT], "approvers": []}
     directory.write_text(json.dumps({**known, "tenant_b": known[TENANT], "tenant_c": nobody}), "utf-8")
-    both = initialised.say("restored", "--all", "--tenant", TENANT, *initialised.by)
+    both = initialised.say("store", "restored", "--all", "--tenant", TENANT, *initialised.by)
     assert (both.code, "exclude each other" in both.out) == (2, True)
-    done = initialised.say("restored", "--all", *initialised.by)
+    done = initialised.say("store", "restored", "--all", *initialised.by)
     told = {one["tenant_id"]: one for one in done.json["tenants"]}
     assert set(told) == {TENANT, "tenant_b", "tenant_c"}
     assert told[TENANT]["epoch"]

@@ -64,7 +64,7 @@ def test_what_is_too_large_for_one_file_is_in_several(shop: Shop, monkeypatch: p
     monkeypatch.setattr(export, "MAX_EXPORT_BYTES", SMALL)
     monkeypatch.setattr(command_context, "MAX_FILE_BYTES", SMALL)
     out = shop.path / "runs.jsonl"
-    said = shop.say("export", *shop.by, "req_small", "req_large", "--out", str(out), "--json")
+    said = shop.say("runs", "export", *shop.by, "req_small", "req_large", "--out", str(out), "--json")
     assert said.code == 0, said
     files = [one["file"] for one in said.json["files"]]
     assert files == [str(out), str(shop.path / "runs-2.jsonl")]
@@ -86,7 +86,7 @@ def test_no_link_is_followed_and_nothing_is_replaced(shop: Shop) -> None:
     (shop.path / "taken").write_text("mine", "utf-8")
     (shop.path / "runs-dir").mkdir()
     for name in ("dangling", "taken", "runs-dir", "no/such/folder", "taken/below"):
-        said = shop.say("export", *shop.by, "req_small", "--out", str(shop.path / name), "--json")
+        said = shop.say("runs", "export", *shop.by, "req_small", "--out", str(shop.path / name), "--json")
         assert said.code == 2, said
     assert not target.exists()
     assert (shop.path / "taken").read_text("utf-8") == "mine"
@@ -110,7 +110,7 @@ def test_an_export_that_cannot_be_written_is_not_recorded(
     before = control_of(shop)
     with monkeypatch.context() as broken:
         failing(broken, step)
-        said = shop.say("export", *shop.by, "req_small", "--out", str(shop.path / "runs.jsonl"), "--json")
+        said = shop.say("runs", "export", *shop.by, "req_small", "--out", str(shop.path / "runs.jsonl"), "--json")
     assert said.code == 2, said
     assert said.json["error"]["problems"][0]["code"] == "unwritable"
     assert control_of(shop) == before
@@ -123,6 +123,6 @@ def test_an_export_that_cannot_be_recorded_does_not_stay(shop: Shop, monkeypatch
         raise InvalidInput(Problem("", "refused", "the store says no", "ask it"))
 
     monkeypatch.setattr(export, "record_export", refused)
-    assert shop.say("export", *shop.by, "req_small", "--out", str(shop.path / "runs.jsonl")).code == 2
+    assert shop.say("runs", "export", *shop.by, "req_small", "--out", str(shop.path / "runs.jsonl")).code == 2
     assert not list(shop.path.glob("*.jsonl"))
     assert not list(shop.path.glob(".export-*"))

@@ -44,18 +44,18 @@ def names(tmp_path: Path) -> Iterator[dict[str, str]]:
 COMMANDS = {
     "invoke": ["invoke", "{}"],
     "compile": ["compile", "{}"],
-    "lint": ["lint", "{}"],
+    "lint": ["pack", "lint", "{}"],
     "verify": ["verify", "{}"],
     "verify with a key": ["verify", "{}", "--trusted-key", "00" * 32],
     "verify with a witness": ["verify", "--witness", "{}"],
     "replay": ["replay", "{}"],
-    "approve": ["approve", "req_deny", "--as", "user_finance_lead_77", "--key", "{}"],
-    "settle": ["settle", "req_deny", "--happened", "--evidence", "a", "--as", "user_operator_5", "--output", "@{}"],
+    "approve": ["approvals", "approve", "req_deny", "--as", "user_finance_lead_77", "--key", "{}"],
+    "settle": ["runs", "settle", "req_deny", "--happened", "--evidence=a", "--as=user_operator_5", "--output", "@{}"],
     "slots lint": ["slots", "lint", "{}"],
     "slots resolve": ["slots", "resolve", "{}", "offeringContext", "--actor", "{}"],
     "slots add-revision": ["slots", "add-revision", "icp", "--org", "org_acme", "--file", "{}", "--by", "user_ann"],
     "slots serve": ["slots", "serve", "--actor", "{}"],
-    "workspace": ["runs", "--workspace", "{}"],
+    "workspace": ["runs", "list", "--workspace", "{}"],
     "schemas --check": ["schemas", "--check", "--out", "{}"],
 }  # fmt: skip
 
@@ -78,21 +78,21 @@ def test_a_workspace_with_pipes_in_it_is_refused_and_waits_for_nobody(shop: Shop
         place.unlink()
         os.mkfifo(place, 0o600)
         # A start reads no packs; `init` does.
-        words = ["init", *shop.by] if name.startswith("packs/") else ["invoke", shop.request("next")]
+        words = ["apply", *shop.by] if name.startswith("packs/") else ["invoke", shop.request("next")]
         said = shop.say(*words, "--json")
         assert said.code in (2, 4), (name, said)
         assert said.json["error"]["code"] != "defect", (name, said)
         place.unlink()
         place.write_bytes(kept)
         place.chmod(0o600)
-    assert shop.say("runs", "--json").code == 0
+    assert shop.say("runs", "list", "--json").code == 0
 
 
 @pytest.mark.parametrize(
     "name", ["pipe", "folder", "loop", "over-long name", "over-long path", "through a file", "null"]
 )
 def test_an_export_goes_to_a_new_file_or_nowhere(shop: Shop, names: dict[str, str], name: str) -> None:
-    said = shop.say("export", *shop.by, "req_small", "--out", names[name], "--json")
+    said = shop.say("runs", "export", *shop.by, "req_small", "--out", names[name], "--json")
     assert said.code == 2, said
     assert said.json["error"]["code"] != "defect"
     assert "runs.exported" not in shop.say("verify", "--json").out

@@ -73,7 +73,7 @@ def test_the_lint_of_a_pack_says_where_the_list_is_missing(tmp_path: Path, capsy
     rules[4]["if"] = {"and": rules[4]["if"]}
     file = tmp_path / "pack.json"
     file.write_text(json.dumps(pack), "utf-8")
-    assert command(["lint", str(file), "--json"]) == 2
+    assert command(["pack", "lint", str(file), "--json"]) == 2
     [problem] = [one for one in json.loads(capsys.readouterr().out)["problems"] if "list" in one["detail"]]
     assert problem["code"] == "operands_not_a_list"
     assert problem["pointer"].endswith("/rules/4/if/and")

@@ -45,7 +45,7 @@ def test_a_paid_run_exits_0_where_its_output_cannot_be_written(
 ) -> None:
     paid = len(shop.refunds())
     shop.say("invoke", shop.request("next"))
-    arguments = ["approve", "req_next", *shop.binding("req_next"), *shop.key]
+    arguments = ["approvals", "approve", "req_next", *shop.binding("req_next"), *shop.key]
     ran = with_shell(command, shop, arguments + ["--json"] * as_json, BROKEN[name])
     assert len(shop.refunds()) == paid + 1
     assert ran.returncode == 0, ran
@@ -58,7 +58,7 @@ def test_a_paid_run_exits_0_where_its_output_cannot_be_written(
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_refusal_and_a_wait_keep_their_exit_codes(command: Start, shop: Shop, name: str) -> None:
     waits = with_shell(command, shop, ["invoke", shop.request("next")], BROKEN[name])
-    refused = with_shell(command, shop, ["show", "req_nobody"], BROKEN[name])
+    refused = with_shell(command, shop, ["runs", "show", "req_nobody"], BROKEN[name])
     helped = with_shell(command, shop, ["--help"], BROKEN[name])
     assert (waits.returncode, refused.returncode, helped.returncode) == (5, 2, 0), (waits, refused, helped)
     for ran in (waits, refused, helped):
@@ -72,7 +72,7 @@ def test_a_reader_that_has_gone_changes_no_exit_code(command: Start, shop: Shop)
     read, write = os.pipe()
     os.close(read)
     ran = subprocess.run(
-        [*start, "approve", "req_next", *shop.binding("req_next"), *shop.key],
+        [*start, "approvals", "approve", "req_next", *shop.binding("req_next"), *shop.key],
         env={**known, "CONTEXTOS_WORKSPACE": str(shop.path)},
         stdout=write,
         stderr=subprocess.PIPE,
@@ -85,11 +85,11 @@ def test_a_reader_that_has_gone_changes_no_exit_code(command: Start, shop: Shop)
 def test_an_ascii_terminal_shows_escapes(command: Start, shop: Shop, tmp_path: Path) -> None:
     reason = "nicht nötig – 払い済み"
     shop.say("invoke", shop.request("deny"))
-    arguments = ["deny", "req_deny", *shop.binding("req_deny"), *shop.key, "--reason", reason]
+    arguments = ["approvals", "deny", "req_deny", *shop.binding("req_deny"), *shop.key, "--reason", reason]
     ran = with_shell(command, shop, arguments, "", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ran.returncode == 1, ran
     assert b"Traceback" not in ran.stderr
-    shown = with_shell(command, shop, ["show", "req_deny"], "", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    shown = with_shell(command, shop, ["runs", "show", "req_deny"], "", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert shown.returncode == 0, shown
     assert b"n\\xf6tig" in shown.stdout
 

@@ -1,4 +1,4 @@
-"""H2, "It must show" 3: `contextos lint` names the fault of each of 60 packs, and passes the two good ones."""
+"""H2, "It must show" 3: `contextos pack lint` names the fault of each of 60 packs, and passes the two good ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def findings(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Findings:
     out = folder / "found.json"
     with pytest.MonkeyPatch.context() as patch, out.open("w") as stream:
         patch.setattr("sys.stdout", stream)
-        assert run_command_line(["lint", "--adapters", "--json", "--workspace", str(kept), *names]) == 2
+        assert run_command_line(["pack", "lint", "--adapters", "--json", "--workspace", str(kept), *names]) == 2
     found: Findings = defaultdict(list)
     for problem in json.loads(out.read_text())["problems"]:
         found[names[problem["file"]]].append(problem)
@@ -48,5 +48,5 @@ def test_the_fault_is_named_with_its_place_and_the_nearest_right_name(name: str,
 
 
 def test_the_good_packs_pass(shop: Shop) -> None:
-    said = shop.say("lint", "--adapters", str(shop.path / "pack.json"))
+    said = shop.say("pack", "lint", "--adapters", str(shop.path / "pack.json"))
     assert (said.code, said.err) == (0, ""), said.out

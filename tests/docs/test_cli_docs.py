@@ -20,15 +20,17 @@ from contextos.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 
 BEFORE: dict[str, list[str]] = {
-    "deny": ["invoke requests/deny.json"],
-    "cancel": ["invoke requests/cancel.json"],
-    "settle": ["invoke requests/lost.json"],
-    "retry": ["invoke requests/dead.json"],
+    "approvals deny": ["invoke requests/deny.json"],
+    "runs cancel": ["invoke requests/cancel.json"],
+    "runs settle": ["invoke requests/lost.json"],
+    "runs retry": ["invoke requests/dead.json"],
 }
 """What has to have happened for an example, in a workspace of the demo."""
 
-EXPECTED = {"invoke": 5, "deny": 1, "settle": 1, "slots select": 5, "slots answer": 1, "retry": 5}
+EXPECTED = {"invoke": 5, "approvals deny": 1, "runs settle": 1, "slots select": 5, "slots answer": 1, "runs retry": 5}
 """Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen."""
+LAST = ("pack withdraw", "pack retire")
+"""Other examples rely on what these take away."""
 STAYS = "worker"
 """It runs until it is interrupted: `tests/unit/cli/operations/test_worker.py` starts it as a process."""
 
@@ -76,12 +78,12 @@ def exhaust(shop: Path, request_id: str) -> None:
     assert run_command_line(["invoke", "requests/short.json"]) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != STAYS])
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name not in (STAYS, *LAST)), *LAST])
 def test_the_help_ends_with_an_example_that_runs(
     name: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(shop)
-    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    monkeypatch.delenv("CONTEXTOS_WORKSPACE", raising=False)
     assert run_command_line([*name.split(), "--help"]) == 0
     words = shlex.split(example_in(capsys.readouterr().out))
     assert words[: 1 + len(name.split())] == ["contextos", *name.split()]
@@ -97,19 +99,19 @@ def test_the_help_ends_with_an_example_that_runs(
     if "VERSION" in words:
         run_command_line(["policies", "list", "--json"])
         words[words.index("VERSION")] = str(json.loads(capsys.readouterr().out)["version"])
-    if name == "retry":
+    if name == "runs retry":
         fail_for_good(shop)
-    if name in ("resolve", "reopen"):
-        exhaust(shop, words[2])
+    if name in ("runs resolve", "runs reopen"):
+        exhaust(shop, words[3])
         capsys.readouterr()
     with monkeypatch.context() as before:
-        for variable, value in LOSING.items() if name == "settle" else ():
+        for variable, value in LOSING.items() if name == "runs settle" else ():
             before.setenv(variable, value)
         for line in BEFORE.get(name, ()):
             assert run_command_line(shlex.split(line)) == 5
     if "DIGEST" in words:
         capsys.readouterr()
-        run_command_line(["show", words[2], "--json"])
+        run_command_line(["runs", "show", words[3], "--json"])
         words[words.index("DIGEST")] = json.loads(capsys.readouterr().out)["waiting"]["binding_digest"]
     assert run_command_line(words[1:]) == EXPECTED.get(name, 0), capsys.readouterr().err
 

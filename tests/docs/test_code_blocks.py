@@ -56,7 +56,7 @@ def workspace(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.rmtree(demo / name)
         shutil.copytree(demo / "fresh" / name, demo / name)
     monkeypatch.setenv("XDG_STATE_HOME", str(demo / "state"))
-    monkeypatch.setenv("CONTEXTOS_WORKSPACE", ".")
+    monkeypatch.delenv("CONTEXTOS_WORKSPACE", raising=False)
     return demo / "workspace"
 
 
@@ -110,12 +110,12 @@ def test_every_doctest_of_a_module_holds(path: Path) -> None:
 
 FALSE = [
     ("python", "assert 1 == 2\n"),
-    ("console", "$ contextos runs  # exit 5\n"),
-    ("console", "$ contextos show req_none\n"),
+    ("console", "$ contextos runs list  # exit 5\n"),
+    ("console", "$ contextos runs show req_none\n"),
     ("console", "$ contextos verify\neverything is fine\n"),
-    ("console", "$ false && contextos runs\n"),
+    ("console", "$ false && contextos runs list\n"),
     ("console", "$ make nothing\n"),
-    ("console", "contextos runs\n"),
+    ("console", "contextos runs list\n"),
     ("json", "{'a': 1}\n"),
     ("toml", "a = \n"),
     ("yaml", "a: 1\n"),

@@ -92,11 +92,11 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The refund that the README explains, as `contextos show --json` reports it."""
+    """The refund that the README explains, as `contextos runs show --json` reports it."""
     kept = tmp_path_factory.mktemp("demo") / "workspace"
     assert play(f"contextos demo --yes --keep {kept}", kept)[0] == 0
     with chdir(kept):
-        code, said = play("contextos show req_large --workspace . --json", kept)
+        code, said = play("contextos runs show req_large --workspace . --json", kept)
     assert code == 0
     shown: dict[str, Any] = json.loads(said)
     return shown

@@ -236,7 +236,7 @@ async def session(world: TestWorld, job: Job) -> dict[str, Any]:
 
 
 async def resume(world: TestWorld) -> None:
-    """As `contextos resume` does: the same function over this world's engine."""
+    """As `contextos runs resume` does: the same function over this world's engine."""
     advance, stores = world.deployment.advance, world.deployment.ports.stores
     for driven in await drive_due_runs(world.deployment, LocalEngine(advance, stores, world.clock)):
         if driven.error is not None:

@@ -98,7 +98,7 @@ def test_without_debug_there_is_no_log(workspace: Path) -> None:
 
 def test_the_history_of_the_run_names_the_class_of_the_exception(workspace: Path) -> None:
     view, _ = invoke(workspace, "cancel")
-    shown = command(workspace, "show", view["run_id"])
+    shown = command(workspace, "runs", "show", view["run_id"])
     assert shown.returncode == 0, shown.stderr
     assert "VendorFault" in shown.stdout
     assert not [one for one in (SECRET, CARD, KEY) if one in shown.stdout]

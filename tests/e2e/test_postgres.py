@@ -218,13 +218,13 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
 def test_one_line_of_the_settings_moves_the_command_line_to_postgresql(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "runs")[1]["runs"] == []
+    assert said(capsys, "runs", "list")[1]["runs"] == []
     assert said(capsys, "invoke", str(shop / "requests" / "small.json"))[0] == 0
     code, large = said(capsys, "invoke", str(shop / "requests" / "large.json"))
     assert code == 5
     key = ["--as", "user_finance_lead_77", "--key", str(shop / "keys" / "user_finance_lead_77.key")]
     binding = ["--binding", large["waiting"]["binding_digest"]]
-    assert said(capsys, "approve", large["run_id"], *binding, *key)[0] == 0
+    assert said(capsys, "approvals", "approve", large["run_id"], *binding, *key)[0] == 0
     assert said(capsys, "verify")[0] == 0
     assert said(capsys, "replay", "req_large")[0] == 0
 
@@ -250,7 +250,7 @@ def test_a_killed_process_leaves_a_run_that_another_finishes_once(
     died = subprocess.run(line, env=os.environ, capture_output=True, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
     for _ in range(40):
-        code, resumed = said(capsys, "resume")
+        code, resumed = said(capsys, "runs", "resume")
         if code == 0 and said(capsys, "invoke", asked)[0] == 0:
             break
     else:

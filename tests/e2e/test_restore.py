@@ -85,8 +85,8 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         assert said("invoke", "requests/large.json")[0] == 5
         made.before = said("verify")[1]["verified"]
         made.backup()
-        made.binding = said("show", "req_large")[1]["waiting"]["binding_digest"]
-        assert said("approve", "req_large", "--binding", made.binding, *LEAD)[0] == 0
+        made.binding = said("runs", "show", "req_large")[1]["waiting"]["binding_digest"]
+        assert said("approvals", "approve", "req_large", "--binding", made.binding, *LEAD)[0] == 0
         assert said("invoke", "requests/next.json")[0] == 5
         made.paid = made.refunds()
         made.restore()
@@ -166,7 +166,7 @@ def test_before_anybody_said_so_the_cut_is_named_and_nothing_acts(shop: Shop) ->
     assert (code, named["error"]["code"]) == (3, "chain_broken")
     assert "witnessed at" in str(named)
     assert said("invoke", "requests/cancel.json")[0] == 3
-    assert said("approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 3
+    assert said("approvals", "approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 3
     assert shop.refunds() == shop.paid
 
 
@@ -177,7 +177,7 @@ def test_without_a_witness_a_database_elsewhere_is_noticed_by_itself(shop: Shop)
     Path("contextos.toml").write_text(settings.replace("witness =", "# witness ="))
     code, refused = said("invoke", "requests/cancel.json")
     assert (code, refused["error"]["code"]) == (3, "store_restored")
-    assert "run `contextos restored --by WHO`" in str(refused)
+    assert "run `contextos store restored --by WHO`" in str(refused)
     code, known = said("verify")
     assert code == 0
     assert [one for one in known["verified"] if one["stream"] != "control"] == [
@@ -188,7 +188,7 @@ def test_without_a_witness_a_database_elsewhere_is_noticed_by_itself(shop: Shop)
 
 @pytest.mark.requirement("J-BACKUP")
 def test_runs_after_the_backup_are_counted_and_every_run_in_it_verifies(shop: Shop) -> None:
-    code, epoch = said("restored", "--by", "user_operator_5", "--key", "keys/user_operator_5.key")
+    code, epoch = said("store", "restored", "--by", "user_operator_5", "--key", "keys/user_operator_5.key")
     assert code == 0
     assert {one["stream"]: one["gone"] for one in epoch["restored"]} == {"control": 0, "index": 5}
     code, known = said("verify")
@@ -199,7 +199,7 @@ def test_runs_after_the_backup_are_counted_and_every_run_in_it_verifies(shop: Sh
 
 
 def test_an_approval_from_before_pays_nothing_again_and_a_new_request_goes_its_way(shop: Shop) -> None:
-    assert said("approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 1
+    assert said("approvals", "approve", "req_large", "--binding", shop.binding, *LEAD)[0] == 1
     assert shop.refunds() == shop.paid
     assert said("replay", "req_large")[0] == 0
     assert said("invoke", "requests/cancel.json")[0] == 5

@@ -130,7 +130,7 @@ class KeyFiles:
         if old.retired_at_us is not None:
             detail = f"the key for `{purpose}` was rotated, and the new one does not sign yet"
             raise InvalidInput(
-                Problem("/purpose", "pending", detail, "rotate it again when `keys list` says that it does")
+                Problem("/purpose", "pending", detail, "rotate it again when `key list` says that it does")
             )
         if len(known) >= MAX_KEYS_PER_PURPOSE:
             detail = f"there are {len(known)} keys for `{purpose}`, which is the most"

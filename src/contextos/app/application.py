@@ -281,7 +281,7 @@ class App:
             active = await self.deployment.catalog(tenant_id).active()
             if not active.version:
                 detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
-                raise invalid_setting("/policies", "not_initialised", detail, "run `contextos init`")
+                raise invalid_setting("/policies", "not_initialised", detail, "run `contextos apply`")
             if told := _differences(self.settings.policies, active.policies):
                 detail = f"in `{tenant_id}`, whose active set has the version {active.version}: {'; '.join(told)}"
                 remedy = "correct the settings, or change the policies with `contextos policies`"

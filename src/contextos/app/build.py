@@ -43,7 +43,7 @@ from contextos.telemetry.planner import LoggedPlanner
 async def open_app(settings: Settings, given: GivenPorts | None = None) -> App:
     """Open a deployment whose store has the policies that the settings name. On an error nothing stays open.
 
-    Opening changes nothing of what is active: `operations.acts` does, or the command `contextos init`.
+    Opening changes nothing of what is active: `operations.acts` does, or the command `contextos apply`.
 
     Raises:
         InvalidSettings: a setting, a port, a key file or an adapter is invalid, or the store has other policies in

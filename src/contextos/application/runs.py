@@ -151,7 +151,7 @@ class Runs:
     async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
         found = await read_checked(store, tenant_id, self._ports.keys, run_id)
         if not (found.entries or found.fault):
-            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         return found
 
     async def _run(self, store: Store, run: CheckedRun) -> Run:

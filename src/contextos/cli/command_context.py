@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, Integrity, InvalidInput, Problem, Unavailable
 from contextos.files import read_regular_file
@@ -35,9 +36,12 @@ PATIENCE_US: Final = 10_000_000
 """A command that woke a run also drives it on after a pause that is shorter than this."""
 
 WorkspaceOption = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--workspace", "-w", envvar="CONTEXTOS_WORKSPACE", help="The workspace's directory.", show_default=".contextos"
+        "--workspace",
+        "-w",
+        envvar="CONTEXTOS_WORKSPACE",
+        help="The workspace's directory. Default: the nearest one from the current directory upwards.",
     ),
 ]
 TenantOption = Annotated[
@@ -47,8 +51,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the id of the request that made the run.")
 ]
-
-WORKSPACE: Final = Path(".contextos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ class CommandContext:
         return view
 
 
-def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
+def with_context(
+    workspace: Path | None, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]
+) -> ReturnT:
     """Open the workspace, run `act` for one tenant (None: for no tenant of its own), and close the workspace.
 
     A witness is asked before: a cut journal is found before anything is done, so that exit code 3 means that nothing
@@ -113,7 +117,7 @@ def with_context(workspace: Path, tenant: str | None, act: Callable[[CommandCont
 
 
 def with_unchecked_context(
-    workspace: Path,
+    workspace: Path | None,
     tenant: str | None,
     act: Callable[[CommandContext], Awaitable[ReturnT]],
     *,
@@ -135,7 +139,7 @@ def with_unchecked_context(
 
 
 def with_read_context(
-    workspace: Path,
+    workspace: Path | None,
     tenant: str | None,
     act: Callable[[CommandContext], Awaitable[ReturnT]],
     *,
@@ -157,7 +161,7 @@ def with_read_context(
 
 
 def _run(
-    workspace: Path,
+    workspace: Path | None,
     tenant: str | None,
     act: Callable[[CommandContext], Awaitable[ReturnT]],
     open_with: Callable[[Settings], Awaitable[App]],
@@ -167,7 +171,7 @@ def _run(
     from contextos.settings import Settings
 
     async def inside() -> ReturnT:
-        app = await open_with(Settings.read(workspace))
+        app = await open_with(Settings.read(find_workspace(workspace)))
         try:
             tenant_id = only_tenant(app) if tenant == "" else tenant or ""
             return await act(CommandContext(app, tenant_id))

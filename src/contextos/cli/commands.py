@@ -18,67 +18,70 @@ from contextos.cli.slots import artifacts as slot_artifacts
 _BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
 
 COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
-    "Runs": {
+    "Begin": {
+        "demo": (refunds.demo_command, "contextos demo --yes"),
+        "apply": (packs.apply_command, f"contextos apply {_BY}"),
+    },
+    "Decide": {
         "invoke": (requests.invoke_command, "contextos invoke requests/next.json"),
         "compile": (requests.compile_command, "contextos compile requests/large.json"),
-        "show": (runs.show_command, "contextos show req_large"),
-        "runs": (runs.runs_command, "contextos runs --limit 5"),
-        "sessions": (sessions.sessions_command, "contextos sessions"),
-        "approve": (
+        "worker": (worker.worker_command, "contextos worker"),
+        "approvals approve": (
             approvals.approve_command,
-            "contextos approve req_next --binding DIGEST --as user_finance_lead_77 --key keys/user_finance_lead_77.key",
+            (
+                "contextos approvals approve req_next --binding DIGEST "
+                "--as user_finance_lead_77 --key keys/user_finance_lead_77.key"
+            ),
         ),
-        "deny": (
+        "approvals deny": (
             approvals.deny_command,
             (
-                "contextos deny req_deny --binding DIGEST --as user_finance_lead_77 "
+                "contextos approvals deny req_deny --binding DIGEST --as user_finance_lead_77 "
                 "--key keys/user_finance_lead_77.key --reason 'paid before'"
             ),
         ),
-        "settle": (
+        "runs list": (runs.runs_list_command, "contextos runs list --limit 5"),
+        "runs show": (runs.runs_show_command, "contextos runs show req_large"),
+        "runs sessions": (sessions.sessions_command, "contextos runs sessions"),
+        "runs resume": (requests.resume_command, "contextos runs resume"),
+        "runs cancel": (approvals.cancel_command, f"contextos runs cancel req_cancel {_BY}"),
+        "runs settle": (
             approvals.settle_command,
             (
-                "contextos settle req_lost --did-not --evidence artifact:ticket_4711#rev_1 "
+                "contextos runs settle req_lost --did-not --evidence artifact:ticket_4711#rev_1 "
                 "--as user_operator_5 --key keys/user_operator_5.key"
             ),
         ),
-        "cancel": (approvals.cancel_command, f"contextos cancel req_cancel {_BY}"),
-        "resolve": (
+        "runs resolve": (
             escalations.resolve_command,
-            f"contextos resolve req_resolve --rejected --reason 'paid by hand' {_BY}",
+            f"contextos runs resolve req_resolve --rejected --reason 'paid by hand' {_BY}",
         ),
-        "reopen": (escalations.reopen_command, f"contextos reopen req_reopen --to 8 --reason 'agreed' {_BY}"),
-        "close": (escalations.close_command, f"contextos close req_small --reason 'filed' {_BY}"),
+        "runs reopen": (escalations.reopen_command, f"contextos runs reopen req_reopen --to 8 --reason 'agreed' {_BY}"),
+        "runs close": (escalations.close_command, f"contextos runs close req_small --reason 'filed' {_BY}"),
+        "runs dead-letters": (worker.dead_letters_command, "contextos runs dead-letters"),
+        "runs retry": (worker.retry_command, f"contextos runs retry req_dead {_BY}"),
+        "runs export": (audit.export_command, f"contextos runs export req_small req_large --out runs.jsonl {_BY}"),
+        "runs erase": (audit.erase_command, f"contextos runs erase req_large 12 {_BY}"),
     },
-    "Operations": {
-        "resume": (requests.resume_command, "contextos resume"),
-        "worker": (worker.worker_command, "contextos worker"),
-        "dead-letters": (worker.dead_letters_command, "contextos dead-letters"),
-        "retry": (worker.retry_command, f"contextos retry req_dead {_BY}"),
-        "breakers": (breakers.breakers_command, "contextos breakers"),
-        "migrate": (migrate.migrate_command, "contextos migrate"),
-        "keys list": (keys.keys_list_command, "contextos keys list"),
-        "keys rotate": (keys.keys_rotate_command, f"contextos keys rotate --purpose head {_BY}"),
-        "restored": (restore.restored_command, f"contextos restored {_BY}"),
-    },
-    "Governance": {
-        "lint": (artifacts.lint_command, "contextos lint pack.json"),
-        "facts": (facts.facts_command, "contextos facts"),
-        "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
-        "replay": (audit.replay_command, "contextos replay req_large"),
+    "Audit": {
         "verify": (verify.verify_command, "contextos verify"),
-        "export": (audit.export_command, f"contextos export req_small req_large --out runs.jsonl {_BY}"),
-        "erase": (audit.erase_command, f"contextos erase req_large 12 {_BY}"),
-        "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
+        "replay": (audit.replay_command, "contextos replay req_large"),
     },
-    "Memory": {
-        "memory list": (memory.memory_list_command, "contextos memory list"),
-        "memory review": (memory.memory_review_command, f"contextos memory review PROPOSAL --promote {_BY}"),
-    },
-    "Policies and packs": {
-        "init": (packs.init_command, f"contextos init {_BY}"),
-        "packs publish": (packs.publish_command, f"contextos packs publish policies/house.json {_BY}"),
+    "Govern": {
+        "pack list": (packs.packs_list_command, "contextos pack list"),
+        "pack lint": (artifacts.lint_command, "contextos pack lint pack.json"),
+        "pack publish": (packs.publish_command, f"contextos pack publish policies/house.json {_BY}"),
+        "pack pin": (
+            packs.pin_command,
+            f"contextos pack pin ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
+        ),
+        "pack withdraw": (
+            packs.withdraw_command,
+            f"contextos pack withdraw ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
+        ),
+        "pack retire": (packs.retire_command, f"contextos pack retire POLICY_HOUSE@1.0.0 --expect VERSION {_BY}"),
         "policies list": (policies.policies_list_command, "contextos policies list"),
+        "policies facts": (facts.policies_facts_command, "contextos policies facts"),
         "policies activate": (
             policies.activate_command,
             f"contextos policies activate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
@@ -87,18 +90,8 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             policies.deactivate_command,
             f"contextos policies deactivate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
         ),
-        "packs list": (packs.packs_list_command, "contextos packs list"),
-        "packs pin": (
-            packs.pin_command,
-            f"contextos packs pin ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
-        ),
-        "packs withdraw": (
-            packs.withdraw_command,
-            f"contextos packs withdraw ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",
-        ),
-        "packs retire": (packs.retire_command, f"contextos packs retire POLICY_HOUSE@1.0.0 --expect VERSION {_BY}"),
-    },
-    "Slots": {
+        "memory list": (memory.memory_list_command, "contextos memory list"),
+        "memory review": (memory.memory_review_command, f"contextos memory review PROPOSAL --promote {_BY}"),
         "slots demo": (demo.slots_demo_command, "contextos slots demo"),
         "slots register-extension": (
             slot_artifacts.register_extension_command,
@@ -144,17 +137,31 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "slots lint": (lint.slots_lint_command, "contextos slots lint email_outreach"),
         "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
     },
-    "Demo": {"demo": (refunds.demo_command, "contextos demo --yes")},
+    "Operate": {
+        "key list": (keys.key_list_command, "contextos key list"),
+        "key rotate": (keys.key_rotate_command, f"contextos key rotate --purpose head {_BY}"),
+        "store migrate": (migrate.migrate_command, "contextos store migrate"),
+        "store restored": (restore.restored_command, f"contextos store restored {_BY}"),
+        "breakers list": (breakers.breakers_list_command, "contextos breakers list"),
+    },
+    "Develop": {
+        "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
+        "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
+    },
 }
 """By heading, the commands in the order in which the help shows them: their function and an example."""
 
 COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, command in group.items()}
 
 NESTED: Final = {
-    "packs": "Publish artifacts, and decide which packs requests may use.",
+    "runs": "List and show runs, and act on those that wait or ended.",
+    "approvals": "Approve or deny the operations that runs wait for.",
+    "pack": "Check and publish packs, and decide which are used.",
     "policies": "The policies in force above every pack.",
-    "keys": "The keys of the runtime, one for each purpose.",
     "memory": "Review what runs propose to remember.",
     "slots": "Context slots of agents: declare, lint, fill and audit them.",
+    "key": "The keys of the runtime, one for each purpose.",
+    "store": "The database: migrate its schema, record a restore.",
+    "breakers": "The circuit breakers of capabilities that failed too often.",
 }
 """The first words of the commands of two words, with their help."""

@@ -46,7 +46,7 @@ def _cli() -> Iterator[str]:
     yield from _table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
     yield ""
     yield "A run is named by its id (`run_...`) or by the id of the request that made it."
-    yield "The examples run in a workspace that `contextos demo --keep DIR` made, with `CONTEXTOS_WORKSPACE` naming it."
+    yield "The examples run in a workspace that `contextos demo --keep DIR` made, in that directory."
     root: Any = typer.main.get_command(command_line())
     for name in COMMANDS:
         command = root
@@ -201,8 +201,8 @@ def _fact_vocabulary() -> Iterator[str]:
     yield from (
         "# Facts of policy rules",
         "",
-        "`contextos facts` prints this list. Lint refuses a rule that reads anything else, or reads it as another",
-        "type.",
+        "`contextos policies facts` prints this list.",
+        "Lint refuses a rule that reads anything else, or reads it as another type.",
         "",
         f"Policy is asked at the points {', '.join(f'`{point}`' for point in CALLED_POINTS)}.",
         f"`run.environment` is one of {', '.join(f'`{name}`' for name in ENVIRONMENTS)}.",

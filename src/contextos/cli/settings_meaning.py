@@ -6,7 +6,7 @@ from typing import Final
 
 ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, if `--workspace` is not given",
-    "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos migrate` works on, if `--url` is not given",
+    "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos store migrate` works on, if `--url` is not given",
     "CONTEXTOS_DEBUG": "write the log to stderr; of an exception it holds the class and the frames, never the text",
     "NO_COLOR": "print without colour, even on a terminal",
 }
@@ -14,7 +14,7 @@ ENVIRONMENT: Final = {
 MEANING: Final = {
     "workspace": "the directory that holds `contextos.toml` and the files named below",
     "store": "holds journals, documents and the graph: a SQLite file, or the URL of a PostgreSQL database on which "
-    "`contextos migrate` ran (extra `postgres`)",
+    "`contextos store migrate` ran (extra `postgres`)",
     "directory": "the file of users, agents and approvers by tenant (needs `unsafe_local_directory`); or a table, see "
     "`[directory]` below",
     "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "

@@ -183,7 +183,7 @@ class Catalog:
         active = await self._expected(expected)
         if missing := [one for one in pin.intents if not active.allows(pin.refs, one, pin.environment)]:
             detail = f"`{', '.join(pin.refs)[:200]}` is not pinned for `{missing[0][:80]}` in `{pin.environment[:80]}`"
-            raise NotFound(f"{detail}; list the pins with `contextos packs list`")
+            raise NotFound(f"{detail}; list the pins with `contextos pack list`")
         pins = _without(active.packs, pin)
         return self._change("packs.withdrawn", pin.to_json(), replace(active, packs=pins), expected)
 
@@ -401,10 +401,10 @@ def _not_allowed(refs: Sequence[str], active: ActiveArtifacts, intent: str, envi
     if active.allows(refs, intent, environment):
         return None
     if not active.version:
-        detail = "nothing is active in this tenant, so nothing can run; run `contextos init`"
+        detail = "nothing is active in this tenant, so nothing can run; run `contextos apply`"
     else:
         named = ", ".join(f"`{ref[:200]}`" for ref in refs)
-        detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos packs list`"
+        detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos pack list`"
     return PinsRefused("unpinned_ref", detail)
 
 

@@ -1,4 +1,4 @@
-"""`contextos resume`: drive each run that is due, one time, as after a crash or a restart.
+"""`contextos runs resume`: drive each run that is due, one time, as after a crash or a restart.
 
 A run is due if it waits for no person and its time to continue has come.
 """

@@ -117,7 +117,7 @@ async def dead_letter(store: Store, run_id: str) -> StoredDocument[DeadLetterDoc
     """The dead letter of a run that is on the list now. Raises `NotFound`."""
     known = await DEAD_LETTERS.one(store, run_id)
     if not known or not await _is_dead(store, known):
-        detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos dead-letters`"
+        detail = f"`{run_id[:64]}` is not on the dead-letter list of this tenant; see `contextos runs dead-letters`"
         raise NotFound(detail)
     return known
 

@@ -165,7 +165,7 @@ class Deployment:
         """Return the current state of a run without driving it. Raises `NotFound`."""
         entries = await self.ports.stores.tenant(tenant_id).read(run_id)
         if not entries:
-            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         return run_view(tenant_id, run_id, entries)
 
     def catalog(self, tenant_id: str) -> Catalog:

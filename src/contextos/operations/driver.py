@@ -136,7 +136,7 @@ class RunDriver:
         entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
         lease = LEASES.read(leased) if leased else None
         if not fresh and not entries:
-            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+            raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
         if entries:
             # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
             verify_indexed(run_id, entries, lines)

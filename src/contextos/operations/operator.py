@@ -127,7 +127,7 @@ async def answer_approval(
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
     if binding_digest != asked.binding_digest:
-        detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos show {run_id}`"
+        detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
         raise ApprovalRefused("other_binding", detail)
     approver = await app.ports.directory.approver(tenant_id, approver_id)
     if approver is None:
@@ -299,7 +299,7 @@ async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *,
     refuse_reason(reason)
     _, entries = await _run(app, tenant_id, run_id)
     if not 1 <= seq <= len(entries):
-        raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos show {run_id}`")
+        raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos runs show {run_id}`")
     arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
     proposed = ProposedAct("entry.erased", erasure_key(run_id, seq), arguments, len(entries))
     _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)

@@ -137,13 +137,13 @@ class WitnessPublisher:
             detail = (
                 f"the witness `{self.place}` has no head of `{tenant_id}`, and it had some: it was emptied or moved"
             )
-            raise Integrity(f"{detail}; bring it back, or record what is left with `contextos restored`")
+            raise Integrity(f"{detail}; bring it back, or record what is left with `contextos store restored`")
         for stream, last in (published.body.last if published else {}).items():
             held = max((head.seq for head in heads if head.stream == stream), default=0)
             if held < last:
                 detail = f"the witness `{self.place}` ends at entry {held} of `{stream}` of `{tenant_id}`"
                 cut = f"{detail}, and entry {last} was published to it: its end was cut, or it is an older copy"
-                raise Integrity(f"{cut}; bring it back, or record what is left with `contextos restored`")
+                raise Integrity(f"{cut}; bring it back, or record what is left with `contextos store restored`")
         return heads
 
     async def _record(self, tenant_id: str, put: Sequence[WitnessedHead], *, anew: bool = False) -> None:

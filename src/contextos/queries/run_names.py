@@ -24,7 +24,7 @@ async def run_named(store: Store, name: str) -> str:
         return name
     claim = await REQUESTS.one(store, name)
     if claim is None:
-        raise NotFound(f"there is no run or request `{name[:64]}` in this tenant; list them with `contextos runs`")
+        raise NotFound(f"there is no run or request `{name[:64]}` in this tenant; list them with `contextos runs list`")
     try:
         received = await store.read(claim.body.run_id, limit=1)
     except ChainBroken:

@@ -51,7 +51,7 @@ class Shop:
 
     def binding(self, run: str) -> list[str]:
         """The digest of the question that a run asks, as `show` prints it; a digest of nothing where it asks none."""
-        waiting = self.say("show", run, "--json").json["waiting"] or {}
+        waiting = self.say("runs", "show", run, "--json").json["waiting"] or {}
         return ["--binding", waiting.get("binding_digest", "sha256:none")]
 
     @property

@@ -19,32 +19,35 @@ from contextos.contracts.encoding.display_escape import displayed_json
 
 WRONG = [
     (["nosuch"], "usage"),
-    (["show"], "usage"),
+    (["runs", "show"], "usage"),
     (["memory"], "usage"),
-    (["runs", "--limit", "0"], "usage"),
-    (["runs", "--limit", "many"], "usage"),
+    (["runs", "list", "--limit", "0"], "usage"),
+    (["runs", "list", "--limit", "many"], "usage"),
     (["invoke", "/nonexistent"], "invalid_input"),
     (["invoke", "/"], "invalid_input"),
-    (["show", "req_nobody"], "not_found"),
-    (["show", "run_0000000000000000"], "not_found"),
-    (["show", "\x1b[2J"], "not_found"),
-    (["approve", "req_large", "--as", "x"], "invalid_input"),
-    (["approve", "req_large", "--as", "x", "--key", "/nonexistent"], "invalid_settings"),
-    (["settle", "req_large", "--evidence", "e", "--as", "b", "--key", "k"], "invalid_input"),
-    (["settle", "req_large", "--happened", "--did-not", "--evidence", "e", "--as", "b", "--key", "k"], "invalid_input"),
-    (["settle", "req_large", "--did-not", "--evidence", "e", "--as", "b", "--output", "{}"], "invalid_input"),
-    (["settle", "req_large", "--happened", "--evidence", "e", "--as", "b", "--output", "[]"], "invalid_input"),
-    (["settle", "req_large", "--did-not", "--evidence", "e", "--as", "b"], "invalid_input"),
+    (["runs", "show", "req_nobody"], "not_found"),
+    (["runs", "show", "run_0000000000000000"], "not_found"),
+    (["runs", "show", "\x1b[2J"], "not_found"),
+    (["approvals", "approve", "req_large", "--as", "x"], "invalid_input"),
+    (["approvals", "approve", "req_large", "--as", "x", "--key", "/nonexistent"], "invalid_settings"),
+    (["runs", "settle", "req_large", "--evidence", "e", "--as", "b", "--key", "k"], "invalid_input"),
+    (
+        ["runs", "settle", "req_large", "--happened", "--did-not", "--evidence", "e", "--as", "b", "--key", "k"],
+        "invalid_input",
+    ),
+    (["runs", "settle", "req_large", "--did-not", "--evidence", "e", "--as", "b", "--output", "{}"], "invalid_input"),
+    (["runs", "settle", "req_large", "--happened", "--evidence", "e", "--as", "b", "--output", "[]"], "invalid_input"),
+    (["runs", "settle", "req_large", "--did-not", "--evidence", "e", "--as", "b"], "invalid_input"),
     (["demo", "--payments", "maybe"], "invalid_input"),
     (["simulate", "--plant", "tulip"], "invalid_input"),
     (["verify", "--trusted-key", "00"], "invalid_input"),
-    (["export", "req_nobody", "--out", "/nonexistent/x", "--by", "x"], "not_found"),
-    (["export", "req_small", "--out", "x", "--by", "x", "--key", "/nonexistent"], "invalid_settings"),
-    (["lint", "/nonexistent"], None),
+    (["runs", "export", "req_nobody", "--out", "/nonexistent/x", "--by", "x"], "not_found"),
+    (["runs", "export", "req_small", "--out", "x", "--by", "x", "--key", "/nonexistent"], "invalid_settings"),
+    (["pack", "lint", "/nonexistent"], None),
     (["schemas", "--check", "--out", "/nonexistent"], "invalid_input"),
     (["memory", "review", "mwp_0", "--promote", "--by", "x"], "not_found"),
     (["memory", "review", "mwp_0", "--by", "x"], "invalid_input"),
-    (["runs", "--workspace", "/nonexistent"], "invalid_settings"),
+    (["runs", "list", "--workspace", "/nonexistent"], "invalid_settings"),
 ]
 
 
@@ -55,17 +58,17 @@ NOT_UTF8 = os.fsdecode(b"x\xff")
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["show", NOT_UTF8],
+        ["runs", "show", NOT_UTF8],
         ["replay", NOT_UTF8],
-        ["runs", "--tenant", NOT_UTF8],
+        ["runs", "list", "--tenant", NOT_UTF8],
         ["verify", "--tenant", NOT_UTF8],
-        ["export", "req_small", NOT_UTF8, "--out", "x", "--by", "x"],
+        ["runs", "export", "req_small", NOT_UTF8, "--out", "x", "--by", "x"],
         ["memory", "review", NOT_UTF8, "--promote", "--by", "x"],
         ["slots", "tombstone", NOT_UTF8, "--org", "org_acme", "--by", "x"],
         ["slots", "archive", "icp", "@a/b", "--org", NOT_UTF8, "--by", "x"],
         ["slots", "selections", NOT_UTF8, "--org", "org_acme"],
         ["slots", "register-extension", "@a/b", "--satisfies", NOT_UTF8, "--by", "x"],
-        ["cancel", "req_small", "--by", NOT_UTF8, "--reason", "x"],
+        ["runs", "cancel", "req_small", "--by", NOT_UTF8, "--reason", "x"],
     ],
     ids=lambda given: " ".join(given).replace(NOT_UTF8, "NOT_UTF8"),
 )
@@ -78,14 +81,14 @@ def test_an_argument_that_is_no_text_is_one_typed_error_with_exit_code_2(shop, a
 
 
 def test_a_wrong_option_that_is_no_text_is_a_wrong_option(shop) -> None:
-    for arguments in ([NOT_UTF8], ["show", f"--{NOT_UTF8}"], ["runs", "--limit", NOT_UTF8]):
+    for arguments in ([NOT_UTF8], ["runs", "show", f"--{NOT_UTF8}"], ["runs", "list", "--limit", NOT_UTF8]):
         assert shop.say(*arguments, "--json").json["error"]["code"] == "usage"
         assert "\udcff" not in shop.say(*arguments).err
 
 
 def test_a_path_may_be_any_bytes(shop) -> None:
     place = Path(os.fsdecode(b"caf\xe9.json"))
-    said = shop.say("lint", str(place), "--json")
+    said = shop.say("pack", "lint", str(place), "--json")
     assert (said.code, "cannot be read" in said.out) == (2, True)
 
 
@@ -119,14 +122,14 @@ def test_wrong_input_is_one_typed_error_with_exit_code_2(shop, arguments: list[s
 )
 def test_a_broken_workspace_does_not_start_by_half(shop, file: str, text: str) -> None:
     (shop.path / file).write_text(text)
-    said = shop.say("init", *shop.by, "--json")
+    said = shop.say("apply", *shop.by, "--json")
     assert said.code in (2, 3)
     assert set(said.json) == {"error"}
 
 
 def test_a_key_that_others_can_read_is_refused(shop) -> None:
     next((shop.path / "keys").glob("kid_*.key")).chmod(0o644)
-    assert "chmod 600" in shop.say("runs").err
+    assert "chmod 600" in shop.say("runs", "list").err
 
 
 def test_a_pack_that_nobody_trusted_signed_is_refused(shop) -> None:
@@ -134,7 +137,7 @@ def test_a_pack_that_nobody_trusted_signed_is_refused(shop) -> None:
     for path in (*keys.glob("kid_*.key"), keys / "runtime.json"):
         path.unlink()
     make_keys(keys)
-    said = shop.say("init", *shop.by, "--json")
+    said = shop.say("apply", *shop.by, "--json")
     assert (said.code, said.json["error"]["code"]) == (3, "signature_invalid")
 
 
@@ -143,9 +146,9 @@ def test_with_several_tenants_a_command_needs_the_name_of_one(shop) -> None:
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"tenant_b": {"users": [], "agents": [], "approvers": []}})
     )
-    assert shop.say("runs", "--json").json["error"]["problems"][0]["code"] == "tenant_required"
-    assert len(shop.say("runs", "--tenant", "tenant_acme_prod", "--json").json["runs"]) == 2
-    assert shop.say("runs", "--tenant", "tenant_b", "--json").json["runs"] == []
+    assert shop.say("runs", "list", "--json").json["error"]["problems"][0]["code"] == "tenant_required"
+    assert len(shop.say("runs", "list", "--tenant", "tenant_acme_prod", "--json").json["runs"]) == 2
+    assert shop.say("runs", "list", "--tenant", "tenant_b", "--json").json["runs"] == []
 
 
 def test_a_request_of_another_tenant_than_the_named_one_is_refused(shop) -> None:
@@ -178,7 +181,7 @@ def test_a_defect_is_one_line_and_exit_code_70_and_its_text_is_printed_nowhere(
 def test_a_reader_that_left_is_no_defect(shop, command) -> None:
     start, environment = command
     process = subprocess.Popen(
-        [*start, "show", "req_large", "--json"],
+        [*start, "runs", "show", "req_large", "--json"],
         env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -250,46 +253,40 @@ def test_long_text_folds_within_80_columns_and_values_are_cut_only_where_that_is
 
 def test_every_command_is_a_verb_with_a_sentence() -> None:
     expected = [
+        "demo",
+        "apply",
         "invoke",
         "compile",
-        "show",
-        "runs",
-        "sessions",
-        "approve",
-        "deny",
-        "settle",
-        "cancel",
-        "resolve",
-        "reopen",
-        "close",
-        "resume",
         "worker",
-        "dead-letters",
-        "retry",
-        "breakers",
-        "migrate",
-        "keys list",
-        "keys rotate",
-        "restored",
-        "lint",
-        "facts",
-        "schemas",
-        "replay",
+        "approvals approve",
+        "approvals deny",
+        "runs list",
+        "runs show",
+        "runs sessions",
+        "runs resume",
+        "runs cancel",
+        "runs settle",
+        "runs resolve",
+        "runs reopen",
+        "runs close",
+        "runs dead-letters",
+        "runs retry",
+        "runs export",
+        "runs erase",
         "verify",
-        "export",
-        "erase",
-        "simulate",
-        "memory list",
-        "memory review",
-        "init",
-        "packs publish",
+        "replay",
+        "pack list",
+        "pack lint",
+        "pack publish",
+        "pack pin",
+        "pack withdraw",
+        "pack retire",
         "policies list",
+        "policies facts",
         "policies activate",
         "policies deactivate",
-        "packs list",
-        "packs pin",
-        "packs withdraw",
-        "packs retire",
+        "memory list",
+        "memory review",
         "slots demo",
         "slots register-extension",
         "slots add-artifact",
@@ -304,7 +301,13 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "slots agent",
         "slots lint",
         "slots serve",
-        "demo",
+        "key list",
+        "key rotate",
+        "store migrate",
+        "store restored",
+        "breakers list",
+        "schemas",
+        "simulate",
     ]
     assert list(COMMANDS) == expected
     assert all((command.__doc__ or "").strip().endswith(".") for command, _ in COMMANDS.values())

@@ -16,16 +16,16 @@ def settings(shop, text: str) -> None:
 
 @pytest.mark.requirement("A-BREAKER-SAYS")
 def test_an_open_circuit_is_listed_with_when_it_may_be_tried(shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shop.say("breakers").out == "no circuit breaker has ever opened\n"
+    assert shop.say("breakers", "list").out == "no circuit breaker has ever opened\n"
     settings(shop, "breaker_failures_in_a_row = 1\nbreaker_cool_down_ms = 3_600_000")
     monkeypatch.setenv("SHOP_FAILPOINT", "lose_reply")
     held_up = shop.say("invoke", shop.request("lost"))
     assert held_up.code == 4
     assert "is held up" in held_up.out
-    (listed,) = shop.say("breakers", "--json").json["breakers"]
+    (listed,) = shop.say("breakers", "list", "--json").json["breakers"]
     assert (listed["capability_id"], listed["state"], listed["failures"]) == ("adp_payments.issue_refund", "open", 1)
     assert listed["retry_at_us"] - listed["since_us"] == 3_600_000_000
-    lines = shop.say("breakers").out.splitlines()
+    lines = shop.say("breakers", "list").out.splitlines()
     assert lines[1].split()[:2] == ["open", "1"]
     assert lines[1].endswith("adp_payments.issue_refund")
 

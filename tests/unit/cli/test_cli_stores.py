@@ -80,7 +80,7 @@ def with_options(url: str, options: str) -> str:
     ],
 )
 def test_a_wrong_option_of_the_url_is_a_setting(said: Said, made: Database, options: str, says: str) -> None:
-    for line in (("runs",), ("migrate", "--url", with_options(made.owner, options))):
+    for line in (("runs", "list"), ("store", "migrate", "--url", with_options(made.owner, options))):
         code, error = said(with_options(made.app, options), *line)
         assert (code, error["code"]) == (2, "invalid_settings")
         one_sentence(error, says, "correct")
@@ -102,7 +102,7 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
     made.execute("DELETE FROM contextos.schema_version")
     made.execute(f"INSERT INTO contextos.schema_version {rows}")
     try:
-        for line in (("runs",), ("invoke", "requests/small.json"), ("migrate", "--url", made.owner)):
+        for line in (("runs", "list"), ("invoke", "requests/small.json"), ("store", "migrate", "--url", made.owner)):
             code, error = said(made.app, *line)
             assert (code, error["code"]) == (2, "invalid_settings")
             one_sentence(error, says, "run a newer contextos" if "newer" in says else "restore the database")
@@ -133,7 +133,7 @@ def test_a_version_that_is_not_ours_is_refused_by_the_start_and_by_migrate(
         (
             "ALTER TABLE contextos.documents RENAME TO papers",
             "ALTER TABLE contextos.papers RENAME TO documents",
-            "is not as `contextos migrate` made it",
+            "is not as `contextos store migrate` made it",
         ),
         (
             "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
@@ -171,7 +171,7 @@ def test_a_right_or_a_part_that_is_missing_is_found_before_anything_starts(
     ],
 )
 def test_a_server_that_does_not_answer_is_tried_again_and_a_wrong_url_is_not(said: Said, url: str, code: int) -> None:
-    found, error = said(url, "runs")
+    found, error = said(url, "runs", "list")
     assert found == code
     if code == 4:
         assert "no server answers at" in error["detail"]
@@ -188,7 +188,7 @@ def test_a_server_without_tls_is_a_setting_where_tls_is_asked_for(said: Said) ->
                 connection.sendall(b"N")
 
         threading.Thread(target=refuse, daemon=True).start()
-        code, error = said(f"postgresql://app@127.0.0.1:{server.getsockname()[1]}/x?sslmode=require", "runs")
+        code, error = said(f"postgresql://app@127.0.0.1:{server.getsockname()[1]}/x?sslmode=require", "runs", "list")
     assert code == 2
     one_sentence(error, "its server does not accept TLS", "`sslmode`")
 
@@ -211,6 +211,6 @@ def test_a_database_that_vanishes_is_typed_while_it_is_used_and_at_the_next_star
         world.stores.close()
 
     asyncio.run(go())
-    code, error = said(database.app, "runs")
+    code, error = said(database.app, "runs", "list")
     assert code == 2
     one_sentence(error, "there is no such database", "createdb")

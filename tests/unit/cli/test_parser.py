@@ -30,7 +30,14 @@ def test_no_command_is_described_by_half_a_sentence(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nothing"], ["runs", "--limit", "many"], ["show"], ["runs", "--nothing"], ["memory", "nothing"], ["runs", "a"]],
+    [
+        ["nothing"],
+        ["runs", "list", "--limit", "many"],
+        ["runs", "show"],
+        ["runs", "list", "--nothing"],
+        ["memory", "nothing"],
+        ["runs", "list", "a"],
+    ],
 )
 def test_each_error_of_the_parser_is_the_public_class_of_typer(arguments: list[str]) -> None:
     with pytest.raises(TyperException) as raised:

@@ -352,7 +352,7 @@ class Dispatcher:
         }
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
-        """Suspend the run until an operator settles the effect (`contextos settle`), however long that takes.
+        """Suspend the run until an operator settles the effect (`contextos runs settle`), however long that takes.
 
         The run uses the settlement after `check_settlement` accepted it, and then ends the claim in its own commit.
         So a process that can only append to the journal cannot move money. A `keys` document that somebody else

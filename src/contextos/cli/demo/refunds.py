@@ -175,9 +175,9 @@ def _next_commands(keep: Path) -> list[str]:
     return [
         "",
         "Try next:",
-        f"  cd {keep} && export CONTEXTOS_WORKSPACE=.",
-        "  contextos runs",
-        "  contextos show req_large",
+        f"  cd {keep}",
+        "  contextos runs list",
+        "  contextos runs show req_large",
         "  contextos invoke requests/next.json",
-        f"  contextos approve req_next --as {APPROVER} --key keys/{APPROVER}.key",
+        f"  contextos approvals approve req_next --as {APPROVER} --key keys/{APPROVER}.key",
     ]

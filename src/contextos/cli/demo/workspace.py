@@ -52,7 +52,7 @@ HOUSE_POLICY: Final[dict[str, Any]] = {
         },
     },
 }
-"""A policy of the tenant, signed beside the pack: `contextos packs publish` and `policies activate` put it in force."""
+"""A policy of the tenant, signed beside the pack: `contextos pack publish` and `policies activate` put it in force."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`lint` and `schemas`: check governed artifacts before they are signed, publish the schemas of the contracts."""
+"""`pack lint` and `schemas`: check governed artifacts before they are signed, publish the schemas of the contracts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.command_context import (
-    WORKSPACE,
-    CommandContext,
-    JsonOption,
-    WorkspaceOption,
-    read_file,
-    with_read_context,
-)
+from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_read_context
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidArtifact, InvalidInput, Problem
@@ -47,7 +40,7 @@ def lint_command(
     adapters: Annotated[
         bool, typer.Option("--adapters", help="Check against the workspace's adapters and roles too.")
     ] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check packs, catalogs and policies before they are signed."""
@@ -180,7 +173,7 @@ def _rules(pack: ContextPack, merged: MergedArtifacts, known: WorkspaceFacts | N
                     yield Problem(prefix + one.pointer, one.code, one.detail, one.remedy)
 
 
-def _workspace_facts(workspace: Path, artifacts: Sequence[GovernedArtifact]) -> WorkspaceFacts:
+def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifact]) -> WorkspaceFacts:
     from contextos.action.foreign_code import describe_adapter
     from contextos.contracts.envelopes.pack import ContextPack
 

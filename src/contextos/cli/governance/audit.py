@@ -1,4 +1,4 @@
-"""`replay`, `export`, `erase`: what auditors do, with our store or with nothing but an export and a key."""
+"""`replay`, `runs export`, `runs erase`: what auditors do, with our store or with nothing but an export and a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -38,7 +37,7 @@ TrustedKeyOption = Annotated[
 def replay_command(
     run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export file.")],
     trusted_key: TrustedKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -79,7 +78,7 @@ def export_command(
     ],
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -119,11 +118,13 @@ def export_command(
 
 def erase_command(
     run: RunArgument,
-    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The number of the entry, as `show --json` has it.")],
+    seq: Annotated[
+        int, typer.Argument(metavar="SEQ", min=1, help="The number of the entry, as `runs show --json` has it.")
+    ],
     by: ByOption,
     key: ActKeyOption = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -156,7 +157,7 @@ async def _replayed(run: str, context: CommandContext) -> Any:
     return [await replay(context.deployment, context.tenant_id, await context.run_id(run))]
 
 
-def exported(file: Path, trusted: list[str], workspace: Path, tenant: str) -> Any:
+def exported(file: Path, trusted: list[str], workspace: Path | None, tenant: str) -> Any:
     """Return the verified export, by the given public keys or by the workspace's. Raises as `read_export`."""
     from contextos.audit.export import read_export
 
@@ -179,7 +180,7 @@ def _ring(trusted: list[str]) -> Any:
     try:
         return KeyRing({}, {"export": [bytes.fromhex(one) for one in trusted]})
     except ValueError:
-        problem = Problem("", "not_a_key", "a trusted key is 64 hex digits", "take it from `contextos export`")
+        problem = Problem("", "not_a_key", "a trusted key is 64 hex digits", "take it from `contextos runs export`")
         raise InvalidInput(problem) from None
 
 

@@ -1,4 +1,4 @@
-"""`facts`: print the facts that policy rules can read."""
+"""`policies facts`: print the facts that policy rules can read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextos.cli.command_context import JsonOption
 from contextos.cli.terminal import print_result
 
 
-def facts_command(as_json: JsonOption = False) -> int:
+def policies_facts_command(as_json: JsonOption = False) -> int:
     """List the facts that policy rules can read."""
     from contextos.contracts.facts import CALLED_POINTS, ENVIRONMENTS, FACTS
 

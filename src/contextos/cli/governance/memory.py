@@ -8,7 +8,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -24,7 +23,7 @@ from contextos.errors import InvalidInput, Problem
 def memory_list_command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 20,
     after: Annotated[str, typer.Option("--after", metavar="ID", help="Continue after this proposal.")] = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -63,7 +62,7 @@ def memory_review_command(
     supersede: Annotated[
         bool, typer.Option("--supersede", help="Replace a promoted memory that contradicts it.")
     ] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

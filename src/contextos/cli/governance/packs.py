@@ -1,4 +1,4 @@
-"""`init` and `packs`: publish artifacts, and decide which packs requests may use for which intents, and where."""
+"""`apply` and `pack`: publish artifacts, and decide which packs requests may use for which intents, and where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor
 from contextos.cli.command_context import (
     MAX_FILE_BYTES,
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -35,10 +34,10 @@ IntentOption = Annotated[list[str], typer.Option("--intent", metavar="ID", help=
 EnvironmentOption = Annotated[str, typer.Option("--environment", help="The profile: embedded or service.")]
 
 
-def init_command(
+def apply_command(
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -60,7 +59,7 @@ def publish_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A signed artifact in its envelope.")],
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -84,7 +83,7 @@ def publish_command(
 
 
 def packs_list_command(
-    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
     """List the tenant pins: which packs requests may use."""
 
@@ -102,7 +101,7 @@ def pin_command(
     by: ByOption,
     key: ActKeyOption = None,
     environment: EnvironmentOption = "embedded",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -127,11 +126,11 @@ def withdraw_command(
     by: ByOption,
     key: ActKeyOption = None,
     environment: EnvironmentOption = "embedded",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """End what `packs pin` allowed.
+    """End what `pack pin` allowed.
 
     Approvals that wait under a pack without any pin become void.
     """
@@ -151,7 +150,7 @@ def retire_command(
     by: ByOption,
     key: ActKeyOption = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -177,7 +176,9 @@ def _pin(refs: list[str], intents: list[str], environment: str) -> PackPin:
     return parse(PackPin, told)
 
 
-def _changed(act: Callable[[CommandContext], Awaitable[None]], workspace: Path, tenant: str, as_json: bool) -> int:
+def _changed(
+    act: Callable[[CommandContext], Awaitable[None]], workspace: Path | None, tenant: str, as_json: bool
+) -> int:
     async def operation(context: CommandContext) -> ActiveArtifacts:
         await act(context)
         return await context.deployment.catalog(context.tenant_id).active()

@@ -10,7 +10,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -33,7 +32,7 @@ Policies = tuple[tuple[Any, str], ...]
 
 
 def policies_list_command(
-    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
     """List the policies in force, and the version of the active set."""
 
@@ -50,7 +49,7 @@ def activate_command(
     by: ByOption,
     key: ActKeyOption = None,
     level: LevelOption = "tenant",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -66,7 +65,7 @@ def deactivate_command(
     expect: ExpectOption,
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -85,7 +84,7 @@ def _changed(
     expect: int,
     by: str,
     key: Path | None,
-    workspace: Path,
+    workspace: Path | None,
     tenant: str,
     as_json: bool,
 ) -> int:

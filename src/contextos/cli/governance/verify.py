@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -73,7 +72,7 @@ def verify_command(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write what is verified to this file, also while it goes on.")
     ] = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -330,7 +329,7 @@ def _refuse_misuse(file: Path | None, trusted_key: Sequence[str], witness: str, 
         check_witness(witness)
 
 
-def _covered(file: Path, trusted: list[str], workspace: Path, tenant: str) -> list[dict[str, Any]]:
+def _covered(file: Path, trusted: list[str], workspace: Path | None, tenant: str) -> list[dict[str, Any]]:
     return [
         {
             "stream": name,

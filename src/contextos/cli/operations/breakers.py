@@ -1,4 +1,4 @@
-"""`breakers`: list the circuit breakers, which stop calls to a capability that failed too often."""
+"""`breakers list`: list the circuit breakers, which stop calls to a capability that failed too often."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from contextos.cli.command_context import (
-    WORKSPACE,
-    CommandContext,
-    JsonOption,
-    TenantOption,
-    WorkspaceOption,
-    with_read_context,
-)
+from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 
-def breakers_command(
+def breakers_list_command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 100,
     after: Annotated[str, typer.Option("--after", metavar="CAPABILITY", help="Continue after this capability.")] = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

@@ -1,4 +1,4 @@
-"""`keys`: list the keys of the runtime, and rotate the one of a purpose."""
+"""`key`: list the keys of the runtime, and rotate the one of a purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     WorkspaceOption,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from contextos.operations.acts.keys import NewKey
 
 
-def keys_list_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
+def key_list_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
     """List the public keys of the runtime, by purpose."""
 
     async def operation(context: CommandContext) -> list[dict[str, object]]:
@@ -40,12 +39,12 @@ def keys_list_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOptio
     return 0
 
 
-def keys_rotate_command(
+def key_rotate_command(
     purpose: Annotated[str, typer.Option("--purpose", help="head, claim, export, pack, active or act.")],
     by: ByOption,
     key: ActKeyOption = None,
     now: Annotated[bool, typer.Option("--now", help="On PostgreSQL: the new key signs at once.")] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Replace the key that signs for a purpose.

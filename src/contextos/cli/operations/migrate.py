@@ -1,14 +1,14 @@
-"""`migrate`: bring the schema of a deployment's store up to date."""
+"""`store migrate`: bring the schema of a deployment's store up to date."""
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from contextos.cli.command_context import WORKSPACE, JsonOption, WorkspaceOption
+from contextos.cli.command_context import JsonOption, WorkspaceOption
 from contextos.cli.terminal import print_result
+from contextos.cli.workspace_search import find_workspace
 
 
 def migrate_command(
@@ -16,7 +16,7 @@ def migrate_command(
         str,
         typer.Option("--url", envvar="CONTEXTOS_MIGRATE_URL", help="URL of the database, with the role that owns it."),
     ] = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Bring the schema of the store up to date.
@@ -26,11 +26,10 @@ def migrate_command(
     import asyncio
 
     from contextos.app import migrate as bring_up_to_date
-    from contextos.settings import SETTINGS_FILE, Settings, is_postgres_url
+    from contextos.settings import Settings, is_postgres_url
 
     told: list[str] = []
-    settings = Settings.read(workspace) if not url or os.path.exists(workspace / SETTINGS_FILE) else None
-    place = url or (settings.store if settings else "")
+    place = url or Settings.read(find_workspace(workspace)).store
     before: str | None = None
     after: str | None = None
     if is_postgres_url(place) or url:

@@ -1,4 +1,4 @@
-"""`restored`: record that the store was restored from a backup, or failed over to a replica."""
+"""`store restored`: record that the store was restored from a backup, or failed over to a replica."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -28,7 +27,7 @@ def restored_command(
     by: ByOption,
     key: ActKeyOption = None,
     every: Annotated[bool, typer.Option("--all", help="For every tenant of the directory.")] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

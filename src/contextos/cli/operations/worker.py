@@ -1,4 +1,4 @@
-"""`worker`, `dead-letters` and `retry`: drive due runs, and handle runs that failed for good."""
+"""`worker`, `runs dead-letters` and `runs retry`: drive due runs, and handle runs that failed for good."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -22,7 +21,7 @@ from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 
-def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
+def worker_command(workspace: WorkspaceOption = None) -> int:
     """Drive due runs until interrupted.
 
     Any number of workers can run at the same time. On PostgreSQL they share the due runs.
@@ -32,9 +31,9 @@ def worker_command(workspace: WorkspaceOption = WORKSPACE) -> int:
 
 
 def dead_letters_command(
-    workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """List the runs that failed for good and wait for `retry`."""
+    """List the runs that failed for good and wait for `runs retry`."""
 
     async def operation(context: CommandContext) -> Any:
         from contextos.operations import dead_letters
@@ -61,7 +60,7 @@ def retry_command(
     run: RunArgument,
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

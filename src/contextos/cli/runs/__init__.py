@@ -1,5 +1,5 @@
 """Commands on runs: start, list and show them, and answer what they ask.
 
-`invoke`, `compile`, `resume`, `runs`, `sessions`, `show`, `approve`, `deny`, `settle`, `cancel`.
+`invoke`, `compile`, `runs` and `approvals`.
 Tests: `tests/unit/cli/runs`.
 """

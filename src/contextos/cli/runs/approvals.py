@@ -1,4 +1,4 @@
-"""`approve`, `deny`, `settle` and `cancel`: answers of people to a run.
+"""`approvals approve` and `deny`, `runs settle` and `cancel`: answers of people to a run.
 
 An approver sees the whole question before anything is signed, and names the digest of its binding or says yes to it.
 """
@@ -14,7 +14,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -46,7 +45,9 @@ LocalOption = Annotated[
 BindingOption = Annotated[
     str,
     typer.Option(
-        "--binding", metavar="DIGEST", help="The question's binding, as `show` prints it; without it you are asked."
+        "--binding",
+        metavar="DIGEST",
+        help="The question's binding, as `runs show` prints it; without it you are asked.",
     ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
@@ -59,7 +60,7 @@ def approve_command(
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
     reason: ReasonOption = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -78,7 +79,7 @@ def deny_command(
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
     reason: ReasonOption = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -111,7 +112,7 @@ def settle_command(
     ] = None,
     key: KeyOption = None,
     unsafe_local: LocalOption = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -146,7 +147,7 @@ def cancel_command(
     by: ByOption,
     key: ActKeyOption = None,
     reason: ReasonOption = "",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -194,7 +195,7 @@ def _answer(
     binding: str,
     reason: str,
     vouch: Any,
-    workspace: Path,
+    workspace: Path | None,
     tenant: str,
     as_json: bool,
 ) -> int:

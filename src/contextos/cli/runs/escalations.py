@@ -1,4 +1,4 @@
-"""`resolve`, `reopen` and `close`: what a person does about a run that ended."""
+"""`runs resolve`, `runs reopen` and `runs close`: what a person does about a run that ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -36,7 +35,7 @@ def resolve_command(
     decided: Annotated[bool, typer.Option("--decided", help="What the run was asked for was done.")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="It was not done.")] = False,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -65,7 +64,7 @@ def close_command(
     by: ByOption,
     reason: WhyOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -93,7 +92,7 @@ def reopen_command(
         float | None, typer.Option("--to", metavar="VALUE", help="The new value of the limit that the run exhausted.")
     ] = None,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

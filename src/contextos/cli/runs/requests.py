@@ -1,4 +1,4 @@
-"""`invoke`, `compile` and `resume`: run a request, show what it would be compiled to, drive the runs that are due."""
+"""`invoke`, `compile` and `runs resume`: run a request, show what it is compiled to, drive the runs that are due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -31,7 +30,7 @@ RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgen
 
 
 def invoke_command(
-    file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    file: RequestFile, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
     """Run a request until it is decided or waits for a person."""
     raw = read_file(file)
@@ -45,7 +44,7 @@ def invoke_command(
 
 
 def compile_command(
-    file: RequestFile, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+    file: RequestFile, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
     """Show the context that a request is compiled to.
 
@@ -68,7 +67,7 @@ def compile_command(
     return 0
 
 
-def resume_command(workspace: WorkspaceOption = WORKSPACE, as_json: JsonOption = False) -> int:
+def resume_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
     """Drive every due run once.
 
     Runs of a killed process are due at once.
@@ -99,7 +98,7 @@ def outcome_lines(view: Any) -> list[str]:
         return [
             f"{view.run_id} waits for a {role} ({displayed(view.waiting['gate_id'])})",
             *question_lines(view.waiting["shown"], view.waiting["binding_digest"]),
-            f"next: contextos approve {view.run_id} --as ID --key FILE",
+            f"next: contextos approvals approve {view.run_id} --as ID --key FILE",
         ]
     if view.waiting and view.waiting["for"] == "slot":
         asked, slot = displayed(view.waiting["principal_id"]), view.waiting["slot_id"]
@@ -110,15 +109,15 @@ def outcome_lines(view: Any) -> list[str]:
     if view.waiting and view.waiting["for"] == "engine":
         return [
             f"{view.run_id} is {view.state} and waits for an engine to drive it",
-            "next: leave it to a `contextos worker` that runs, or contextos resume",
+            "next: leave it to a `contextos worker` that runs, or contextos runs resume",
         ]
     if view.waiting:
         return [
             f"{view.run_id} waits: it is not known whether {displayed(view.waiting['capability_id'])} happened",
-            f"next: contextos settle {view.run_id} --happened or --did-not, with --evidence REF --as ID --key FILE",
+            f"next: contextos runs settle {view.run_id} --happened (or --did-not) --evidence REF --as ID --key FILE",
         ]
     if not view.ended:
-        return [f"{view.run_id} is held up ({view.state}); next: contextos resume"]
+        return [f"{view.run_id} is held up ({view.state}); next: contextos runs resume"]
     if not record:
         return [f"{view.run_id} is {view.state}"]
     outcome = f", {record['outcome']}" if record.get("outcome") else ""
@@ -127,7 +126,7 @@ def outcome_lines(view: Any) -> list[str]:
     lines += [
         f"  {one['code']}: {displayed(one['detail'])}" for one in (record.get("rationale") or {}).get("failures", ())
     ]
-    return [*lines, f"next: contextos show {view.run_id}"]
+    return [*lines, f"next: contextos runs show {view.run_id}"]
 
 
 def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`runs` and `show`: list a tenant's runs, and show the story of one."""
+"""`runs list` and `runs show`: list a tenant's runs, and show the story of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _BLOCKED: Final = "waits for an operation of {}, and goes on when that is settled"
 
 
-def runs_command(
+def runs_list_command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 20,
     after: Annotated[
         int, typer.Option("--after", min=0, max=2**62, help="Continue after this number; runs are listed newest first.")
@@ -42,7 +41,7 @@ def runs_command(
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Only runs that wait for a person or for another run's operation.")
     ] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -68,14 +67,14 @@ def runs_command(
             lines.append(f"{'':>5}  {_BLOCKED.format(one.blocked_by)}")
         lines += fault_lines(one.fault)
     if page.next_after is not None:
-        lines.append(f"more: contextos runs{' --waiting' if waiting else ''} --after {page.next_after}")
+        lines.append(f"more: contextos runs list{' --waiting' if waiting else ''} --after {page.next_after}")
     document = {"runs": [asdict(one) for one in page.runs], "next_after": page.next_after}
     print_result(document, lines if page.runs else ["there are no runs"], as_json=as_json)
     return exit_code_of_faults(one.fault for one in page.runs)
 
 
-def show_command(
-    run: RunArgument, workspace: WorkspaceOption = WORKSPACE, tenant: TenantOption = "", as_json: JsonOption = False
+def runs_show_command(
+    run: RunArgument, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
     """Show the story of one run from its journal.
 
@@ -92,7 +91,9 @@ def show_command(
     async def operation(context: CommandContext) -> tuple[CheckedRun, DecisionView, str | None, str | None]:
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
         if not (found.entries or found.fault):
-            raise NotFound(f"there is no run `{found.run_id[:64]}` in this tenant; list them with `contextos runs`")
+            raise NotFound(
+                f"there is no run `{found.run_id[:64]}` in this tenant; list them with `contextos runs list`"
+            )
         blocking = await blocked_by(context.store, found.view())
         return found, *await checked_decision(context.store, found, context.app.keys), blocking
 

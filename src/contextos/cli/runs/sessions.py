@@ -1,4 +1,4 @@
-"""`sessions`: list a tenant's `long_running` runs, how far each is and when its driver last sent a heartbeat."""
+"""`runs sessions`: list a tenant's `long_running` runs, how far each is and when its driver last sent a heartbeat."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contextos.cli.command_context import (
-    WORKSPACE,
-    CommandContext,
-    JsonOption,
-    TenantOption,
-    WorkspaceOption,
-    with_read_context,
-)
+from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -30,7 +23,7 @@ def sessions_command(
         typer.Option("--after", min=0, max=2**62, help="Continue after this number; sessions are listed newest first."),
     ] = 0,
     live: Annotated[bool, typer.Option("--live", help="Only sessions that have not ended.")] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -59,7 +52,7 @@ def sessions_command(
     if not page.sessions:
         lines = ["there are no sessions" if page.next_after is None else "there are no sessions among these"]
     if page.next_after is not None:
-        lines.append(f"more: contextos sessions --after {page.next_after}")
+        lines.append(f"more: contextos runs sessions --after {page.next_after}")
     document = {"sessions": [asdict(one) for one in page.sessions], "next_after": page.next_after}
     print_result(document, lines, as_json=as_json)
     return exit_code_of_faults(one.fault for one in page.sessions)

@@ -13,7 +13,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     TenantOption,
@@ -43,7 +42,7 @@ def register_extension_command(
         list[str] | None,
         typer.Option("--satisfies", metavar="EXTENSION", help="An extension that it can be used as. Repeatable."),
     ] = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -70,7 +69,7 @@ def add_artifact_command(
     visibility: Annotated[
         str, typer.Option("--visibility", help="owner, org, workspace, admin, team:ID or project:ID.")
     ] = "owner",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -101,7 +100,7 @@ def add_revision_command(
     by: ByOption,
     key: ActKeyOption = None,
     mime: Annotated[str, typer.Option("--mime", help="What kind of text it is.")] = "text/markdown",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -130,7 +129,7 @@ def classify_command(
     asserted_by: Annotated[
         str, typer.Option("--as", help="user, authoring_skill, agent or matcher (a matcher makes drafts).")
     ] = "user",
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -161,7 +160,7 @@ def archive_command(
     org: OrgOption,
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -185,7 +184,7 @@ def tombstone_command(
     org: OrgOption,
     by: ByOption,
     key: ActKeyOption = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -201,7 +200,7 @@ def tombstone_command(
 
 
 def _curate(
-    workspace: Path,
+    workspace: Path | None,
     tenant: str,
     by: str,
     key: Path | None,

@@ -13,7 +13,6 @@ import typer
 
 from contextos.cli.acting import ActKeyOption, named_actor
 from contextos.cli.command_context import (
-    WORKSPACE,
     CommandContext,
     JsonOption,
     RunArgument,
@@ -49,7 +48,7 @@ def slots_resolve_command(
     actor: ActorOption,
     project: ProjectOption = "",
     broader: BroaderOption = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -79,7 +78,7 @@ def slots_select_command(
     key: Annotated[str, typer.Option("--key", help="Idempotency key: the same key again is the same selection.")] = "1",
     project: ProjectOption = "",
     broader: BroaderOption = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -122,7 +121,7 @@ def slots_answer_command(
         Path | None,
         typer.Option("--answer", metavar="FILE", help="The `userResponse` as JSON. Without it, the offer is shown."),
     ] = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -152,7 +151,7 @@ def slots_selections_command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose selections are shown.")],
     org: Annotated[str, typer.Option("--org", metavar="ID", help="The organisation.")],
     content: Annotated[bool, typer.Option("--content", help="Show the content that was pinned.")] = False,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:

@@ -10,15 +10,7 @@ from typing import Annotated
 
 import typer
 
-from contextos.cli.command_context import (
-    WORKSPACE,
-    CommandContext,
-    TenantOption,
-    WorkspaceOption,
-    about,
-    read_file,
-    with_context,
-)
+from contextos.cli.command_context import CommandContext, TenantOption, WorkspaceOption, about, read_file, with_context
 from contextos.cli.terminal import print_note
 from contextos.errors import InvalidSettings, Problem
 
@@ -35,7 +27,7 @@ def slots_serve_command(
         Path | None,
         typer.Option("--token-file", help="File with the bearer token. Without it, a new token is printed."),
     ] = None,
-    workspace: WorkspaceOption = WORKSPACE,
+    workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
 ) -> int:
     """Serve `context_resolve` over MCP for one actor."""

@@ -1,6 +1,6 @@
 """Lint of who may do what: capabilities that nobody may call, gates that nobody can answer, effects that nobody checks.
 
-Only `contextos lint` asks: each of these denies at run time, so it refuses no pack and no run.
+Only `contextos pack lint` asks: each of these denies at run time, so it refuses no pack and no run.
 Source: docs/design/contracts.md, "Approval modes", "Policy".
 """
 

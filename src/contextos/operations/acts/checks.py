@@ -36,7 +36,7 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
 
 def no_run(run_id: str) -> NotFound:
     """Return the error about a run that does not exist."""
-    return NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs`")
+    return NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
 
 
 def refuse_reason(reason: str) -> None:

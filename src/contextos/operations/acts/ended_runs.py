@@ -133,7 +133,7 @@ async def _ended(
     status = (await decision_of(store, view, app.ports.keys)).status
     if not view.ended or view.record is None or status not in of:
         detail = f"the decision of `{run_id}` is {status or 'erased'}, and this act is for {' or '.join(of)}"
-        raise ApprovalRefused("not_waiting", f"{detail}; look at it with `contextos show {run_id}`")
+        raise ApprovalRefused("not_waiting", f"{detail}; look at it with `contextos runs show {run_id}`")
     if by.id in _barred(entries):
         raise ApprovalRefused("self_settlement", f"`{by.id}` is behind the request; ask another operator")
     if lease is None:

@@ -1,1 +1,1 @@
-"""The storage ports on a PostgreSQL database whose schema `contextos migrate` has made."""
+"""The storage ports on a PostgreSQL database whose schema `contextos store migrate` has made."""

@@ -78,5 +78,5 @@ def restore_not_recorded() -> StoreRestored:
     """
     return StoreRestored(
         "the database is not the one that this store was in, so it was restored or failed over; stop what runs on"
-        " it, compare what came after the backup, then run `contextos restored --by WHO`"
+        " it, compare what came after the backup, then run `contextos store restored --by WHO`"
     )

@@ -56,7 +56,7 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
     if loses_statements(fault):
         return unusable(url, STATEMENTS_LOST, "let it pool sessions")
     if isinstance(fault, asyncpg.PostgresError) and (fault.sqlstate or "").startswith("42"):
-        detail = f"its schema is not as `contextos migrate` made it ({first_line(fault)})"
+        detail = f"its schema is not as `contextos store migrate` made it ({first_line(fault)})"
         return unusable(url, detail, "restore it, or name an empty database")
     if isinstance(fault, ssl.SSLError) and not isinstance(fault, _HUNG_UP):
         return unusable(

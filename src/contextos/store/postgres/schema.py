@@ -87,17 +87,21 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
     try:
         await _check_server(connection, url)
         if not await connection.fetchval(_HAS_SCHEMA):
-            raise unusable(url, "it has no schema of contextos", "run `contextos migrate` as the role that will own it")
+            raise unusable(
+                url, "it has no schema of contextos", "run `contextos store migrate` as the role that will own it"
+            )
         if not await connection.fetchval(_CAN_USE):
             raise unusable(url, "its role is not allowed to use the schema", "run `GRANT contextos_app TO` that role")
         version = _single_version([row[0] for row in await connection.fetch(_VERSION)], url)
         if version != POSTGRES_SCHEMA_VERSION:
             raise unusable(
-                url, f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`", "run `contextos migrate`"
+                url,
+                f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`",
+                "run `contextos store migrate`",
             )
         if not await connection.fetchval(_HAS_SEGMENTS):
             why = "it is a store of an older format, which was never released"
-            remedy = "keep it for the contextos that wrote it, and run `contextos migrate` on an empty database"
+            remedy = "keep it for the contextos that wrote it, and run `contextos store migrate` on an empty database"
             raise unusable(url, why, remedy)
         if not read_only and await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
@@ -115,7 +119,7 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
             )
         changed = await connection.fetchval(CHANGED_PROTECTIONS, TENANT_CONDITION, *function_bodies())
         if changed:
-            why = "protections of its tenants and its journal are not as `contextos migrate` made them"
+            why = "protections of its tenants and its journal are not as `contextos store migrate` made them"
             remedy = "have the owner of the schema restore them, or restore the database"
             # A change of owner, also by a restore under another role, does not change the role in this policy.
             remedy += f"; after a change of owner, the new owner runs {_SWEEP}" if "policy `sweep`" in changed else ""

@@ -1,4 +1,4 @@
-"""`PostgresStores`: the `Stores` port on a PostgreSQL database whose schema `contextos migrate` has made.
+"""`PostgresStores`: the `Stores` port on a PostgreSQL database whose schema `contextos store migrate` has made.
 
 Each event loop has its own connections and its own writer, which commits many batches as one transaction; reads see
 every commit that has returned. Tenants are isolated twice: every statement names its tenant, and row-level security in

@@ -87,7 +87,7 @@ def refuse_erasure(run: str, seq: int, record: Draft) -> None:
 
 def nothing_to_erase(run: str, seq: int) -> NotFound:
     """Return the error for an entry that cannot be erased because it does not exist."""
-    return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos show`")
+    return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos runs show`")
 
 
 def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:

@@ -88,7 +88,7 @@ def check_file(path: Path, connector: Connect) -> None:
     process has locked it.
     """
     if not path.is_file():
-        raise _unusable(path, "it does not exist yet; make it with `contextos init`")
+        raise _unusable(path, "it does not exist yet; make it with `contextos apply`")
     try:
         connection = connector(path)
         try:
@@ -100,7 +100,7 @@ def check_file(path: Path, connector: Connect) -> None:
             raise sqlite_error(fault) from fault
         raise _unusable(path, f"{fault}; check that the file is a store and that it can be read") from fault
     if not version:
-        raise _unusable(path, "it is empty; make it with `contextos init`")
+        raise _unusable(path, "it is empty; make it with `contextos apply`")
 
 
 def open_file(path: Path, connector: Connect) -> None:

@@ -58,7 +58,7 @@ def _remedy(path: str, vocabulary: Vocabulary) -> str:
         near = nearest_name(path, [f"history.{name}" for name in vocabulary.history])
         return f"write `{near}`" if near else "declare it in `history` of the bundle"
     near = vocabulary.nearest(path)
-    return f"write `{near}`" if near else "see `contextos facts` for what a rule can read"
+    return f"write `{near}`" if near else "see `contextos policies facts` for what a rule can read"
 
 
 def _fits(declared: str | None, used: str | None) -> bool:

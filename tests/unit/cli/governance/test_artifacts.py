@@ -24,9 +24,9 @@ def rules(pack: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_the_example_pack_is_fine_bare_signed_and_against_its_adapters(shop) -> None:
     signed = str(shop.path / "packs" / "support.json")
-    assert shop.say("lint", str(shop.path / "pack.json")).code == 0
-    assert shop.say("lint", signed).code == 0
-    assert shop.say("lint", "--adapters", signed).code == 0
+    assert shop.say("pack", "lint", str(shop.path / "pack.json")).code == 0
+    assert shop.say("pack", "lint", signed).code == 0
+    assert shop.say("pack", "lint", "--adapters", signed).code == 0
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_example_pack_is_fine_bare_signed_and_against_its_adapters(shop) -> 
     ],
 )
 def test_a_fault_is_named_with_its_place_and_remedy(shop, change, pointer: str) -> None:
-    said = shop.say("lint", changed(shop, change), "--json")
+    said = shop.say("pack", "lint", changed(shop, change), "--json")
     assert said.code == 2
     found = [one for one in said.json["problems"] if one["pointer"].startswith(pointer)]
     assert found, said.json["problems"]

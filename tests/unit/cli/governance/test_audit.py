@@ -29,7 +29,7 @@ def test_ledgers_verify_and_runs_replay_equal(shop) -> None:
     assert shop.say("verify").code == 0
     replayed = [shop.say("replay", run, "--json").json["replayed"][0] for run in ("req_small", "req_large")]
     assert [one["equal"] for one in replayed] == [True, True]
-    shown = shop.say("show", "req_large", "--json").json
+    shown = shop.say("runs", "show", "req_large", "--json").json
     assert replayed[1]["record_hash"] == shown["record"]["record_hash"]
 
 
@@ -64,7 +64,7 @@ def test_a_tampered_run_does_not_replay(shop) -> None:
 
 def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
-    exported = shop.say("export", "req_small", "req_large", "--out", str(out), *shop.by, "--json").json
+    exported = shop.say("runs", "export", "req_small", "req_large", "--out", str(out), *shop.by, "--json").json
     assert shop.say("replay", str(out)).code == 0
     shutil.rmtree(shop.path)
     said = shop.say("verify", str(out), "--trusted-key", exported["public_key"], "--json")
@@ -81,7 +81,7 @@ def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> No
 @pytest.mark.parametrize("change", ["a dropped line", "a changed line", "a line twice", "lines swapped"])
 def test_a_changed_export_is_found(shop, tmp_path: Path, change: str) -> None:
     out = tmp_path / "runs.jsonl"
-    shop.say("export", "req_large", "--out", str(out), *shop.by)
+    shop.say("runs", "export", "req_large", "--out", str(out), *shop.by)
     rows = out.read_text().splitlines()
     if change == "a dropped line":
         del rows[5]
@@ -100,7 +100,7 @@ def test_a_changed_export_is_found(shop, tmp_path: Path, change: str) -> None:
 def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
     out.write_text("mine")
-    assert shop.say("export", "req_small", "--out", str(out), *shop.by).code == 2
+    assert shop.say("runs", "export", "req_small", "--out", str(out), *shop.by).code == 2
     assert out.read_text() == "mine"
     verified = {one["stream"]: one["entries"] for one in shop.say("verify", "--json").json["verified"]}
     assert verified["control"] == 5, "what did not leave is not on record as if it had"
@@ -114,8 +114,8 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
     assert "cannot be excluded: there is no witness" in shop.say("verify").out
     assert shop.say("verify", "--json").json["witnessed"] == {}
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + without)
-    assert shop.say("resume").code == 0
-    assert shop.say("verify", "--json").json["witnessed"] == {"control": 5, "index": 6}
+    assert shop.say("runs", "resume").code == 0
+    assert shop.say("verify", "--json").json["witnessed"] == {"control": 5, "index": 8}
     tamper(
         shop.path,
         "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",
@@ -134,7 +134,7 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
 def test_after_a_witnessed_cut_a_command_ends_before_it_does_anything(shop, tmp_path: Path) -> None:
     settings = shop.path / "contextos.toml"
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + settings.read_text())
-    assert shop.say("resume").code == 0
+    assert shop.say("runs", "resume").code == 0
     tamper(shop.path, "DELETE FROM journal WHERE run = 'control'")
     before = shop.refunds()
     said = shop.say("invoke", shop.request("next"), "--json")
@@ -145,7 +145,7 @@ def test_after_a_witnessed_cut_a_command_ends_before_it_does_anything(shop, tmp_
 def test_a_witness_that_cannot_be_written_is_a_warning(shop) -> None:
     settings = shop.path / "contextos.toml"
     settings.write_text('witness = "no/such/folder/witness.jsonl"\n' + settings.read_text())
-    said = shop.say("resume")
+    said = shop.say("runs", "resume")
     assert said.code == 0
     assert "warning" in said.err
 

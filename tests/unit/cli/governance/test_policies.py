@@ -9,7 +9,7 @@ HOUSE = "POLICY_HOUSE@1.0.0"
 
 def test_policies_are_activated_and_deactivated_one_by_one(shop: Any) -> None:
     assert shop.say("policies", "list").out == "no policy is in force\nversion 2\n"
-    assert shop.say("packs", "publish", str(shop.path / "policies" / "house.json"), *shop.by).code == 0
+    assert shop.say("pack", "publish", str(shop.path / "policies" / "house.json"), *shop.by).code == 0
     assert shop.say("policies", "activate", HOUSE, "--expect", "2", *shop.by).out == f"tenant    {HOUSE}\nversion 3\n"
     again = shop.say("policies", "activate", HOUSE, "--expect", "3", *shop.by, "--json")
     assert (again.code, again.json["error"]["problems"][0]["code"]) == (2, "duplicate")

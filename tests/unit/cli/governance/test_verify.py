@@ -37,6 +37,6 @@ def test_a_range_with_an_end_says_what_it_does_not_verify(shop) -> None:
 @pytest.mark.parametrize("option", ["--runs", "--since", "--checkpoint"])
 def test_an_option_for_a_tenant_is_refused_for_an_export(shop, tmp_path: Path, option: str) -> None:
     out = tmp_path / "runs.jsonl"
-    assert shop.say("export", "req_small", "--out", str(out), *shop.by).code == 0
+    assert shop.say("runs", "export", "req_small", "--out", str(out), *shop.by).code == 0
     said = shop.say("verify", str(out), option, "1:2")
     assert (said.code, "are for a tenant" in said.err) == (2, True)

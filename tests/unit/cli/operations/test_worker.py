@@ -49,9 +49,9 @@ def test_a_worker_drives_what_another_left_and_ends_well_when_it_is_stopped(shop
         store.execute("UPDATE runs SET wake_at_us = 1 WHERE wake_at_us > 0")
         store.commit()
     for _ in range(600):
-        if shop.say("show", "req_lost", "--json").json["state"] == "completed":
+        if shop.say("runs", "show", "req_lost", "--json").json["state"] == "completed":
             break
-    assert shop.say("show", "req_lost", "--json").json["state"] == "completed"
+    assert shop.say("runs", "show", "req_lost", "--json").json["state"] == "completed"
     assert shop.refunds().count(("ord_882", 1200)) == 1
     worker.send_signal(number)
     out, _ = worker.communicate(timeout=60)
@@ -61,7 +61,7 @@ def test_a_worker_drives_what_another_left_and_ends_well_when_it_is_stopped(shop
 @pytest.mark.requirement("E-DEAD-LETTERS")
 def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, worker) -> None:
     assert shop.say("invoke", shop.request("next")).code == 5
-    run_id = shop.say("show", "req_next", "--json").json["run_id"]
+    run_id = shop.say("runs", "show", "req_next", "--json").json["run_id"]
 
     def rewrite(body: bytes, *more: str) -> bytes:
         with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
@@ -75,32 +75,32 @@ def test_a_run_that_cannot_be_driven_on_is_reported_listed_and_retried(shop, wor
 
     def listed(failures: int) -> list[dict[str, object]]:
         while True:
-            found = shop.say("dead-letters", "--json").json["dead_letters"]
+            found = shop.say("runs", "dead-letters", "--json").json["dead_letters"]
             if found and found[0]["failures"] >= failures:
                 return found
 
     kept = rewrite(b"{}", "UPDATE runs SET wake_at_us = 1 WHERE run = ?")
     assert run_id in worker.stderr.readline()
     assert [(one["run_id"], one["code"], one["failures"]) for one in listed(1)] == [(run_id, "chain_broken", 1)]
-    assert f"{run_id}  chain_broken" in shop.say("dead-letters").out
-    assert shop.say("retry", run_id, *shop.by).code == 3
+    assert f"{run_id}  chain_broken" in shop.say("runs", "dead-letters").out
+    assert shop.say("runs", "retry", run_id, *shop.by).code == 3
     listed(2)
     rewrite(kept)
-    assert shop.say("retry", run_id, *shop.by).code == 5
-    assert shop.say("dead-letters").out == "there are no dead letters\n"
+    assert shop.say("runs", "retry", run_id, *shop.by).code == 5
+    assert shop.say("runs", "dead-letters").out == "there are no dead letters\n"
 
 
 def test_only_a_dead_letter_can_be_retried(shop) -> None:
     shop.say("invoke", shop.request("next"))
     for name in ("req_next", "run_0000000000000000", "req_no_such"):
-        said = shop.say("retry", name, *shop.by, "--json")
+        said = shop.say("runs", "retry", name, *shop.by, "--json")
         assert (said.code, json.loads(said.out)["error"]["code"]) == (2, "not_found")
-    assert shop.say("dead-letters").out == "there are no dead letters\n"
+    assert shop.say("runs", "dead-letters").out == "there are no dead letters\n"
 
 
 def test_a_run_that_is_driven_on_leaves_the_dead_letter_list(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    run_id = shop.say("show", "req_next", "--json").json["run_id"]
+    run_id = shop.say("runs", "show", "req_next", "--json").json["run_id"]
 
     async def bury() -> None:
         app = await open_app(Settings.read(shop.path))
@@ -110,12 +110,12 @@ def test_a_run_that_is_driven_on_leaves_the_dead_letter_list(shop) -> None:
         app.close()
 
     asyncio.run(bury())
-    said = shop.say("dead-letters")
+    said = shop.say("runs", "dead-letters")
     assert "\x1b" not in said.out
     assert run_id in said.out
     with closing(sqlite3.connect(shop.path / "contextos.db", timeout=60)) as store:
         store.execute("UPDATE runs SET wake_at_us = 1 WHERE run = ?", (run_id,))
         store.commit()
-    assert shop.say("resume").out == "nothing was due\n"
-    assert shop.say("approve", run_id, *shop.binding(run_id), *shop.key).code == 0
-    assert shop.say("dead-letters").out == "there are no dead letters\n"
+    assert shop.say("runs", "resume").out == "nothing was due\n"
+    assert shop.say("approvals", "approve", run_id, *shop.binding(run_id), *shop.key).code == 0
+    assert shop.say("runs", "dead-letters").out == "there are no dead letters\n"

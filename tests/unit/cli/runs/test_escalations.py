@@ -25,11 +25,11 @@ def exhausted(shop: Any, request_id: str, *, calls: int = 1) -> str:
 def test_an_exhausted_run_is_reopened_with_more(shop: Any) -> None:
     run_id = exhausted(shop, "req_more")
     by = ["--reason", "agreed", *shop.by]
-    few = shop.say("reopen", run_id, *by, "--json")
+    few = shop.say("runs", "reopen", run_id, *by, "--json")
     assert (few.code, few.json["error"]["problems"][0]["pointer"]) == (2, "/to")
-    said = shop.say("reopen", run_id, "--to", "8", *by, "--json")
+    said = shop.say("runs", "reopen", run_id, "--to", "8", *by, "--json")
     assert (said.code, said.json["state"]) == (0, "completed")
-    shown = shop.say("show", run_id, "--json").json
+    shown = shop.say("runs", "show", run_id, "--json").json
     assert shown["decision"] == {"status": "DECIDED", "by": None, "reason": None}
     told = [one["text"] for one in shown["story"]["What came of it"]]
     assert told[0] == "it ended as exhausted"
@@ -42,13 +42,19 @@ def test_an_exhausted_run_is_reopened_with_more(shop: Any) -> None:
 def test_a_resolution_and_a_closing_are_shown_and_final(shop: Any) -> None:
     run_id = exhausted(shop, "req_by_hand")
     by = ["--reason", "paid by hand", *shop.by]
-    assert shop.say("resolve", run_id, *by).code == 2, "it says neither what was decided nor that it was rejected"
-    said = shop.say("resolve", run_id, "--decided", *by, "--json")
+    assert shop.say("runs", "resolve", run_id, *by).code == 2, (
+        "it says neither what was decided nor that it was rejected"
+    )
+    said = shop.say("runs", "resolve", run_id, "--decided", *by, "--json")
     assert said.json["decision"] == {"status": "DECIDED", "by": "user_operator_5", "reason": "paid by hand"}
-    listed = {one["run_id"]: one for one in shop.say("runs", "--limit", "100", "--json").json["runs"]}
+    listed = {one["run_id"]: one for one in shop.say("runs", "list", "--limit", "100", "--json").json["runs"]}
     assert (listed[run_id]["state"], listed[run_id]["status"]) == ("exhausted", "DECIDED")
-    assert "the decision is CLOSED by user_operator_5: paid by hand" in shop.say("close", run_id, *by).out
-    for again in (["close", run_id], ["resolve", run_id, "--rejected"], ["reopen", run_id, "--to", "9"]):
+    assert "the decision is CLOSED by user_operator_5: paid by hand" in shop.say("runs", "close", run_id, *by).out
+    for again in (
+        ["runs", "close", run_id],
+        ["runs", "resolve", run_id, "--rejected"],
+        ["runs", "reopen", run_id, "--to", "9"],
+    ):
         assert shop.say(*again, *by).code == 1
     assert shop.say("verify").code == 0
 

@@ -28,7 +28,7 @@ def test_a_run_that_was_killed_after_it_paid_is_finished_and_not_paid_again(
     )
     assert killed.returncode == -signal.SIGKILL
     assert shop.refunds().count(("ord_882", 1200)) == 1
-    said = shop.say("resume", "--json")
+    said = shop.say("runs", "resume", "--json")
     assert (said.code, [one["state"] for one in said.json["driven"]]) == (0, ["completed"])
     assert shop.refunds().count(("ord_882", 1200)) == 1
     assert shop.say("replay", "req_lost").code == 0
@@ -43,7 +43,7 @@ def test_an_engine_that_starts_finishes_the_runs_of_a_killed_process_at_once(sho
         check=False,
         env=environment | {"SHOP_FAILPOINT": "after_payment", "CONTEXTOS_WORKSPACE": str(shop.path)},
     )
-    assert shop.say("show", "req_lost", "--json").json["state"] not in ("completed", "rejected")
+    assert shop.say("runs", "show", "req_lost", "--json").json["state"] not in ("completed", "rejected")
 
     async def started() -> None:
         app = await open_app(Settings.read(shop.path))
@@ -57,13 +57,13 @@ def test_an_engine_that_starts_finishes_the_runs_of_a_killed_process_at_once(sho
             app.close()
 
     asyncio.run(started())
-    assert shop.say("show", "req_lost", "--json").json["state"] == "completed"
+    assert shop.say("runs", "show", "req_lost", "--json").json["state"] == "completed"
     assert shop.refunds().count(("ord_882", 1200)) == 1
 
 
 def test_nothing_due_is_said(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    said = shop.say("resume")
+    said = shop.say("runs", "resume")
     assert (said.code, said.out) == (0, "nothing was due\n")
 
 
@@ -88,6 +88,6 @@ def test_a_run_whose_driver_lives_is_left_to_it(shop, command) -> None:
         )
         assert changed.rowcount == 1
         store.commit()
-    assert shop.say("resume", "--json").json["driven"] == []
+    assert shop.say("runs", "resume", "--json").json["driven"] == []
     owner.close()
-    assert [one["state"] for one in shop.say("resume", "--json").json["driven"]] == ["completed"]
+    assert [one["state"] for one in shop.say("runs", "resume", "--json").json["driven"]] == ["completed"]

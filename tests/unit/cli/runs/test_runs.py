@@ -48,16 +48,16 @@ def test_a_large_refund_waits_is_approved_with_a_key_and_pays_once(shop) -> None
     assert waiting.code == 5
     assert waiting.json["waiting"]["gate_id"] == "GATE_FINANCE_APPROVAL"
     assert ("ord_895", 5000) not in shop.refunds()
-    said = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
+    said = shop.say("approvals", "approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
     assert (said.code, said.json["state"]) == (0, "completed")
     assert shop.refunds().count(("ord_895", 5000)) == 1
-    again = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
+    again = shop.say("approvals", "approve", "req_next", *shop.binding("req_next"), *shop.key, "--json")
     assert (again.code, again.json["error"]["reason"]) == (1, "already_answered")
 
 
 def test_who_approves_is_shown_the_whole_question_first(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    said = shop.say("approve", "req_next", *shop.binding("req_next"), *shop.key)
+    said = shop.say("approvals", "approve", "req_next", *shop.binding("req_next"), *shop.key)
     assert "amount_inr 5000" in said.err
     assert "evidence   identity_verified = true" in said.err
 
@@ -80,16 +80,25 @@ def key_file(workspace: Path, owner: str) -> Path:
 def test_an_answer_that_does_not_count_changes_nothing(shop, who: str, key: str, code: int, reason: str) -> None:
     shop.say("invoke", shop.request("next"))
     path = key_file(shop.path, key)
-    said = shop.say("approve", "req_next", *shop.binding("req_next"), "--as", who, "--key", str(path), "--json")
+    said = shop.say(
+        "approvals", "approve", "req_next", *shop.binding("req_next"), "--as", who, "--key", str(path), "--json"
+    )
     assert (said.code, said.json["error"]["reason"]) == (code, reason)
-    assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_next"]
+    assert [one["request_id"] for one in shop.say("runs", "list", "--waiting", "--json").json["runs"]] == ["req_next"]
     assert ("ord_895", 5000) not in shop.refunds()
 
 
 def test_an_unsigned_answer_is_refused_where_settings_do_not_allow_it(shop) -> None:
     shop.say("invoke", shop.request("next"))
     said = shop.say(
-        "approve", "req_next", *shop.binding("req_next"), "--as", "user_finance_lead_77", "--unsafe-local", "--json"
+        "approvals",
+        "approve",
+        "req_next",
+        *shop.binding("req_next"),
+        "--as",
+        "user_finance_lead_77",
+        "--unsafe-local",
+        "--json",
     )
     assert (said.code, said.json["error"]["reason"]) == (1, "unsafe_not_allowed")
 
@@ -101,7 +110,14 @@ def test_an_unsigned_answer_marks_the_record_where_settings_allow_it(shop) -> No
     )
     shop.say("invoke", shop.request("next"))
     said = shop.say(
-        "approve", "req_next", *shop.binding("req_next"), "--as", "user_finance_lead_77", "--unsafe-local", "--json"
+        "approvals",
+        "approve",
+        "req_next",
+        *shop.binding("req_next"),
+        "--as",
+        "user_finance_lead_77",
+        "--unsafe-local",
+        "--json",
     )
     assert said.code == 0
     assert "unsafe_local_approvals" in " ".join(said.json["record"]["lineage"]["unsafe"])
@@ -109,14 +125,16 @@ def test_an_unsigned_answer_marks_the_record_where_settings_allow_it(shop) -> No
 
 def test_a_denial_ends_the_run_and_pays_nothing(shop) -> None:
     shop.say("invoke", shop.request("deny"))
-    said = shop.say("deny", "req_deny", *shop.binding("req_deny"), *shop.key, "--reason", "paid before", "--json")
+    said = shop.say(
+        "approvals", "deny", "req_deny", *shop.binding("req_deny"), *shop.key, "--reason", "paid before", "--json"
+    )
     assert (said.code, said.json["state"]) == (1, "rejected")
     assert ("ord_895", 7000) not in shop.refunds()
 
 
 def test_a_waiting_run_is_cancelled(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
-    said = shop.say("cancel", "req_cancel", *shop.by, "--json")
+    said = shop.say("runs", "cancel", "req_cancel", *shop.by, "--json")
     assert (said.code, said.json["state"]) == (0, "cancelled")
     assert ("ord_895", 8000) not in shop.refunds()
 
@@ -134,6 +152,7 @@ def lost(shop, monkeypatch: pytest.MonkeyPatch):
 def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -> None:
     output = {"transaction_id": "txn_seen", "refund_amount_inr": 1200, "currency": "INR"}
     said = lost.say(
+        "runs",
         "settle",
         "req_lost",
         "--happened",
@@ -151,15 +170,17 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
 
 
 def test_an_uncertain_effect_that_did_not_happen_is_settled_and_not_sent_again(lost) -> None:
-    said = lost.say("settle", "req_lost", "--did-not", "--evidence", "artifact:bank#rev_1", *lost.operator, "--json")
+    said = lost.say(
+        "runs", "settle", "req_lost", "--did-not", "--evidence", "artifact:bank#rev_1", *lost.operator, "--json"
+    )
     assert said.code == 1
     assert lost.refunds().count(("ord_882", 1200)) == 1
 
 
 def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
     given = ("--evidence", "artifact:bank#rev_1", *lost.operator, "--output", '{"paid": true}')
-    assert lost.say("settle", "req_lost", "--happened", *given).code == 2
-    assert lost.say("runs", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
+    assert lost.say("runs", "settle", "req_lost", "--happened", *given).code == 2
+    assert lost.say("runs", "list", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
 
 
 @pytest.mark.parametrize(
@@ -174,26 +195,26 @@ def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
 def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:
     vouched = ["--key", str(key_file(lost.path, key))] if key else ["--unsafe-local"]
     given = ("--evidence", "artifact:bank#rev_1", "--as", who, *vouched)
-    said = lost.say("settle", "req_lost", "--did-not", *given, "--json")
+    said = lost.say("runs", "settle", "req_lost", "--did-not", *given, "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, reason)
-    assert lost.say("runs", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
+    assert lost.say("runs", "list", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
 
 
 def test_a_stranger_cannot_cancel(shop) -> None:
     shop.say("invoke", shop.request("cancel"))
     key = ["--key", str(shop.path / "keys" / f"{EXAMPLE_OPERATOR_ID}.key")]
-    said = shop.say("cancel", "req_cancel", "--by", "user_ops_1", *key, "--json")
+    said = shop.say("runs", "cancel", "req_cancel", "--by", "user_ops_1", *key, "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, "unknown_actor")
-    assert [one["request_id"] for one in shop.say("runs", "--waiting", "--json").json["runs"]] == ["req_cancel"]
+    assert [one["request_id"] for one in shop.say("runs", "list", "--waiting", "--json").json["runs"]] == ["req_cancel"]
 
 
 def test_runs_are_listed_newest_first_in_pages(shop) -> None:
     shop.say("invoke", shop.request("next"))
-    whole = shop.say("runs", "--json").json
+    whole = shop.say("runs", "list", "--json").json
     assert [one["request_id"] for one in whole["runs"]] == ["req_next", "req_large", "req_small"]
     paged, after = [], 0
     for _ in range(3):
-        page = shop.say("runs", "--limit", "1", "--after", str(after), "--json").json
+        page = shop.say("runs", "list", "--limit", "1", "--after", str(after), "--json").json
         paged += page["runs"]
         after = page["next_after"]
     assert after is None
@@ -211,17 +232,17 @@ def test_a_page_of_runs_is_read_from_the_end_of_the_index_and_never_the_whole_of
 
     monkeypatch.setattr(SqliteStore, "read", noted)
     monkeypatch.setattr(run_index, "PAGE", 2)
-    (newest,) = shop.say("runs", "--limit", "1", "--json").json["runs"]
+    (newest,) = shop.say("runs", "list", "--limit", "1", "--json").json["runs"]
     assert newest["request_id"] == "req_next"
     pages = [(after, limit) for stream, after, limit in read if stream == "index" and limit != 1]
     assert pages == [(8, 2), (6, 2), (4, 2), (2, 2)], "ten lines: what the last run and the one before it left there"
-    refused = shop.say("runs", "--after", str(10**27))
+    refused = shop.say("runs", "list", "--after", str(10**27))
     assert (refused.code, "--after" in refused.err) == (2, True)
 
 
 def test_a_run_that_ended_by_the_index_is_not_read_to_find_waiting_runs(shop, monkeypatch) -> None:
     shop.say("invoke", shop.request("next"))
-    listed = shop.say("runs", "--json").json["runs"]
+    listed = shop.say("runs", "list", "--json").json["runs"]
     read = []
     real = SqliteStore.read
 
@@ -230,12 +251,12 @@ def test_a_run_that_ended_by_the_index_is_not_read_to_find_waiting_runs(shop, mo
         return await real(self, stream, **bounds)
 
     monkeypatch.setattr(SqliteStore, "read", noted)
-    assert shop.say("runs", "--waiting", "--json").json["runs"] == listed[:1]
+    assert shop.say("runs", "list", "--waiting", "--json").json["runs"] == listed[:1]
     assert not {one["run_id"] for one in listed[1:]} & set(read)
 
 
 def test_a_run_is_shown_with_every_part_of_its_story_and_every_entry(shop) -> None:
-    shown = shop.say("show", "req_large", "--json").json
+    shown = shop.say("runs", "show", "req_large", "--json").json
     assert list(shown["story"]) == [part for part in PARTS if part != "What was erased"]
     assert [one["seq"] for one in shown["entries"]] == list(range(1, len(shown["entries"]) + 1))
     assert shown["record"]["status"] == "DECIDED"
@@ -254,13 +275,13 @@ def erase_all(path: Path, run_id: str) -> None:
 
 
 def test_erased_content_is_reported_and_every_command_still_answers(shop) -> None:
-    run_id = shop.say("show", "req_large", "--json").json["run_id"]
+    run_id = shop.say("runs", "show", "req_large", "--json").json["run_id"]
     erase_all(shop.path, run_id)
-    said = shop.say("show", "req_large")
+    said = shop.say("runs", "show", "req_large")
     assert said.code == 0
     assert "the content of entries 1, 2," in said.out
     assert "What it knew" not in said.out
-    assert shop.say("runs", "--json").json["runs"][0]["request_id"] == "(erased)"
+    assert shop.say("runs", "list", "--json").json["runs"][0]["request_id"] == "(erased)"
     assert shop.say("invoke", shop.request("large")).code in (0, 1)
     assert shop.say("verify").code == 0
     assert shop.say("replay", "req_large").code == 3
@@ -273,19 +294,21 @@ def test_hostile_text_is_shown_as_escapes(shop) -> None:
     path = shop.path / "hostile.json"
     path.write_text(json.dumps(request))
     shop.say("invoke", str(path))
-    said = shop.say("show", "req_hostile")
+    said = shop.say("runs", "show", "req_hostile")
     assert "\\u001b[2Jpay \\u202e0009\\u000d\\nWho approved" in said.out
     assert not set("\x1b\u202e\r") & set(said.out)
 
 
 def test_compile_shows_the_context_and_makes_no_run(shop) -> None:
-    before = shop.say("runs", "--json").json
+    before = shop.say("runs", "list", "--json").json
     said = shop.say("compile", shop.request("next"), "--json")
     assert said.code == 0
     assert said.json["budget_report"]["tokens_used_at_compile"] > 0
-    assert shop.say("runs", "--json").json == before
+    assert shop.say("runs", "list", "--json").json == before
     run = shop.say("invoke", shop.request("next"), "--json").json["run_id"]
-    compiled = [one for one in shop.say("show", run, "--json").json["entries"] if one["kind"] == "context.compiled"]
+    compiled = [
+        one for one in shop.say("runs", "show", run, "--json").json["entries"] if one["kind"] == "context.compiled"
+    ]
     assert compiled[0]["body"]["context_ledger"] == said.json["context_ledger"]
 
 

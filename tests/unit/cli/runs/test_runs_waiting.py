@@ -74,7 +74,7 @@ def test_three_waiting_among_a_hundred_thousand_runs_are_listed_at_the_cost_of_t
         if others:
             add_ended_runs(shop.path, others)
         counted.clear()
-        said = shop.say("runs", "--waiting", "--json")
+        said = shop.say("runs", "list", "--waiting", "--json")
         assert said.code == 0, said
         listed = said.json["runs"]
     assert [one["request_id"] for one in listed] == ["req_cancel", "req_deny", "req_next"]
@@ -88,20 +88,20 @@ def test_three_waiting_among_a_hundred_thousand_runs_are_listed_at_the_cost_of_t
     after, pages = 0, 0
     while after is not None:
         counted.clear()
-        said = shop.say("runs", "--waiting", "--limit", "1", "--after", str(after), "--json").json
+        said = shop.say("runs", "list", "--waiting", "--limit", "1", "--after", str(after), "--json").json
         paged, after, pages = paged + said["runs"], said["next_after"], pages + 1
         assert counted["index lines"] <= 3
     assert (paged, pages) == (listed, 3)
-    assert "more: contextos runs --waiting --after " in shop.say("runs", "--waiting", "--limit", "1").out
+    assert "more: contextos runs list --waiting --after " in shop.say("runs", "list", "--waiting", "--limit", "1").out
 
 
 def test_a_run_that_is_marked_as_waiting_and_does_not_wait_is_read_and_not_listed(
     shop: Any, counted: Counter[str]
 ) -> None:
     shop.say("invoke", shop.request("next"))
-    before = shop.say("runs", "--waiting", "--json").json
+    before = shop.say("runs", "list", "--waiting", "--json").json
     with closing(sqlite3.connect(shop.path / "contextos.db")) as store, store:
         store.execute("UPDATE runs SET waiting = 1")
     counted.clear()
-    assert shop.say("runs", "--waiting", "--json").json == before
+    assert shop.say("runs", "list", "--waiting", "--json").json == before
     assert counted["waiting"] == 3, "the two that have ended were looked at"

@@ -39,9 +39,9 @@ def test_a_long_running_request_is_received_and_driven_by_resume(shop: Any, long
     assert "next: leave it to a `contextos worker`" in received.out
     again = shop.say("invoke", long, "--json")
     assert (again.code, again.json["waiting"]) == (5, {"for": "engine"})
-    assert shop.say("runs", "--waiting", "--json").json["runs"] == [], "no person is asked"
+    assert shop.say("runs", "list", "--waiting", "--json").json["runs"] == [], "no person is asked"
     assert shop.refunds() == paid
-    driven = shop.say("resume", "--json")
+    driven = shop.say("runs", "resume", "--json")
     assert [one["state"] for one in driven.json["driven"]] == ["completed"]
     assert shop.refunds() == [*paid, ("ord_881", 700)]
     assert shop.say("invoke", long).code == 0
@@ -49,33 +49,33 @@ def test_a_long_running_request_is_received_and_driven_by_resume(shop: Any, long
 
 
 def test_sessions_are_listed_with_their_last_checkpoint_and_deadline(shop: Any, long: str) -> None:
-    assert shop.say("sessions").out == "there are no sessions\n", "runs of other modes are none"
+    assert shop.say("runs", "sessions").out == "there are no sessions\n", "runs of other modes are none"
     run_id = shop.say("invoke", long, "--json").json["run_id"]
-    (before,) = shop.say("sessions", "--json").json["sessions"]
+    (before,) = shop.say("runs", "sessions", "--json").json["sessions"]
     assert (before["run_id"], before["session_id"], before["request_id"]) == (run_id, "sess_long", "req_long")
     assert (before["state"], before["waits_for"], before["checkpoint"]) == ("received", "engine", None)
-    shop.say("resume")
-    (after,) = shop.say("sessions", "--json").json["sessions"]
+    shop.say("runs", "resume")
+    (after,) = shop.say("runs", "sessions", "--json").json["sessions"]
     assert (after["state"], after["ended"], after["heartbeat_at_us"]) == ("completed", True, None)
     assert (after["checkpoint"]["checkpoint"], after["checkpoint"]["verdict"]) == (2, "accept")
     assert after["deadline_us"] == before["deadline_us"] == before["started_at_us"] + 14_400_000_000
-    shown = shop.say("sessions").out
+    shown = shop.say("runs", "sessions").out
     assert run_id in shown
     assert "2 accept" in shown
     assert "sess_long, req_long" in shown
-    assert shop.say("sessions", "--live").out == "there are no sessions\n"
+    assert shop.say("runs", "sessions", "--live").out == "there are no sessions\n"
 
 
 def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
     shop: Any, long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = shop.say("invoke", long, "--json").json["run_id"]
-    shop.say("resume")
+    shop.say("runs", "resume")
     for number in range(3):
         body = json.loads(Path(long).read_text("utf-8")) | {"request_id": f"req_long_{number}"}
         Path(long).write_text(json.dumps(body | {"mode": "stream" if number < 2 else "long_running"}), "utf-8")
         shop.say("invoke", long)
-    whole = shop.say("sessions", "--json").json
+    whole = shop.say("runs", "sessions", "--json").json
     assert [one["request_id"] for one in whole["sessions"]] == ["req_long_2", "req_long"]
     assert whole["next_after"] is None
 
@@ -93,14 +93,16 @@ def test_sessions_are_looked_for_in_pages_and_never_in_the_whole_index(
     after, pages = 0, 0
     while after is not None:
         read.clear()
-        page = shop.say("sessions", "--after", str(after), "--json").json
+        page = shop.say("runs", "sessions", "--after", str(after), "--json").json
         assert len({stream for stream, _ in read} - {"index", "control"}) <= 2, "so many runs are looked at"
         assert all(limit is not None and limit <= 2 for stream, limit in read if stream == "index")
         found, after, pages = found + page["sessions"], page["next_after"], pages + 1
     assert (found, pages) == (whole["sessions"], 3), "six runs, two at a time"
-    assert "more: contextos sessions --after " in shop.say("sessions").out
+    assert "more: contextos runs sessions --after " in shop.say("runs", "sessions").out
     read.clear()
-    assert [one["request_id"] for one in shop.say("sessions", "--live", "--json").json["sessions"]] == ["req_long_2"]
+    assert [one["request_id"] for one in shop.say("runs", "sessions", "--live", "--json").json["sessions"]] == [
+        "req_long_2"
+    ]
     assert first not in {stream for stream, _ in read}, "what the index says has ended is not read"
 
 
@@ -130,9 +132,9 @@ def test_a_number_past_the_end_of_the_index_begins_at_its_end_and_one_that_is_no
         return await real(self, stream, after=after, limit=limit)
 
     monkeypatch.setattr(SqliteStore, "read", counted)
-    (listed,) = shop.say("sessions", "--after", str(2**62), "--json").json["sessions"]
+    (listed,) = shop.say("runs", "sessions", "--after", str(2**62), "--json").json["sessions"]
     assert listed["request_id"] == "req_long"
-    refused = shop.say("sessions", "--after", str(10**27))
+    refused = shop.say("runs", "sessions", "--after", str(10**27))
     assert refused.code == 2
     assert "--after" in refused.err
 
@@ -144,7 +146,7 @@ def test_a_session_past_the_limit_of_the_settings_ends_exhausted(shop: Any, long
     settings.write_text(settings.read_text("utf-8") + limits, "utf-8")
     paid = shop.refunds()
     shop.say("invoke", long)
-    assert [one["state"] for one in shop.say("resume", "--json").json["driven"]] == ["exhausted"]
+    assert [one["state"] for one in shop.say("runs", "resume", "--json").json["driven"]] == ["exhausted"]
     shown = shop.say("invoke", long)
     assert shown.code == 1
     assert "budget_exhausted" in shown.out
@@ -155,7 +157,7 @@ def test_a_long_running_request_is_compiled_like_any_other(shop: Any, long: str)
     compiled = shop.say("compile", long, "--json")
     assert compiled.code == 0
     assert compiled.json["context_ledger"]["tools"]
-    assert shop.say("sessions").out == "there are no sessions\n", "and no run is made"
+    assert shop.say("runs", "sessions").out == "there are no sessions\n", "and no run is made"
 
 
 def test_a_long_running_request_that_is_too_large_to_compile_says_so(shop: Any, long: str) -> None:

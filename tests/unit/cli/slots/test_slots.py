@@ -145,7 +145,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         shown = capsys.readouterr()
         return code, shown.out + shown.err
 
-    assert call("init", "--by", "user_operator_5", "--key", "keys/user_operator_5.key")[0] == 0
+    assert call("apply", "--by", "user_operator_5", "--key", "keys/user_operator_5.key")[0] == 0
     Path("icp.md").write_text("whom to write to\n", encoding="utf-8")
     for words in (
         ["register-extension", ICP, *BY],
@@ -189,7 +189,7 @@ def test_a_run_asks_its_user_alone_shows_nothing_raw_and_takes_the_answer(asked:
     assert (code, "named and not proved" in shown, "only named" in shown) == (1, True, True)
     code, shown = call(*words, "--key", "usr_771.key")
     assert (code, "recorded" in shown) == (0, True)
-    shown = " ".join(call("show", run_id)[1].split())
+    shown = " ".join(call("runs", "show", run_id)[1].split())
     assert "slot icp holds good\\u202etxt.exe\\u200b<script>\\u001b[2J (organization); usr_771 picked" in shown
     assert shown.isascii()
     assert call("slots", "answer", run_id, "--by", "usr_771")[0] == 1

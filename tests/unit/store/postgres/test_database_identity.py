@@ -59,7 +59,7 @@ def test_each_tenant_waits_for_its_own_epoch_and_no_other(database: Database, mo
         moves("elsewhere")
         stores = PostgresStores(database.app)
         for _ in range(2):
-            with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
+            with pytest.raises(StoreRestored, match="run `contextos store restored --by WHO`"):
                 await stores.tenant("a").commit(line("refused"))
         with pytest.raises(StoreRestored):
             await stores.tenant("a").commit(Batch(CONTROL, writes=(Write(*EPOCHS.place(EPOCH_KEY), 0, None),)))
@@ -111,7 +111,7 @@ def test_the_graph_and_the_journal_cannot_change_until_the_restore_is_recorded(d
         moves("elsewhere")
         # One that ran over the restore, on a connection for reading that it has already, and one that starts on it.
         for each in (first, PostgresStores(database.eraser)):
-            with pytest.raises(StoreRestored, match="run `contextos restored --by WHO`"):
+            with pytest.raises(StoreRestored, match="run `contextos store restored --by WHO`"):
                 await each.graph("a").put([], [{"retracts": "e1", "evidence_ref": "artifact:a#2"}])
             with pytest.raises(StoreRestored):
                 await each.erase("a", "run_before", 1, erased("run_before", 1))

@@ -95,9 +95,9 @@ def test_a_newer_schema_is_refused_by_the_start_and_by_migrate_and_left_alone(da
 def test_an_older_schema_and_none_are_refused_with_what_to_run(
     database: Database, empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "it has no schema of contextos; run `contextos migrate`" in str(refusal(empty.app))
+    assert "it has no schema of contextos; run `contextos store migrate`" in str(refusal(empty.app))
     monkeypatch.setattr(schema, "POSTGRES_SCHEMA_VERSION", "0003")
-    assert "its schema `0002` is older than `0003`; run `contextos migrate`" in str(refusal(database.app))
+    assert "its schema `0002` is older than `0003`; run `contextos store migrate`" in str(refusal(database.app))
 
 
 def test_a_role_that_may_pass_row_level_security_is_refused(database: Database) -> None:
@@ -194,7 +194,7 @@ def test_a_database_whose_tenants_are_no_longer_kept_apart_is_refused(
     refused = refusal(database.app)
     assert isinstance(refused, InvalidSettings)
     why, remedy = (
-        " and its journal are not as `contextos migrate` made them: ",
+        " and its journal are not as `contextos store migrate` made them: ",
         "; have the owner of the schema restore them",
     )
     assert named in str(refused).partition(why)[2].partition(remedy)[0].split(", ")
@@ -412,13 +412,13 @@ def test_the_command_migrates_says_so_and_repeats_harmlessly(
     empty: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONTEXTOS_MIGRATE_URL", empty.owner)
-    assert run_command_line(["migrate"]) == 0
-    assert run_command_line(["migrate"]) == 0
+    assert run_command_line(["store", "migrate"]) == 0
+    assert run_command_line(["store", "migrate"]) == 0
     assert capsys.readouterr().out == "the schema is `0002` now\nthe schema is `0002` already\n"
-    assert run_command_line(["migrate", "--url", empty.owner, "--json"]) == 0
+    assert run_command_line(["store", "migrate", "--url", empty.owner, "--json"]) == 0
     assert '"after": "0002"' in capsys.readouterr().out
-    assert run_command_line(["migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
-    assert run_command_line(["migrate", "--url", "contextos.db"]) == 2
+    assert run_command_line(["store", "migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
+    assert run_command_line(["store", "migrate", "--url", "contextos.db"]) == 2
     assert "secret" not in capsys.readouterr().err
 
 
@@ -427,5 +427,5 @@ def test_the_command_in_a_workspace_with_a_file_has_nothing_to_do(
 ) -> None:
     monkeypatch.delenv("CONTEXTOS_MIGRATE_URL", raising=False)
     (tmp_path / "contextos.toml").write_text("", encoding="utf-8")
-    assert run_command_line(["migrate", "-w", str(tmp_path)]) == 0
+    assert run_command_line(["store", "migrate", "-w", str(tmp_path)]) == 0
     assert "is a SQLite file" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs the migrations in the open transaction of `contextos migrate`."""
+"""Alembic's entry point: runs the migrations in the open transaction of `contextos store migrate`."""
 
 from alembic import context
 

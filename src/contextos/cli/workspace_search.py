@@ -1,0 +1,58 @@
+"""Find the workspace of a command that names none: from the current directory upwards, as git finds a repository."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from contextos.errors import InvalidSettings, Problem
+
+DEFAULT_NAME: Final = ".contextos"
+"""The name under which a directory can hold its workspace."""
+
+
+def find_workspace(named: Path | None) -> Path:
+    """Return the workspace `named`, or for None the nearest one.
+
+    That is the first of the current directory and those above it that is a workspace or holds one as `.contextos`.
+
+    A workspace names the code that its commands load. So one that is found must belong to the user of this process,
+    and not be open to all for writing: a directory such as `/tmp` could hold anybody's.
+
+    Raises:
+        InvalidSettings: there is none, or the nearest one is not this user's own; names the remedy.
+    """
+    from contextos.settings import SETTINGS_FILE
+
+    if named is not None:
+        return named
+    try:
+        here = Path.cwd()
+    except OSError:
+        detail, remedy = "the current directory does not exist any more", "change to another, or pass -w DIR"
+        raise InvalidSettings(Problem("", "no_workspace", detail, remedy)) from None
+    for folder in (here, *here.parents):
+        for place in (folder, folder / DEFAULT_NAME):
+            if os.path.lexists(place / SETTINGS_FILE):
+                _check_own(place, place / SETTINGS_FILE)
+                return place
+    detail = f"neither `{here}` nor a directory above it holds `{SETTINGS_FILE}` or `{DEFAULT_NAME}/{SETTINGS_FILE}`"
+    remedy = "make a workspace with `contextos demo --keep DIR`, or name one with -w DIR"
+    raise InvalidSettings(Problem("", "no_workspace", detail, remedy))
+
+
+def _check_own(place: Path, settings_file: Path) -> None:
+    """Refuse a found workspace that another user made or can write into."""
+    try:
+        status = (os.stat(place), os.lstat(settings_file))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    else:
+        foreign = any(one.st_uid != os.geteuid() for one in status)
+        open_to_all = any(one.st_mode & stat.S_IWOTH and not stat.S_ISLNK(one.st_mode) for one in status)
+        why = "it belongs to another user" if foreign else "every user can write into it" if open_to_all else ""
+    if why:
+        detail = f"the workspace `{place}` was found and is not used: {why}"
+        raise InvalidSettings(Problem("", "not_own_workspace", detail, "if you trust it, name it with -w DIR"))

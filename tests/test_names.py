@@ -52,6 +52,7 @@ TESTED_ELSEWHERE = {
     "control/lint/*.py": "tests/unit/control/lint/test_pack.py",
     "decision/*.py": "tests/e2e/test_verdicts.py",
     "engine/resume.py": "tests/unit/cli/runs/test_requests_resume.py",
+    "frameworks/pydantic_ai.py": "tests/frameworks/test_pydantic_ai.py",
     "operations/*.py": "tests/e2e/test_approvals.py",
     "runtime/*.py": "tests/machines/test_run_table.py",
     "server/serving.py": "tests/unit/server/test_mcp_slots.py",

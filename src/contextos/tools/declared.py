@@ -230,14 +230,34 @@ def _declared(
     _check_dependencies(shown, signature, told)
     _check_lookup(shown, function, lookup, told["idempotency"]["strategy"])
     declared = {
-        "name": shown,
-        "description": _description(function, shown),
-        "input_schema": signature.input_schema,
-        "output_schema": signature.output_schema,
         "timeout_s": timeout_s,
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
+    }
+    return tool_of(function, shown, inspect.getdoc(function) or "", signature, {**declared, **told}, lookup)
+
+
+def tool_of(
+    function: Function,
+    name: str,
+    description: str,
+    signature: ToolSignature,
+    told: Mapping[str, Any],
+    lookup: Function | None = None,
+) -> Tool[Any, Any]:
+    """Return the tool of a function whose signature is known. `told` are the other fields of its definition.
+
+    Its description is the first paragraph of `description`, on one line.
+
+    Raises:
+        InvalidTool: a field is invalid, or the description is missing or unsafe.
+    """
+    declared = {
+        "name": name,
+        "description": _first_paragraph(description, name),
+        "input_schema": signature.input_schema,
+        "output_schema": signature.output_schema,
     }
     try:
         definition = CapabilityDefinition.model_validate({**declared, **told})
@@ -246,15 +266,14 @@ def _declared(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        refuse_tool(shown, "misfit", first["loc"], f"`{where}` is invalid: {first['msg'][:200]}", "correct it")
+        refuse_tool(name, "misfit", first["loc"], f"`{where}` is invalid: {first['msg'][:200]}", "correct it")
     except InvalidArtifact as error:
         raise InvalidTool(*error.problems) from None
     return Tool(function, definition, signature, lookup)
 
 
-def _description(function: Function, name: str) -> str:
-    """The first paragraph of the docstring, on one line."""
-    paragraph = (inspect.getdoc(function) or "").strip().partition("\n\n")[0]
+def _first_paragraph(text: str, name: str) -> str:
+    paragraph = text.strip().partition("\n\n")[0]
     if not paragraph:
         remedy = "say in its first sentence what it does"
         refuse_tool(name, "no_docstring", (), "it has no docstring, so no model knows what it is for", remedy)

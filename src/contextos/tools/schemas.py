@@ -65,7 +65,17 @@ def schema_of(
     except (PydanticUserError, PydanticOmit) as error:
         why = str(error).partition("\n")[0][:200]
         refuse_tool(tool, "no_json_form", at, f"{at[-1]} has no JSON form: {why}", "use JSON types, or a model of them")
-    return _SchemaReader(raw.pop("$defs", {}), bounds, tool).closed(raw, at, ())
+    return closed_schema(raw, bounds, tool=tool, at=at)
+
+
+def closed_schema(raw: Mapping[str, Any], bounds: SchemaBounds, *, tool: str, at: tuple[str, ...]) -> dict[str, Any]:
+    """Return a JSON Schema closed and bounded, with its `$defs` written out. `tool` and `at` name it in errors.
+
+    Raises:
+        InvalidTool: it accepts any value, or it cannot be enforced.
+    """
+    node = dict(raw)
+    return _SchemaReader(node.pop("$defs", {}), bounds, tool).closed(node, at, ())
 
 
 class _SchemaReader:

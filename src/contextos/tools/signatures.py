@@ -97,7 +97,7 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
             dependencies[parameter.name] = hint
         else:
             arguments[parameter.name] = _argument(parameter, hint, name)
-    returned, schema, wrapped = _returned(hints, name)
+    returned, schema, wrapped = read_return(hints, name)
     return ToolSignature(arguments, dependencies, returned, schema, wrapped, takes_self)
 
 
@@ -154,8 +154,12 @@ def _is_immutable(value: Any) -> bool:
     return isinstance(value, _IMMUTABLE)
 
 
-def _returned(hints: dict[str, Any], name: str) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
-    """The returned type, the JSON Schema of the output, and whether the output wraps the returned value."""
+def read_return(hints: dict[str, Any], name: str) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
+    """Return the returned type, the JSON Schema of the output, and whether the output wraps the returned value.
+
+    Raises:
+        InvalidTool: there is no return type, or it has no JSON form that can be enforced.
+    """
     if "return" not in hints:
         remedy = "write one, such as a pydantic model, a TypedDict or `-> bool`"
         refuse_tool(name, "no_return_type", ("return",), "it has no return type", remedy)

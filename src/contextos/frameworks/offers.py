@@ -1,0 +1,68 @@
+"""What a framework shows its model: the tools of a gate, and the texts of the gate's answers.
+
+A model's APIs allow no dot in a tool's name, so `deploy.rollback` is shown as `deploy__rollback`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, Problem
+from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
+
+_SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """One tool as a model sees it. `tool_id` is its id in the session."""
+
+    name: str
+    tool_id: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+def offered_tools(gate: Gate) -> dict[str, OfferedTool]:
+    """Return the tools of a session by the names that a model sees.
+
+    Raises:
+        InvalidInput: an adapter of the session is gone, or a name does not fit the APIs of models.
+    """
+    adapters = gate.deployment.ports.adapters(gate.tenant_id)
+    known = {
+        f"{adapter_id}.{one.name}": one
+        for adapter_id, adapter in adapters.items()
+        for one in adapter.describe().capabilities
+    }
+    offered: dict[str, OfferedTool] = {}
+    for tool_id in gate.tools:
+        if tool_id not in known:
+            _refuse(tool_id, "no_adapter", "no adapter of this process has it", "open the session with its adapters")
+        name = tool_id.replace(".", "__")
+        if name in offered or not _SHOWN.fullmatch(name):
+            _refuse(tool_id, "bad_name", f"`{name[:80]}` is no name for a model", "give it a short name of its own")
+        offered[name] = OfferedTool(name, tool_id, known[tool_id].description, known[tool_id].input_schema)
+    return offered
+
+
+def answer_text(answer: Done | Refused) -> str:
+    """Return an answer as the text that a model reads."""
+    if isinstance(answer, Refused):
+        return str(answer)
+    if answer.error is not None:
+        return f"the tool failed: {answer.error.code}: {answer.error.message}"
+    return canonical(dict(answer.output or {})).decode()
+
+
+def question_of(waiting: Waiting) -> dict[str, Any]:
+    """Return what a session waits for as JSON: `waits_for`, `about` (a call id) and the `question`."""
+    return {"waits_for": waiting.waits_for, "about": waiting.about, "question": dict(waiting.question)}
+
+
+def _refuse(tool_id: str, code: str, detail: str, remedy: str) -> None:
+    raise InvalidInput(Problem("/tools", code, f"the tool `{tool_id[:128]}`: {detail}", remedy))

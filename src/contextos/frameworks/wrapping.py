@@ -1,0 +1,133 @@
+"""`govern`: a tool object of a framework becomes a governed tool. Its own function is called, with its own validation.
+
+The schema of its arguments is the one that the framework shows, closed and bounded as `contextos.tools` does it.
+Refuses what would be lost without a word, such as a function that takes the framework's run context.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from pydantic import TypeAdapter
+
+from contextos.tools.declared import Tool, tool_of
+from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
+from contextos.tools.signatures import Argument, Key, ToolSignature, read_return
+
+StatedRisk = Literal["read", "reversible", "irreversible"]
+StatedStrategy = Literal["keyed", "none"]
+
+UNKNOWN: Final = object()
+"""The return type of a function that states none."""
+
+_ANY: Final = TypeAdapter(Any)
+
+_FRAMEWORKS: Final = (("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai"),)
+"""The module and class of a framework's tool, and the module here that reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTool:
+    """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    returns: Any
+    call: Callable[[dict[str, Any]], Awaitable[Any]]
+    asks: bool = False
+
+
+def govern(
+    tool: Any,
+    *,
+    risk: StatedRisk | None = None,
+    idempotency: StatedStrategy | None = None,
+    key: str = "",
+    returns: Any = UNKNOWN,
+    name: str = "",
+    produces: str | Collection[str] = (),
+    timeout_s: int = 10,
+    cost_cents: float = 0,
+    scopes: Collection[str] = (),
+) -> Tool[Any, Any]:
+    """Return the governed tool of a framework's tool object, for a `contextos.toolset`.
+
+    `risk` is `read`, or for a write whether its effect can be undone. A write states its `idempotency`: `keyed` (its
+    argument named `key` receives the idempotency key, and no model sees it) or `none`. `returns` is the type that the
+    function returns, where it has no hint. The other parameters are those of `contextos.read`.
+
+    Raises:
+        InvalidTool: nothing safe can be derived from the tool; says what to write.
+    """
+    foreign = _read(tool)
+    shown = name or foreign.name
+    if risk not in get_args(StatedRisk):
+        remedy = 'write `risk="read"`, or `risk="reversible"` or `risk="irreversible"` for a write'
+        refuse_tool(shown, "no_risk", (), "it does not say what it can change", remedy)
+    _check_idempotency(shown, risk, idempotency, key)
+    if foreign.asks and risk == "read":
+        remedy = "remove its approval, and let the pack say who is asked; or state the risk of a write"
+        refuse_tool(shown, "asks", (), "it is a read and asks for approval", remedy)
+    signature = _signature(foreign, shown, key, foreign.returns if returns is UNKNOWN else returns)
+    reads = risk == "read"
+    told = {
+        "kind": "read" if reads else "write",
+        "risk_level": "read" if reads else f"write_{risk}",
+        "approval_mode": "read_only" if reads else "destructive",
+        "idempotency": {"strategy": idempotency or "none"},
+        "timeout_s": timeout_s,
+        "cost_cents": cost_cents,
+        "produces": [produces] if isinstance(produces, str) else list(produces),
+        "required_scopes": list(scopes),
+    }
+
+    async def call(**arguments: Any) -> Any:
+        return await foreign.call(arguments)
+
+    call.__module__ = __name__
+    return tool_of(call, shown, foreign.description, signature, told)
+
+
+def _read(tool: Any) -> ForeignTool:
+    """The program that made the tool has imported its framework."""
+    for module, kind, reader in _FRAMEWORKS:
+        imported = sys.modules.get(module)
+        if imported is not None and isinstance(tool, getattr(imported, kind)):
+            foreign: ForeignTool = importlib.import_module(reader).foreign_tool(tool)
+            return foreign
+    remedy = "give a tool object of a supported framework, or decorate the function with `contextos.read` or `write`"
+    refuse_tool(type(tool).__name__, "no_tool", (), "it is no tool of a framework that is known here", remedy)
+
+
+def _check_idempotency(name: str, risk: Any, idempotency: Any, key: str) -> None:
+    if risk == "read":
+        if idempotency is not None or key:
+            refuse_tool(name, "key_of_a_read", (), "a read has no idempotency", "remove `idempotency` and `key`")
+        return
+    if idempotency not in get_args(StatedStrategy):
+        remedy = 'write `idempotency="keyed"` and `key=` the argument that takes the key, or `idempotency="none"`'
+        refuse_tool(name, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
+    if (idempotency == "keyed") is not bool(key):
+        remedy = 'write `idempotency="keyed"` together with `key=` the name of its argument that takes the key'
+        refuse_tool(name, "no_key", (), "`keyed` and the argument for the key belong together", remedy)
+
+
+def _signature(foreign: ForeignTool, name: str, key: str, returns: Any) -> ToolSignature:
+    schema = closed_schema(foreign.input_schema, ARGUMENT_BOUNDS, tool=name, at=("arguments",))
+    if schema.get("type") != "object" or schema["additionalProperties"] is not False:
+        refuse_tool(name, "open_object", ("arguments",), "its arguments are open", "name each argument")
+    properties = dict(schema.get("properties", {}))
+    if key and properties.pop(key, {}).get("type") != "string":
+        refuse_tool(name, "no_key", (key,), f"it has no argument `{key[:80]}` that is a text", "name one that is")
+    if returns is UNKNOWN or returns is Any:
+        remedy = "write `returns=` the type that it returns, such as `returns=str`"
+        refuse_tool(name, "no_return_type", ("return",), "the type that it returns is not known", remedy)
+    returned, output_schema, wrapped = read_return({"return": returns}, name)
+    required = schema.get("required", [])
+    arguments = {one: Argument(_ANY, properties[one], one in required) for one in properties}
+    return ToolSignature(arguments, {key: Key} if key else {}, returned, output_schema, wrapped, takes_self=False)

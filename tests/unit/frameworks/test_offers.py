@@ -1,0 +1,52 @@
+"""What a model is shown of a session's tools, and the texts of the answers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contextos import read, toolset
+from contextos.contracts.envelopes.tool import ToolError
+from contextos.errors import InvalidInput
+from contextos.frameworks.offers import answer_text, offered_tools
+from contextos.operations.gate.gate import Done, Reason, Refused
+
+
+@read()
+def look(order: str) -> bool:
+    """Look an order up."""
+    return True
+
+
+def gate_of(*tools: str, adapters: Any = None) -> Any:
+    """A gate with these tools, over a toolset `shop`."""
+    known = {"shop": toolset("shop", [look])} if adapters is None else adapters
+    ports = SimpleNamespace(adapters=lambda tenant_id: known)
+    return SimpleNamespace(deployment=SimpleNamespace(ports=ports), tenant_id="tenant_a", tools=tools)
+
+
+def test_a_tool_is_shown_under_a_name_without_a_dot() -> None:
+    (offered,) = offered_tools(gate_of("shop.look")).values()
+    assert (offered.name, offered.tool_id) == ("shop__look", "shop.look")
+    assert offered.description == "Look an order up."
+    assert offered.input_schema["required"] == ["order"]
+
+
+def test_a_tool_whose_adapter_is_gone_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no adapter of this process"):
+        offered_tools(gate_of("shop.look", adapters={}))
+
+
+def test_a_name_that_is_too_long_for_a_model_is_refused() -> None:
+    name = "s" * 70
+    with pytest.raises(InvalidInput, match="no name for a model"):
+        offered_tools(gate_of(f"{name}.look", adapters={name: toolset("shop", [look])}))
+
+
+def test_an_answer_is_text_for_the_model() -> None:
+    assert answer_text(Done("c", {"result": True})) == '{"result":true}'
+    failed = Done("c", None, ToolError(code="closed", message="the shop is closed", retryable=False))
+    assert answer_text(failed) == "the tool failed: closed: the shop is closed"
+    assert answer_text(Refused("c", (Reason("x", "not today", "come back"),))) == "refused: not today; come back"

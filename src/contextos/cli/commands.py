@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli.demo import refunds
-from contextos.cli.governance import artifacts, audit, facts, memory, packs, policies, simulate, verify
+from contextos.cli.governance import artifacts, audit, declarations, facts, memory, packs, policies, simulate, verify
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
 from contextos.cli.runs import approvals, escalations, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
@@ -69,6 +69,12 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     },
     "Govern": {
         "pack list": (packs.packs_list_command, "contextos pack list"),
+        "pack new": (
+            declarations.new_command,
+            "contextos pack new acme.orders --who support_agent --approver finance_lead",
+        ),
+        "pack expand": (declarations.expand_command, "contextos pack expand acme.orders.yaml"),
+        "pack diff": (declarations.diff_command, "contextos pack diff pack.json packs/support.json"),
         "pack lint": (artifacts.lint_command, "contextos pack lint pack.json"),
         "pack publish": (packs.publish_command, f"contextos pack publish policies/house.json {_BY}"),
         "pack pin": (

@@ -1,0 +1,174 @@
+"""`pack new`, `pack expand` and `pack diff`: the short form of packs, what it expands to, and what changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_read_context,
+)
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.errors import InvalidArtifact, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.tool import AdapterDefinition
+    from contextos.packs.expansion import Expansion
+
+DIFFERENT = 1
+"""The exit code of `pack diff` where the packs differ."""
+
+HEADER = """\
+# The short form of a pack. `contextos pack expand {file}` prints the whole pack, `--origins` where each field is from.
+# What is left out gets the strictest value: every write is asked of the approver, and who is not named may not.
+# A condition is like a Python expression:
+#   deny:
+#     - when: evidence.ci.green == False
+#       because: the build is red
+#   ask:
+#     - role: lead
+#       when: args.env == "prod"
+#   auto_approve:
+#     - tools: [scale]
+#       bounds: {{replicas: {{min: 1, max: 5}}}}
+"""
+
+
+def expand_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The short form of a pack, in YAML or JSON.")],
+    origins: Annotated[
+        bool, typer.Option("--origins", help="Print each field with its origin: written, default or derived.")
+    ] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Print the whole pack of a short form, for the tools of the workspace."""
+    expansion = _expanded(file, read_file(file), _definitions(workspace))
+    lines = [json.dumps(expansion.document, indent=2)]
+    if origins:
+        lines = [
+            f"{origin:<8} {displayed(at)} {json.dumps(resolve_pointer(expansion.document, at))}"
+            for at, origin in expansion.origins.items()
+        ]
+    print_result({"pack": expansion.document, "origins": expansion.origins}, lines, as_json=as_json)
+    return 0
+
+
+def diff_command(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A pack: short, whole, or in its envelope.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The other one.")],
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the fields in which two packs differ, after expansion.
+
+    Ends with the exit code 1 if they differ.
+    """
+    from contextos.packs.difference import pack_changes
+
+    old, new = (_whole(path, workspace) for path in (before, after))
+    changes = pack_changes(old, new)
+    documents, lines = [], []
+    for one in changes:
+        sides = {"before": one.before, "after": one.after}
+        there = {name: value for name, value in sides.items() if value is not MISSING}
+        documents.append({"at": one.at, **there})
+        mark = "~" if len(there) == 2 else "-" if "before" in there else "+"
+        lines.append(f"{mark} {displayed(one.at)}: {' -> '.join(json.dumps(value) for value in there.values())}")
+    print_result({"changes": documents}, lines or ["the packs are equal"], as_json=as_json)
+    return DIFFERENT if changes else 0
+
+
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pack, for example acme.deploy.")],
+    who: Annotated[list[str], typer.Option("--who", metavar="ROLE", help="A role that may use it. Repeatable.")],
+    approver: Annotated[
+        str, typer.Option("--approver", metavar="ROLE", help="The role that is asked about each write.")
+    ] = "approver",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file; by default NAME.yaml.")] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write the short form of a new pack, with all tools of the workspace. An agent chooses their calls."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.packs.declaration import PackDeclaration
+    from contextos.packs.reading import write_declaration
+
+    async def operation(context: CommandContext) -> str:
+        return context.tenant_id
+
+    definitions = _definitions(workspace)
+    tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions.values() for tool in one.capabilities}
+    body: dict[str, Any] = {
+        "name": name,
+        "version": "0.1.0",
+        "tenant": with_read_context(workspace, tenant, operation),
+        "who": who,
+        "approver": approver,
+        "tools": list(tools),
+    }
+    if dearest := max((tool.cost_cents for tool in tools.values()), default=0):
+        body["budget"] = {"max_cost_cents": dearest}
+    path = out or Path(f"{name}.yaml")
+    text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, body))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
+    return 0
+
+
+def _definitions(workspace: Path | None) -> Mapping[str, AdapterDefinition]:
+    """The definitions of the workspace's adapters, by id."""
+    from contextos.action.foreign_code import describe_adapter
+
+    async def operation(context: CommandContext) -> Mapping[str, AdapterDefinition]:
+        adapters = context.deployment.ports.adapters(context.tenant_id)
+        return {name: describe_adapter(name, adapter) for name, adapter in adapters.items()}
+
+    return with_read_context(workspace, None, operation)
+
+
+def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinition]) -> Expansion:
+    from contextos.packs.expansion import expand
+    from contextos.packs.reading import read_declaration
+
+    with about(path):
+        declaration = read_declaration(raw)
+        if not declaration.tools:
+            detail = "the file names no tools, and a workspace can have some that the pack is not about"
+            raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
+        return expand(declaration, definitions.values())
+
+
+def _whole(path: Path, workspace: Path | None) -> Any:
+    """A pack as one JSON document: expanded if it is a short form, and without its envelope."""
+    from contextos.contracts.encoding.codec import loads
+    from contextos.trust.seal import decode_base64
+
+    raw = read_file(path)
+    if raw.lstrip()[:1] != b"{":
+        return _expanded(path, raw, _definitions(workspace)).document
+    with about(path):
+        value = loads(raw)
+        if isinstance(value, dict) and "payloadType" in value:
+            value = loads(decode_base64(value.get("payload")))
+    if isinstance(value, dict) and "pack_meta" in value:
+        return value
+    return _expanded(path, raw, _definitions(workspace)).document

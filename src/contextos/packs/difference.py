@@ -1,0 +1,60 @@
+"""The difference of two whole packs, field by field. Entries of a list are compared by their id, not by their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import MISSING, pointer
+from contextos.packs.printing import print_condition
+
+_IDS: Final = (
+    "rule_id",
+    "bundle_id",
+    "gate_id",
+    "permission_id",
+    "adapter_id",
+    "decision_key",
+    "intent_id",
+    "template_id",
+    "decision_id",
+    "intent",
+    "name",
+    "id",
+)
+"""The fields that name an entry of a list, the most telling first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field that differs. `before` or `after` is `MISSING` where the field is not there.
+
+    In `at`, a JSON Pointer, an entry of a list is named by its id. The condition of a rule is one field, as its text.
+    """
+
+    at: str
+    before: Any
+    after: Any
+
+
+def pack_changes(before: Any, after: Any) -> list[FieldChange]:
+    """Return the fields in which two JSON documents of packs differ, sorted by their place."""
+    old, new = dict(_leaves(before, ())), dict(_leaves(after, ()))
+    places = sorted(old.keys() | new.keys())
+    found = [FieldChange(place, old.get(place, MISSING), new.get(place, MISSING)) for place in places]
+    return [one for one in found if one.before is MISSING or one.after is MISSING or one.before != one.after]
+
+
+def _leaves(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
+    if at and at[-1] == "if" and isinstance(value, dict):
+        yield pointer(at), print_condition(value)
+    elif isinstance(value, dict) and value:
+        for name, one in value.items():
+            yield from _leaves(one, (*at, name))
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        names = [next((str(one[key]) for key in _IDS if isinstance(one.get(key), str)), "") for one in value]
+        for index, (name, one) in enumerate(zip(names, value, strict=True)):
+            yield from _leaves(one, (*at, name if name and names.count(name) == 1 else index))
+    else:
+        yield pointer(at), value

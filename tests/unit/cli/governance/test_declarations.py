@@ -1,0 +1,91 @@
+"""The short form of a pack on the command line: written, expanded with origins, and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+DECLARED = """\
+name: mini.refund
+version: 1.0.0
+tenant: tenant_acme_prod
+who: [support_agent]
+approver: finance_lead
+tools: [adp_orders.lookup, adp_policy.eval, adp_payments.issue_refund]
+budget: {max_cost_cents: 25}
+intents:
+  mini.refund:
+    deny:
+      - when: evidence.policy.eval.eligible == False
+        because: the returns policy says no
+"""
+
+
+@pytest.fixture
+def short(shop) -> Path:
+    path = shop.path / "mini.yaml"
+    path.write_text(DECLARED)
+    return path
+
+
+def test_a_short_form_expands_to_a_pack_that_lints(shop, short: Path) -> None:
+    said = shop.say("pack", "expand", str(short))
+    assert said.code == 0, said.err
+    whole = shop.path / "whole.json"
+    whole.write_text(said.out)
+    assert json.loads(said.out)["pack_meta"]["pack_id"] == "mini.refund"
+    assert shop.say("pack", "lint", str(whole), "--adapters").code == 0
+
+
+def test_each_field_is_shown_with_its_origin(shop, short: Path) -> None:
+    said = shop.say("pack", "expand", str(short), "--origins")
+    assert 'written  /pack_meta/pack_id "mini.refund"' in said.out.splitlines()
+    assert "default  /pack_meta/run_budget/max_tool_calls 20" in said.out.splitlines()
+    document = shop.say("pack", "expand", str(short), "--json").json
+    assert document["origins"]["/pack_meta/safety_ceiling"] == "derived"
+
+
+def test_what_differs_is_shown_by_field(shop, short: Path) -> None:
+    other, whole = shop.path / "other.yaml", shop.path / "whole.json"
+    whole.write_text(shop.say("pack", "expand", str(short)).out)
+    assert shop.say("pack", "diff", str(short), str(whole)).out == "the packs are equal\n"
+    other.write_text(DECLARED.replace("eligible == False", "eligible != True").replace("1.0.0", "1.1.0"))
+    said = shop.say("pack", "diff", str(whole), str(other))
+    assert said.code == 1
+    assert '~ /pack_meta/pack_version: "1.0.0" -> "1.1.0"' in said.out.splitlines()
+    assert 'evidence.policy.eval.eligible != True"' in said.out
+    assert shop.say("pack", "diff", str(shop.path / "pack.json"), str(shop.path / "packs" / "support.json")).code == 0
+
+
+def test_a_new_pack_has_the_tools_of_the_workspace_and_expands(shop) -> None:
+    path = shop.path / "new.yaml"
+    made = ("pack", "new", "mini.new", "--who", "support_agent", "--approver", "finance_lead", "--out", str(path))
+    assert shop.say(*made).code == 0
+    assert "adp_payments.issue_refund" in path.read_text()
+    said = shop.say("pack", "expand", str(path))
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["decision_layer"]["task_templates"][0]["chosen_by"] == "agent"
+    assert shop.say(*made).code == 2, "a file that is there is left alone"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DECLARED.replace("evidence.policy", "evidence.polcy"), "evidence.policy.eval.eligible"),
+        (DECLARED.replace("tools:", "toolz:"), "toolz"),
+        (DECLARED.replace("adp_policy.eval, ", ""), "/intents/mini.refund/deny/0/when"),
+        ("".join(one + "\n" for one in DECLARED.splitlines() if "tools" not in one), "list them in `tools`"),
+        ("a: &a [x]\nb: *a\n", "aliases are not allowed"),
+        ("- a\n", "no declaration"),
+    ],
+    ids=["a misspelt fact", "a misspelt field", "evidence of no tool", "no tools", "an alias", "a list"],
+)
+def test_a_faulty_short_form_is_one_sentence(shop, text: str, says: str) -> None:
+    path = shop.path / "faulty.yaml"
+    path.write_text(text)
+    said = shop.say("pack", "expand", str(path))
+    assert said.code == 2
+    assert says in said.err
+    assert "Traceback" not in said.err

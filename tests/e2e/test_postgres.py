@@ -138,7 +138,7 @@ def test_two_workers_drive_one_another_s_runs_only_when_the_lease_has_run_out(
             **{name: getattr(second.deployment.ports, name) for name in second.deployment.ports.__dataclass_fields__}
             | {"alive": lambda _owner: True}
         )
-        assert await second.deployment._driver._drive_once(TENANT, waiting.run_id, None) is None
+        assert await second.deployment._driver._drive_once(TENANT, waiting.run_id, None, None) is None
         assert second.refunds() == []
         first.clock.at_us = until_us + 1
         await second.deployment.advance(TENANT, waiting.run_id)

@@ -22,7 +22,8 @@ from contextos.action.gateway.tool_gateway import Gateway
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.journal import Batch
 from contextos.contracts.scope import StepCall
-from contextos.runtime import loop, wiring
+from contextos.runtime import wiring
+from contextos.runtime.attempts import one_plan
 
 AMOUNT_INR = 900
 COMMITS = 2
@@ -103,7 +104,7 @@ async def measure(path: Path, runs: int) -> dict[str, list[float]]:
         return timed
 
     plain, rows = [], []
-    with patch.object(loop, "build_gateway", timed_gateway):
+    with patch.object(one_plan, "build_gateway", timed_gateway):
         for number in range(runs):
             view = await deployment.invoke(outside.request(number, AMOUNT_INR))
             assert view.state == "completed", view

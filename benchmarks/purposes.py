@@ -24,6 +24,7 @@ from contextos.action.gateway.tool_gateway import Gateway
 from contextos.operations import driver
 from contextos.operations.deployment import Deployment
 from contextos.runtime import loop
+from contextos.runtime.attempts import one_plan
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.policy.policy_set import PolicySet
 
@@ -33,8 +34,8 @@ PURPOSES: Final[tuple[tuple[Any, str, str], ...]] = (
     (driver, "invoke_agent", "loop"),
     (loop, "admit", "identity and pins"),
     (loop, "retrieve_evidence", "evidence and memory"),
-    (loop, "compile_context", "compile"),
-    (loop, "_verify", "policy and Critic"),
+    (one_plan, "compile_context", "compile"),
+    (one_plan, "_verify", "policy and Critic"),
     (PolicySet, "_decide", "policy and Critic"),
     (Gateway, "_clear", "guards and envelopes"),
     (Dispatcher, "deliver", "tool calls"),

@@ -53,7 +53,9 @@ async def main(directory: Path, approved: bool) -> None:
         agent = Agent(FunctionModel(scripted), toolsets=[GateToolset(gate)], output_type=[str, DeferredToolRequests])
         history = ModelMessagesTypeAdapter.validate_json(saved.read_bytes()) if saved.exists() else []
         result = await agent.run(
-            None if history else "roll back the api", message_history=history, deferred_tool_results=ask_again(history)
+            None if history else "roll back the api",
+            message_history=history,
+            deferred_tool_results=ask_again(history, gate),
         )
         saved.write_bytes(result.all_messages_json())
         if isinstance(result.output, DeferredToolRequests):

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from contextos.errors import ConflictingRequest, InvalidInput
+from contextos.audit.replay import replay
+from contextos.contracts.journal import Batch
+from contextos.errors import ConflictingRequest, Integrity, InvalidInput
 from contextos.operations.gate.gate import Done, Refused
 from contextos.runtime.attempts import agent_session
+from contextos.trust.journal.chain import append
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
-from tests.world import TestWorld
+from tests.world import TENANT, TestWorld
 
 
 def test_refused_calls_without_end_do_not_fill_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,5 +144,25 @@ def test_the_token_of_another_user_is_refused(tmp_path: Path) -> None:
         gate = await refund_session(world, "ses_own", 900, user="usr_771", token="tok_usr_771")
         await read_first(gate, 900)
         assert isinstance(await gate.call(REFUND, refund_args(900), call_id="pay"), Done)
+
+    in_world(tmp_path, play)
+
+
+@pytest.mark.parametrize("kind", ["approval.answered", "effect.settled", "slot.answered", "run.cancel_requested"])
+def test_an_entry_that_a_writer_of_the_store_appends_ends_the_drive_and_does_not_hang_it(
+    tmp_path: Path, kind: str
+) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_appended")
+        store = world.stores.tenant(TENANT)
+        entries = await store.read(gate.run_id)
+        forged = append(
+            entries, kind, "any", by="nobody", answer={"by": "nobody"}, at_us=entries[-1].at_us, salt=b"s" * 16
+        )
+        await store.commit(Batch(run=gate.run_id, entries=(forged,)))
+        with pytest.raises(Integrity):
+            await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look")
+        with pytest.raises(Integrity):
+            await replay(world.deployment, TENANT, gate.run_id)
 
     in_world(tmp_path, play)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
 import contextos
@@ -61,7 +61,7 @@ def test_a_resumed_call_that_nobody_approved_waits_again(tmp_path: Path, monkeyp
         ]
         assert "policy denies" in str(refused.content)
         history = first.all_messages()
-        again = await agent.run(message_history=history, deferred_tool_results=ask_again(history))
+        again = await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
         assert [call.tool_call_id for call in again.output.approvals] == ["call_2"]
         assert effects(tmp_path) == []
 
@@ -78,15 +78,28 @@ def test_a_history_whose_waiting_call_was_changed_is_refused(tmp_path: Path, mon
         last = next(one for one in reversed(history) if isinstance(one, ModelResponse))
         last.tool_calls[0].args = {"service": "payments", "env": "prod"}
         with pytest.raises(ConflictingRequest):
-            await agent.run(message_history=history, deferred_tool_results=ask_again(history))
+            await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
         # The engine may have made the call that was approved.
         assert set(effects(tmp_path)) <= {"api prod"}
 
     asyncio.run(in_a_session(directory, play))
 
 
-def test_nothing_is_asked_again_where_nothing_waits() -> None:
-    assert ask_again([]) is None
+def test_only_calls_of_the_gate_are_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = workspace(tmp_path / "desk")
+    monkeypatch.setenv("DESK_BOOKS", str(tmp_path / "books.log"))
+
+    async def play(app: Any, gate: Any, agent: Any) -> None:
+        assert ask_again([], gate) is None
+        history = (await agent.run("roll back")).all_messages()
+        last = next(one for one in reversed(history) if isinstance(one, ModelResponse))
+        foreign = ToolCallPart("pay_everybody", {}, tool_call_id="call_foreign")
+        mixed = [*history[: history.index(last)], ModelResponse(parts=[*last.parts, foreign])]
+        again = ask_again(mixed, gate)
+        assert again is not None
+        assert set(again.approvals) == {"call_2"}
+
+    asyncio.run(in_a_session(directory, play))
 
 
 def test_a_session_that_is_over_ends_the_call_without_a_retry(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_ai import AbstractToolset, RunContext, Tool, ToolDefinition
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.tools import AgentDepsT, DeferredToolResults
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
@@ -87,19 +87,28 @@ class GateToolset(AbstractToolset[AgentDepsT]):
         return answer.output
 
 
-def ask_again(messages: Sequence[ModelMessage]) -> DeferredToolResults | None:
-    """Return what lets an agent make the waiting calls at the end of its messages again; None if there are none.
+def ask_again(messages: Sequence[ModelMessage], gate: Gate) -> DeferredToolResults | None:
+    """Return what lets an agent make the waiting calls of the gate's tools at the end of its messages again; None if
+    there are none.
 
-    It approves nothing: only a person's answer in the session does, and until then the calls wait again.
+    It approves nothing: only a person's answer in the session does, and until then the calls wait again. Calls of other
+    tools are left out; add their results yourself.
     """
-    calls: list[str] = []
+    offered = offered_tools(gate)
+    calls = [call.tool_call_id for call in unanswered_calls(messages) if call.tool_name in offered]
+    return DeferredToolResults(approvals=dict.fromkeys(calls, True)) if calls else None
+
+
+def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
+    """Return the tool calls at the end of an agent's messages that have no answer yet."""
+    calls: list[ToolCallPart] = []
     for message in messages:
         if isinstance(message, ModelResponse):
-            calls = [call.tool_call_id for call in message.tool_calls]
+            calls = list(message.tool_calls)
         else:
             answered = {getattr(part, "tool_call_id", None) for part in message.parts}
-            calls = [call for call in calls if call not in answered]
-    return DeferredToolResults(approvals=dict.fromkeys(calls, True)) if calls else None
+            calls = [call for call in calls if call.tool_call_id not in answered]
+    return calls
 
 
 def foreign_tool(tool: Tool[Any]) -> ForeignTool:

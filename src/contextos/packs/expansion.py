@@ -94,8 +94,13 @@ class _Expander:
             if tool.cost_cents > self.declaration.budget.max_cost_cents:
                 detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"
                 raise refuse_pack("over_budget", ("budget", "max_cost_cents"), detail, "raise `max_cost_cents`")
+        known = set[str]()
         for index, name in enumerate(self.declaration.permissions):
-            self.builder.named([name], list(self.tools), ("permissions", index))
+            (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", index))
+            if tool_id in known:
+                detail = f"`{tool_id}` has two entries, under its id and under its own name"
+                raise refuse_pack("duplicate", ("permissions", name), detail, "write one entry")
+            known.add(tool_id)
 
     def _tree(self) -> dict[str, Any]:
         told = self.declaration

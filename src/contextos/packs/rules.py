@@ -205,9 +205,11 @@ class RuleBuilder:
         for ask, place in asks:
             if ask.tools and tool not in self.named(ask.tools, list(self.tools), (*place, "tools")):
                 continue
-            if asks_all is not None:
-                if place[0] == "ask" and asks_all[1][0] == "intents":
+            if asks_all is not None and place[0] == "ask" and asks_all[1][0] == "intents":
+                # The intent says who is asked about all other calls. Conditions of the pack hold beside it.
+                if ask.when is None:
                     continue
+            elif asks_all is not None:
                 detail = f"an entry before it is about every call of `{tool}`, so it would never count"
                 raise refuse_pack("never_counts", place, detail, "put the entry without `when` last")
             if ask.when is None:
@@ -215,9 +217,11 @@ class RuleBuilder:
             else:
                 found.append((ask, self._condition(ask.when, tool, name, (*place, "when"))))
         automatic: list[tuple[AutoApproveDeclaration, Place]] = [
-            *((one, (*at, "auto_approve", index)) for index, one in enumerate(intent.auto_approve)),
-            *((one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)),
+            *((one, (*at, "auto_approve", index)) for index, one in enumerate(intent.auto_approve))
         ]
+        # An intent that asks about all its calls is not loosened by the pack.
+        if asks_all is None or asks_all[1][0] != "intents":
+            automatic += [(one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)]
         bounded = []
         for one, place in automatic:
             if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):

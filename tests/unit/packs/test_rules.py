@@ -193,3 +193,19 @@ def test_a_write_whose_rules_all_read_evidence_can_be_seen_before_it_is_asked_fo
         decision = compiled.decide(point, facts, capability=view, granted=True, decision_id="pol_0000000000000001")
         assert decision.allowed is seen
         assert decision.gates == ()
+
+
+def test_an_intent_that_asks_about_all_its_calls_keeps_the_conditions_of_the_pack() -> None:
+    fields = {
+        "ask": [{"role": "cfo", "when": "args.replicas > 5", "tools": ["scale"]}],
+        "auto_approve": [{"tools": ["scale"], "bounds": {"replicas": {"max": 2}}}],
+        "intents": {"deploy.change": {**INTENT, "ask": [{"role": "lead"}]}},
+    }
+    assert verdict("deploy.scale", {**SCALE, "replicas": 9}, **fields)[2] == ("cfo",)
+    assert verdict("deploy.scale", {**SCALE, "replicas": 1}, **fields)[2] == ("lead",)
+
+
+def test_two_entries_about_the_permission_of_one_tool_are_refused() -> None:
+    bound = {"arg_constraints": {"replicas": {"max": 3}}}
+    with pytest.raises(InvalidArtifact, match="two entries"):
+        expanded(permissions={"scale": bound, "deploy.scale": bound})

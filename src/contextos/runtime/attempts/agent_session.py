@@ -22,6 +22,7 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import Logged, Timeout
 from contextos.contracts.scope import SESSION_LIMIT, Fact
 from contextos.decision.executor import Execution
+from contextos.errors import ReplayMismatch
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.attempts.one_plan import Surface, compile_surface, score_attempt, try_plan
 from contextos.runtime.conclusion import Attempt
@@ -106,6 +107,7 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
         detail = f"the session has more than {MAX_LOGGED} journal entries, and takes no further call"
         return Failure(code="budget_exhausted", detail=detail)
     while True:
+        before = journal.head
         said = await journal.receive(
             (ASKED, FINISHED, EXPIRED),
             clean=partial(cleanse_text, admitted.loaded.pack),
@@ -122,6 +124,9 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
             return cancelled
         if said is not None:
             return said
+        if journal.on_tape and journal.head == before:
+            detail = "an entry is on the tape that no agent and no cancel request of a session makes"
+            raise ReplayMismatch(len(journal.log()) + 1, ASKED, detail)
 
 
 async def _call(

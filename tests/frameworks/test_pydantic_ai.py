@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests
-from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai import Agent, DeferredToolRequests, Tool
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelResponse, RetryPromptPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
 import contextos
-from contextos.errors import ConflictingRequest
 from contextos.frameworks.pydantic_ai import GateToolset, ask_again
+from contextos.frameworks.wrapping import govern
 from examples.frameworks import desk, with_pydantic_ai
 from tests.frameworks.runs import effects, in_the_docs, measured_governed, measured_twin, workspace
 
@@ -33,8 +33,22 @@ def test_the_same_agent_without_contextos_rolls_back_twice(tmp_path: Path) -> No
     assert in_the_docs(row)
 
 
-async def in_a_session(directory: Path, play: Any) -> None:
-    deploy = with_pydantic_ai.tools()
+async def called(toolset: GateToolset[None], name: str, args: Any, call_id: str) -> Any:
+    """One call by the toolset, as an agent makes it."""
+    context: Any = type("Context", (), {"tool_call_id": call_id, "max_retries": 1})()
+    tools = await toolset.get_tools(context)
+    return await toolset.call_tool(name, args, context, tools[name])
+
+
+def answers(run: Any) -> dict[str, str]:
+    """What the model read about each of its calls."""
+    parts = [part for message in run.all_messages() for part in message.parts]
+    answered = [one for one in parts if isinstance(one, ToolReturnPart | RetryPromptPart)]
+    return {one.tool_call_id: str(one.content) for one in answered}
+
+
+async def in_a_session(directory: Path, play: Any, deploy: Any = None) -> None:
+    deploy = deploy or with_pydantic_ai.tools()
     async with contextos.open(directory, adapters=[deploy]) as app:
         gate = await desk.session(app, deploy, directory, "thread_1")
         agent = Agent(
@@ -53,13 +67,7 @@ def test_a_resumed_call_that_nobody_approved_waits_again(tmp_path: Path, monkeyp
         first = await agent.run("roll back")
         assert [call.tool_call_id for call in first.output.approvals] == ["call_2"]
         assert first.output.metadata["call_2"]["waits_for"] == "approval"
-        (refused,) = [
-            part
-            for message in first.all_messages()
-            for part in message.parts
-            if isinstance(part, ToolReturnPart) and part.tool_call_id == "call_1"
-        ]
-        assert "policy denies" in str(refused.content)
+        assert "policy denies" in answers(first)["call_1"]
         history = first.all_messages()
         again = await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
         assert [call.tool_call_id for call in again.output.approvals] == ["call_2"]
@@ -68,7 +76,9 @@ def test_a_resumed_call_that_nobody_approved_waits_again(tmp_path: Path, monkeyp
     asyncio.run(in_a_session(directory, play))
 
 
-def test_a_history_whose_waiting_call_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_call_under_a_waiting_id_is_refused_and_the_model_reads_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = workspace(tmp_path / "desk")
     monkeypatch.setenv("DESK_BOOKS", str(tmp_path / "books.log"))
 
@@ -77,10 +87,69 @@ def test_a_history_whose_waiting_call_was_changed_is_refused(tmp_path: Path, mon
         await desk.approve(app, gate, directory)
         last = next(one for one in reversed(history) if isinstance(one, ModelResponse))
         last.tool_calls[0].args = {"service": "payments", "env": "prod"}
-        with pytest.raises(ConflictingRequest):
-            await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
+        ended = await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
+        assert ended.output == "done"
+        assert "`call_2` was used for another call; use a new call id" in answers(ended)["call_2"]
         # The engine may have made the call that was approved.
         assert set(effects(tmp_path)) <= {"api prod"}
+
+    asyncio.run(in_a_session(directory, play))
+
+
+def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: Path) -> None:
+    async def play(app: Any, gate: Any, agent: Any) -> None:
+        for args in ({"service": float("inf")}, {"service": "\ud800"}, ["api"]):
+            with pytest.raises(ModelRetry, match="the arguments are no JSON"):
+                await called(GateToolset(gate), "deploy__ci_status", args, "call_9")
+        with pytest.raises(ModelRetry, match="the call id is no printable ASCII"):
+            await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "nüll")
+
+    asyncio.run(in_a_session(workspace(tmp_path / "desk"), play))
+
+
+def test_a_write_that_refuses_in_the_words_of_the_framework_did_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = workspace(tmp_path / "desk")
+
+    def rollback(service: str, env: str) -> str:
+        """Put the build before back into service."""
+        raise ModelRetry("there is no build before this one")
+
+    deploy = contextos.toolset(
+        "deploy",
+        [
+            govern(Tool(desk.ci_status), risk="read", produces="ci"),
+            govern(Tool(rollback), risk="irreversible", idempotency="none"),
+        ],
+    )
+
+    async def play(app: Any, gate: Any, agent: Any) -> None:
+        first = await agent.run("roll back")
+        await desk.approve(app, gate, directory)
+        history = first.all_messages()
+        last = await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
+        assert last.output == "done"
+        assert "model_retry: there is no build before this one" in answers(last)["call_2"]
+        record = (await gate.finish("denied", "no build")).record
+        assert record["effects"] == []
+
+    asyncio.run(in_a_session(directory, play, deploy))
+
+
+def test_the_model_reads_that_an_answer_is_that_of_an_earlier_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = workspace(tmp_path / "desk")
+    monkeypatch.setenv("DESK_BOOKS", str(tmp_path / "books.log"))
+
+    async def play(app: Any, gate: Any, agent: Any) -> None:
+        history = (await agent.run("roll back")).all_messages()
+        await desk.approve(app, gate, directory)
+        await agent.run(message_history=history, deferred_tool_results=ask_again(history, gate))
+        again = await called(GateToolset(gate), "deploy__rollback", {"service": "api", "env": "prod"}, "call_9")
+        assert again == 'the recorded answer of an earlier call: {"result":"api in prod is back"}'
+        assert effects(tmp_path) == ["api prod"]
 
     asyncio.run(in_a_session(directory, play))
 
@@ -105,10 +174,7 @@ def test_only_calls_of_the_gate_are_asked_again(tmp_path: Path, monkeypatch: pyt
 def test_a_session_that_is_over_ends_the_call_without_a_retry(tmp_path: Path) -> None:
     async def play(app: Any, gate: Any, agent: Any) -> None:
         await gate.finish("denied", "no")
-        toolset: GateToolset[None] = GateToolset(gate)
-        context: Any = type("Context", (), {"tool_call_id": "call_9", "max_retries": 1})()
-        tools = await toolset.get_tools(context)
         with pytest.raises(ToolFailed, match="open a new session"):
-            await toolset.call_tool("deploy__ci_status", {"service": "api"}, context, tools["deploy__ci_status"])
+            await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "call_9")
 
     asyncio.run(in_a_session(workspace(tmp_path / "desk"), play))

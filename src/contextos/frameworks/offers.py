@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, Problem
-from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
+from contextos.operations.gate.gate import CallAnswer, Done, Gate, Reason, Refused, Waiting
 
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -50,13 +50,27 @@ def offered_tools(gate: Gate) -> dict[str, OfferedTool]:
     return offered
 
 
+async def ask(gate: Gate, tool_id: str, args: Any, call_id: str) -> CallAnswer:
+    """Ask for a call as a model made it. What the gate does not take as a call is refused, for the model to read, and
+    is not on record: arguments that are no JSON object, a malformed call id, and the id of another call.
+
+    Raises:
+        Unavailable: make the same call again.
+    """
+    try:
+        return await gate.call(tool_id, args, call_id=call_id)
+    except InvalidInput as error:
+        return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
+
+
 def answer_text(answer: Done | Refused) -> str:
-    """Return an answer as the text that a model reads."""
+    """Return an answer as the text that a model reads. It says so if the answer is that of an earlier call."""
     if isinstance(answer, Refused):
         return str(answer)
+    text = canonical(dict(answer.output or {})).decode()
     if answer.error is not None:
-        return f"the tool failed: {answer.error.code}: {answer.error.message}"
-    return canonical(dict(answer.output or {})).decode()
+        text = f"the tool failed: {answer.error.code}: {answer.error.message}"
+    return f"the recorded answer of an earlier call: {text}" if answer.replayed else text
 
 
 def question_of(waiting: Waiting) -> dict[str, Any]:

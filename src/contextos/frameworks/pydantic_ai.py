@@ -21,7 +21,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from contextos.adapters.function.adapter import BusinessError
 from contextos.contracts.encoding.pointer import pointer
-from contextos.frameworks.offers import answer_text, offered_tools, question_of
+from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
 from contextos.operations.gate.gate import Gate, Refused, Waiting
 from contextos.tools.schemas import refuse_tool
@@ -33,8 +33,8 @@ _ANY: Final = SchemaValidator(core_schema.any_schema())
 class GateToolset(AbstractToolset[AgentDepsT]):
     """The tools of an open session, for `Agent(toolsets=[…], output_type=[…, DeferredToolRequests])`.
 
-    A refusal is a `ModelRetry` with the reasons, within the agent's `retries`. A refusal that ends the session and an
-    error of the tool itself are a `ToolFailed`.
+    A refusal is a `ModelRetry` with the reasons, within the agent's `retries`; so is an error of the tool itself that
+    it calls retryable. Other errors, and a refusal that ends the session, are a `ToolFailed`.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -73,18 +73,18 @@ class GateToolset(AbstractToolset[AgentDepsT]):
 
         Raises:
             ApprovalRequired: the session waits.
-            ModelRetry: refused.
+            ModelRetry: refused, or the tool asks for another try.
             ToolFailed: the tool failed, or the session is over.
         """
         assert ctx.tool_call_id is not None, "a call that a model made has an id"
-        answer = await self.gate.call(self._offered[name].tool_id, tool_args, call_id=ctx.tool_call_id)
+        answer = await ask(self.gate, self._offered[name].tool_id, tool_args, ctx.tool_call_id)
         if isinstance(answer, Waiting):
             raise ApprovalRequired(metadata=question_of(answer))
         if isinstance(answer, Refused):
             raise (ToolFailed if answer.ended else ModelRetry)(answer_text(answer))
         if answer.error is not None:
-            raise ToolFailed(answer_text(answer))
-        return answer.output
+            raise (ModelRetry if answer.error.retryable else ToolFailed)(answer_text(answer))
+        return answer_text(answer) if answer.replayed else answer.output
 
 
 def ask_again(messages: Sequence[ModelMessage], gate: Gate) -> DeferredToolResults | None:
@@ -112,15 +112,20 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
 
 
 def foreign_tool(tool: Tool[Any]) -> ForeignTool:
-    """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent."""
-    for needed, what in (
-        (tool.takes_ctx, "a `RunContext`"),
-        (tool.prepare, "`prepare`"),
-        (tool.args_validator, "`args_validator`"),
+    """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent, or says what no governed tool has."""
+    for said, what, remedy in (
+        (tool.takes_ctx, "a `RunContext`", _CLOSE_OVER),
+        (tool.prepare, "`prepare`", _CLOSE_OVER),
+        (tool.args_validator, "`args_validator`", _CLOSE_OVER),
+        (tool.strict, "`strict`", "remove it; the gate checks the arguments of every call"),
+        (tool.max_retries is not None, "`max_retries`", "remove it; the `retries` of the agent count"),
+        (tool.metadata, "`metadata`", "remove it; a governed tool has none"),
+        (tool.tool_kind, "`tool_kind`", "remove it; a governed tool is a plain one"),
+        (tool.defer_loading, "`defer_loading`", "remove it; the session says which tools a model sees"),
+        (tool.include_return_schema, "`include_return_schema`", "remove it; say in its description what it returns"),
     ):
-        if needed:
-            remedy = "take what it needs as arguments, or close over it"
-            refuse_tool(tool.name, "needs_agent", (), f"it needs {what}, which only an agent's run has", remedy)
+        if said:
+            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only an agent's own tool has", remedy)
     schema = tool.function_schema
 
     async def call(arguments: dict[str, Any]) -> Any:
@@ -129,13 +134,28 @@ def foreign_tool(tool: Tool[Any]) -> ForeignTool:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
-        return await schema.call(validated, _NO_RUN)
+        try:
+            return await schema.call(validated, _NO_RUN)
+        except ModelRetry as error:
+            raise BusinessError("model_retry", error.message, retryable=True) from None
+        except ToolFailed as error:
+            raise BusinessError("tool_failed", error.message) from None
+        except ApprovalRequired:
+            raise BusinessError("approval_required", _NO_APPROVAL) from None
 
     hints = typing.get_type_hints(tool.function, include_extras=True)
     returns = hints.get("return", UNKNOWN)
     return ForeignTool(
-        tool.name, tool.description or "", schema.json_schema, returns, call, asks=tool.requires_approval
+        tool.name,
+        tool.description or "",
+        schema.json_schema,
+        returns,
+        call,
+        asks=tool.requires_approval,
+        timeout_s=tool.timeout,
     )
 
 
 _NO_RUN: Final[Any] = None
+_CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
+_NO_APPROVAL: Final = "it asks for the approval of its own agent, which it does not get; the pack says who is asked"

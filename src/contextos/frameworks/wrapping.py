@@ -24,6 +24,8 @@ StatedStrategy = Literal["keyed", "none"]
 UNKNOWN: Final = object()
 """The return type of a function that states none."""
 
+DEFAULT_TIMEOUT_S: Final = 10
+
 _ANY: Final = TypeAdapter(Any)
 
 _FRAMEWORKS: Final = (("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai"),)
@@ -32,7 +34,10 @@ _FRAMEWORKS: Final = (("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai"
 
 @dataclass(frozen=True, slots=True)
 class ForeignTool:
-    """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments."""
+    """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
+
+    `asks`: it wants a person's approval. `timeout_s` is its own, in seconds.
+    """
 
     name: str
     description: str
@@ -40,6 +45,7 @@ class ForeignTool:
     returns: Any
     call: Callable[[dict[str, Any]], Awaitable[Any]]
     asks: bool = False
+    timeout_s: float | None = None
 
 
 def govern(
@@ -51,7 +57,7 @@ def govern(
     returns: Any = UNKNOWN,
     name: str = "",
     produces: str | Collection[str] = (),
-    timeout_s: int = 10,
+    timeout_s: int | None = None,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
 ) -> Tool[Any, Any]:
@@ -59,7 +65,8 @@ def govern(
 
     `risk` is `read`, or for a write whether its effect can be undone. A write states its `idempotency`: `keyed` (its
     argument named `key` receives the idempotency key, and no model sees it) or `none`. `returns` is the type that the
-    function returns, where it has no hint. The other parameters are those of `contextos.read`.
+    function returns, where it has no hint. `timeout_s` is that of the tool object if it has one, else 10. The other
+    parameters are those of `contextos.read`.
 
     Raises:
         InvalidTool: nothing safe can be derived from the tool; says what to write.
@@ -80,7 +87,7 @@ def govern(
         "risk_level": "read" if reads else f"write_{risk}",
         "approval_mode": "read_only" if reads else "destructive",
         "idempotency": {"strategy": idempotency or "none"},
-        "timeout_s": timeout_s,
+        "timeout_s": _timeout_s(shown, foreign.timeout_s, timeout_s),
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
@@ -115,6 +122,16 @@ def _check_idempotency(name: str, risk: Any, idempotency: Any, key: str) -> None
     if (idempotency == "keyed") is not bool(key):
         remedy = 'write `idempotency="keyed"` together with `key=` the name of its argument that takes the key'
         refuse_tool(name, "no_key", (), "`keyed` and the argument for the key belong together", remedy)
+
+
+def _timeout_s(name: str, own: float | None, stated: int | None) -> Any:
+    if own is None:
+        return DEFAULT_TIMEOUT_S if stated is None else stated
+    if stated not in (None, own):
+        refuse_tool(
+            name, "two_timeouts", (), f"its own timeout is {own:g} s", "leave out `timeout_s`, or remove its own"
+        )
+    return int(own) if own == int(own) else own
 
 
 def _signature(foreign: ForeignTool, name: str, key: str, returns: Any) -> ToolSignature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.errors import InvalidInput
-from contextos.frameworks.offers import answer_text, offered_tools
+from contextos.errors import ConflictingRequest, InvalidInput, Problem
+from contextos.frameworks.offers import answer_text, ask, offered_tools
 from contextos.operations.gate.gate import Done, Reason, Refused
 
 
@@ -50,3 +51,17 @@ def test_an_answer_is_text_for_the_model() -> None:
     failed = Done("c", None, ToolError(code="closed", message="the shop is closed", retryable=False))
     assert answer_text(failed) == "the tool failed: closed: the shop is closed"
     assert answer_text(Refused("c", (Reason("x", "not today", "come back"),))) == "refused: not today; come back"
+
+
+def test_the_answer_of_an_earlier_call_says_so() -> None:
+    assert answer_text(Done("c", {"result": True}, replayed=True)) == (
+        'the recorded answer of an earlier call: {"result":true}'
+    )
+
+
+def test_what_the_gate_does_not_take_as_a_call_is_refused_with_what_to_do() -> None:
+    async def call(name: str, args: Any, *, call_id: str) -> Any:
+        raise ConflictingRequest(Problem("/call_id", "conflicting_call", "it was used", "use a new call id"))
+
+    refused = asyncio.run(ask(SimpleNamespace(call=call), "shop.look", {}, "c"))  # type: ignore[arg-type]
+    assert refused == Refused("c", (Reason("conflicting_call", "it was used", "use a new call id"),))

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from pydantic_ai import RunContext, Tool
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
+from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
 from contextos.frameworks.wrapping import govern
 from examples.frameworks import desk
@@ -83,6 +85,65 @@ def test_what_cannot_be_derived_is_refused_with_what_to_write(case: str) -> None
 def test_a_read_that_asks_for_approval_is_refused() -> None:
     with pytest.raises(InvalidTool, match="asks for approval"):
         govern(Tool(lookup, requires_approval=True), risk="read")
+
+
+AGENTS_OWN: dict[str, tuple[Mapping[str, Any], str]] = {
+    "strict": ({"strict": True}, "checks the arguments of every call"),
+    "max_retries": ({"max_retries": 0}, "the `retries` of the agent"),
+    "metadata": ({"metadata": {"team": "a"}}, "`metadata`"),
+    "tool_kind": ({"tool_kind": "tool-search"}, "`tool_kind`"),
+    "defer_loading": ({"defer_loading": True}, "`defer_loading`"),
+    "include_return_schema": ({"include_return_schema": True}, "`include_return_schema`"),
+    "prepare": ({"prepare": lambda ctx, tool_def: tool_def}, "`prepare`"),
+    "args_validator": ({"args_validator": lambda ctx, order, amount: None}, "`args_validator`"),
+}
+
+
+@pytest.mark.parametrize("case", AGENTS_OWN)
+def test_what_only_an_agents_own_tool_has_is_refused_and_not_dropped(case: str) -> None:
+    said, told = AGENTS_OWN[case]
+    with pytest.raises(InvalidTool, match=told):
+        govern(Tool(lookup, **said), risk="read")
+
+
+def test_the_timeout_of_the_tool_is_its_deadline() -> None:
+    assert govern(Tool(lookup), risk="read").definition.timeout_s == 10
+    assert govern(Tool(lookup, timeout=3.0), risk="read").definition.timeout_s == 3
+    assert govern(Tool(lookup), risk="read", timeout_s=7).definition.timeout_s == 7
+
+
+@pytest.mark.parametrize(("own", "stated"), [(2.5, None), (600, None), (3, 4), (None, 0)])
+def test_a_timeout_that_cannot_be_kept_is_refused(own: float | None, stated: int | None) -> None:
+    with pytest.raises(InvalidTool, match="timeout"):
+        govern(Tool(lookup, timeout=own), risk="read", timeout_s=stated)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "retryable"),
+    [(ModelRetry("not today"), "model_retry", True), (ToolFailed("not today"), "tool_failed", False)],
+    ids=["model_retry", "tool_failed"],
+)
+def test_a_refusal_in_the_words_of_the_framework_is_a_business_error(
+    raised: Exception, code: str, retryable: bool
+) -> None:
+    def refuse(order: str) -> str:
+        """Pay an order."""
+        raise raised
+
+    tool = govern(Tool(refuse), risk="irreversible", idempotency="none")
+    with pytest.raises(BusinessError, match="not today") as refused:
+        asyncio.run(tool(order="ord_1"))
+    assert (refused.value.code, refused.value.retryable) == (code, retryable)
+
+
+def test_a_function_that_asks_its_agent_for_approval_learns_that_the_pack_asks() -> None:
+    def pay(order: str) -> str:
+        """Pay an order."""
+        raise ApprovalRequired
+
+    tool = govern(Tool(pay), risk="irreversible", idempotency="none")
+    with pytest.raises(BusinessError, match="the pack says who is asked"):
+        asyncio.run(tool(order="ord_1"))
 
 
 def test_something_that_is_no_tool_is_refused() -> None:

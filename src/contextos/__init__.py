@@ -27,6 +27,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.tools.declared`: tools from functions
 - `contextos.frameworks.wrapping`: a framework's own tool becomes a governed tool
 - `contextos.frameworks.pydantic_ai`: agents of Pydantic AI (extra `pydantic-ai`)
+- `contextos.frameworks.langgraph`: graphs of LangGraph (extra `langgraph`)
 - `contextos.packs.declaration`: the short form of a pack
 - `contextos.packs.reading`: the short form as YAML
 - `contextos.packs.facts`: conditions as Python objects

@@ -50,9 +50,24 @@ def offered_tools(gate: Gate) -> dict[str, OfferedTool]:
     return offered
 
 
-async def ask(gate: Gate, tool_id: str, args: Any, call_id: str) -> CallAnswer:
+def function_tools(gate: Gate) -> list[dict[str, Any]]:
+    """Return the tools of a session as OpenAI's chat API takes them; `bind_tools` of LangChain takes them too.
+
+    Raises:
+        InvalidInput: as `offered_tools`.
+    """
+    return [
+        {
+            "type": "function",
+            "function": {"name": one.name, "description": one.description, "parameters": dict(one.input_schema)},
+        }
+        for one in offered_tools(gate).values()
+    ]
+
+
+async def ask(gate: Gate, tool_id: Any, args: Any, call_id: Any) -> CallAnswer:
     """Ask for a call as a model made it. What the gate does not take as a call is refused, for the model to read, and
-    is not on record: arguments that are no JSON object, a malformed call id, and the id of another call.
+    is not on record: arguments that are no JSON object, a malformed name or call id, and the id of another call.
 
     Raises:
         Unavailable: make the same call again.

@@ -111,7 +111,7 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
     return calls
 
 
-def foreign_tool(tool: Tool[Any]) -> ForeignTool:
+def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
     """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent, or says what no governed tool has."""
     for said, what, remedy in (
         (tool.takes_ctx, "a `RunContext`", _CLOSE_OVER),

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import TypeAdapter
 
+from contextos.adapters.function.adapter import BusinessError
 from contextos.tools.declared import Tool, tool_of
 from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
 from contextos.tools.signatures import Argument, Key, ToolSignature, read_return
@@ -28,15 +29,19 @@ DEFAULT_TIMEOUT_S: Final = 10
 
 _ANY: Final = TypeAdapter(Any)
 
-_FRAMEWORKS: Final = (("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai"),)
-"""The module and class of a framework's tool, and the module here that reads it."""
+_FRAMEWORKS: Final = (
+    ("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai", "read_pydantic_ai_tool"),
+    ("langchain_core.tools", "BaseTool", "contextos.frameworks.langgraph", "read_langchain_tool"),
+)
+"""The module and class of a framework's tool, and the module and function here that read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignTool:
     """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
 
-    `asks`: it wants a person's approval. `timeout_s` is its own, in seconds.
+    `asks`: it wants a person's approval. `timeout_s` is its own, in seconds. `failures` are the exceptions by which it
+    reports an error of its own; after one in a write nobody knows whether something happened.
     """
 
     name: str
@@ -46,6 +51,7 @@ class ForeignTool:
     call: Callable[[dict[str, Any]], Awaitable[Any]]
     asks: bool = False
     timeout_s: float | None = None
+    failures: tuple[type[Exception], ...] = ()
 
 
 def govern(
@@ -94,7 +100,12 @@ def govern(
     }
 
     async def call(**arguments: Any) -> Any:
-        return await foreign.call(arguments)
+        try:
+            return await foreign.call(arguments)
+        except foreign.failures as error:
+            if reads:
+                raise BusinessError("tool_failed", str(error)) from None
+            raise
 
     call.__module__ = __name__
     return tool_of(call, shown, foreign.description, signature, told)
@@ -102,10 +113,9 @@ def govern(
 
 def _read(tool: Any) -> ForeignTool:
     """The program that made the tool has imported its framework."""
-    for module, kind, reader in _FRAMEWORKS:
-        imported = sys.modules.get(module)
-        if imported is not None and isinstance(tool, getattr(imported, kind)):
-            foreign: ForeignTool = importlib.import_module(reader).foreign_tool(tool)
+    for module, kind, here, reader in _FRAMEWORKS:
+        if isinstance(tool, getattr(sys.modules.get(module), kind, ())):
+            foreign: ForeignTool = getattr(importlib.import_module(here), reader)(tool)
             return foreign
     remedy = "give a tool object of a supported framework, or decorate the function with `contextos.read` or `write`"
     refuse_tool(type(tool).__name__, "no_tool", (), "it is no tool of a framework that is known here", remedy)

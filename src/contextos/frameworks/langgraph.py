@@ -1,0 +1,131 @@
+"""LangGraph: a node whose calls go to a gate, and the reader of LangChain's tool objects (extra `langgraph`).
+
+A call that waits is an `interrupt` with the question. Resume the thread, with whatever value: the node runs again from
+its beginning, asks for the same calls under the same ids, and the gate has the recorded answers. A resume approves
+nothing: only a person's answer in the session does, and until then the node interrupts again.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
+from langgraph.types import interrupt
+from pydantic import BaseModel, ValidationError
+
+from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.pointer import pointer
+from contextos.errors import InvalidInput, Problem
+from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools, question_of
+from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
+from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
+from contextos.tools.schemas import refuse_tool
+
+_CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
+_NO_SETTING: Final = "remove it, or decorate a function of your own"
+
+GateNode = Callable[[Mapping[str, Any]], Awaitable[dict[str, list[AnyMessage]]]]
+
+
+def gate_node(gate: Gate) -> GateNode:
+    """Return a node that takes the place of `ToolNode`: it answers the tool calls of the last message, in order.
+
+    Its state has `messages`. A refusal and an error of a tool are a `ToolMessage` of status `error`. Calls of tools
+    that the session does not have are refused too, and on record.
+
+    Raises, when it runs:
+        InvalidInput: the last message is not the message of a model.
+        Unavailable: resume the thread later.
+    """
+    offered = offered_tools(gate)
+
+    async def answer_calls(state: Mapping[str, Any]) -> dict[str, list[AnyMessage]]:
+        last = state["messages"][-1] if state["messages"] else None
+        if not isinstance(last, AIMessage):
+            detail = f"the last message is a `{type(last).__name__}`"
+            raise InvalidInput(Problem("/messages", "no_calls", detail, "run this node after the model"))
+        calls = [(one["name"], one["args"], one["id"]) for one in (*last.tool_calls, *last.invalid_tool_calls)]
+        return {"messages": [await _answered(gate, offered, *call) for call in calls]}
+
+    return answer_calls
+
+
+async def _answered(
+    gate: Gate, offered: Mapping[str, OfferedTool], name: str | None, args: Any, call_id: str | None
+) -> ToolMessage:
+    tool_id = offered[name].tool_id if name and name in offered else name
+    answer = await ask(gate, tool_id, args, call_id)
+    while isinstance(answer, Waiting):
+        # It returns in a pass after a resume, also after one about an earlier call; so the gate is asked again.
+        interrupt(question_of(answer))
+        answer = await ask(gate, tool_id, args, call_id)
+    failed = isinstance(answer, Refused) or (isinstance(answer, Done) and answer.error is not None)
+    return ToolMessage(
+        answer_text(answer), tool_call_id=call_id or "", name=name, status="error" if failed else "success"
+    )
+
+
+def read_langchain_tool(tool: BaseTool) -> ForeignTool:
+    """Read a tool of LangChain. Raises `InvalidTool` if it needs a graph's run, or says what no governed tool has."""
+    for said, what in (
+        (tool.return_direct, "`return_direct`"),
+        (tool.handle_tool_error, "`handle_tool_error`, after which a failed write would look done"),
+        (tool.handle_validation_error, "`handle_validation_error`"),
+        (tool.response_format != "content", "an artifact beside its content"),
+        (tool.extras, "`extras`"),
+    ):
+        if said:
+            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only a graph's own tool has", _NO_SETTING)
+    if isinstance(tool, Tool):
+        remedy = "make it with `@tool`, or with `StructuredTool.from_function`"
+        refuse_tool(tool.name, "no_arguments", (), "its arguments have no names", remedy)
+    hints = typing.get_type_hints(_function_of(tool), include_extras=True)
+    arguments, schema = _arguments_of(tool, hints)
+
+    async def call(given: dict[str, Any]) -> Any:
+        if arguments is not None:
+            try:
+                arguments.model_validate(given)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+                raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
+        # Not within the run of the node: an `interrupt` in the tool would take the answer that resumed the node.
+        outside = var_child_runnable_config.set(None)
+        try:
+            return await tool.ainvoke(given)
+        finally:
+            var_child_runnable_config.reset(outside)
+
+    returns = hints.get("return", UNKNOWN)
+    return ForeignTool(tool.name, tool.description, schema, returns, call, failures=(ToolException,))
+
+
+def _function_of(tool: BaseTool) -> Callable[..., Any]:
+    """The function that a call of the tool ends in."""
+    if isinstance(tool, StructuredTool):
+        function = tool.coroutine or tool.func
+        assert function is not None, "a structured tool has a function"
+        return function
+    return tool._run if type(tool)._arun is BaseTool._arun else tool._arun
+
+
+def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseModel] | None, dict[str, Any]]:
+    """The model of the tool's arguments, if it has one, and the JSON Schema that is shown."""
+    needs = {f"`{name}`" for name, hint in hints.items() if hint in (RunnableConfig, RunnableConfig | None)}
+    shown: Any = tool.tool_call_schema
+    model: Any = None
+    if not isinstance(shown, dict):
+        model = tool.get_input_schema()
+        if not (issubclass(model, BaseModel) and issubclass(shown, BaseModel)):
+            remedy = "use a model of pydantic 2"
+            refuse_tool(tool.name, "old_model", (), "its arguments are a model of pydantic 1", remedy)
+        needs |= {f"`{name}`" for name in model.model_fields.keys() - shown.model_fields.keys()}
+    if needs:
+        detail = f"it needs {', '.join(sorted(needs))}, which only a graph's run has"
+        refuse_tool(tool.name, "needs_agent", (), detail, _CLOSE_OVER)
+    return model, shown if isinstance(shown, dict) else shown.model_json_schema()

@@ -1,9 +1,6 @@
 """An agent that rolls a service back. A script is in the place of a model and chooses one call after the other."""
 
 import sys
-from pathlib import Path
-
-from deploy import PACK, TOOLS
 
 import contextos
 from contextos.operations.gate.gate import Done, Waiting
@@ -22,9 +19,9 @@ def roll_back(app, session, service, env, user="ana"):
 
 
 if __name__ == "__main__":
-    with contextos.open(".", adapters=[TOOLS], dev=True) as running:
-        otto = contextos.Actor.with_key("otto", bytes.fromhex(Path("keys/otto.key").read_text()))
-        running.install(PACK, by=otto)
-        said, record = roll_back(running, *sys.argv[1:4])
-        print(said)
-        print(record["status"] if record else "run it again when the question is answered")
+    with contextos.open(".") as running:
+        said, record = roll_back(running, *sys.argv[1:])
+        if record is None:
+            print(f"waiting: {said.question['gate_id']} asks the {said.question['required_role']}")
+        else:
+            print(f"{record['status']}, {record['outcome']}: {said.output if isinstance(said, Done) else said}")

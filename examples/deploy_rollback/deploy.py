@@ -1,4 +1,4 @@
-"""Tools of a deployment agent over a small cluster (`cluster.json`), and the pack that governs them."""
+"""Tools of a deployment agent over a small cluster (`cluster.json`)."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 import contextos
 
-CLUSTER = Path("cluster.json")
+CLUSTER = Path(__file__).with_name("cluster.json")
 Service = Annotated[str, Field(pattern=r"^[a-z-]{1,40}$")]
 Environment = Literal["staging", "prod"]
 
@@ -70,4 +70,3 @@ def rollback(service: Service, env: Environment, key: contextos.Key) -> str:
 
 
 TOOLS = contextos.toolset("deploy", [ci_status, impact, scale, rollback])
-PACK = contextos.read_pack(Path(__file__).with_name("pack.yaml"), tools=[TOOLS])

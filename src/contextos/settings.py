@@ -121,7 +121,8 @@ class Settings:
     `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos store migrate` has prepared.
     `directory` is the file with users, agents and approvers, and `keys` the directory with plain key files, unless they
     are tables that say what is used instead (`port_settings`).
-    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts; `contextos apply` publishes them.
+    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts and of short
+    forms of packs; `contextos apply` publishes them.
     `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
     and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
     `unsafe` names the development stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.
@@ -169,7 +170,7 @@ class Settings:
             table = tomllib.loads(text)
         except FileNotFoundError:
             detail = f"`{workspace}` is not a workspace: it has no `{SETTINGS_FILE}`"
-            raise invalid_setting("", "missing", detail, "make one with `contextos demo --keep DIR`") from None
+            raise invalid_setting("", "missing", detail, "make one with `contextos init DIR`") from None
         except (OSError, ValueError, RecursionError) as error:
             why = str(error).partition("\n")[0][:200]
             raise invalid_setting(

@@ -38,7 +38,7 @@ from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.approvals.acts import ACT_ROLES
-from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.trust.seal import KeyRing, listed_key, seal
 
 TEST_OPERATOR: Final = "contextos_test_operator"
 """Who publishes, pins and writes facts in a deployment in memory; this person has every role of an operator."""
@@ -79,10 +79,7 @@ class Person:
 
     def listed_key(self) -> dict[str, str]:
         """Return the public half as an entry of `keys` of an approver in the directory."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        public = Ed25519PrivateKey.from_private_bytes(self._key).public_key().public_bytes_raw()
-        return {"kid": kid_of(public), "public_key": public.hex()}
+        return listed_key(self._key)
 
     def actor(self) -> Actor:
         """Return this person as the actor of operators' acts."""

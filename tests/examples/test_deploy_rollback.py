@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,18 +12,41 @@ from types import ModuleType
 import pytest
 
 import contextos
+from contextos.app import read_seed
+from contextos.cli import run_command_line
+from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.operations.gate.gate import Done, Refused, Waiting
-from tests.examples.people import EXAMPLES, answer, install, lines_of, modules_of, opened
+from tests.examples.people import EXAMPLES, lines_of
 
 MOST_LINES = 120
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
-    """A workspace of the example, as the current directory, with its two modules."""
-    monkeypatch.chdir(tmp_path)
-    with modules_of("deploy_rollback", tmp_path, "deploy", "agent") as modules:
-        yield modules
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The agent of a workspace that `contextos init` made, which is the current directory and has its pack in force."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    WORKSPACE_TEMPLATES["deploy"](tmp_path / "shop")
+    monkeypatch.chdir(tmp_path / "shop")
+    monkeypatch.syspath_prepend(str(tmp_path / "shop"))
+    with contextos.open(".") as app:
+        app.initialise("acme", by=contextos.Actor.with_key("otto", read_seed(Path("keys/otto.key"))))
+    yield importlib.import_module("agent")
+    sys.modules.pop("agent", None)
+
+
+def answer(app, waiting: Waiting, run_id: str) -> None:
+    """What the on-call does when asked."""
+    app.call(
+        contextos.answer_approval,
+        app.deployment,
+        "acme",
+        run_id,
+        approver_id="olga",
+        verdict="approved",
+        reason="looked at it",
+        binding_digest=waiting.question["binding_digest"],
+        vouch=contextos.answer_signer(read_seed(Path("keys/olga.key"))),
+    )
 
 
 def live(service: str, env: str) -> str:
@@ -30,33 +55,29 @@ def live(service: str, env: str) -> str:
 
 
 def test_the_user_writes_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    written = lines_of("deploy_rollback", "deploy.py", "pack.yaml", "agent.py")
+    written = lines_of("deploy_rollback", "deploy.py", "packs/deploy.yaml", "agent.py", "contextos.toml")
     with capsys.disabled():
         print(f"\ndeploy example: {written} lines")
     assert written <= MOST_LINES
 
 
-def test_below_the_blast_radius_nobody_is_asked(example: list[ModuleType]) -> None:
-    deploy, agent = example
-    with opened(deploy.TOOLS) as app:
-        install(app, deploy.PACK)
+def test_below_the_blast_radius_nobody_is_asked(agent: ModuleType) -> None:
+    with contextos.open(".") as app:
         said, record = agent.roll_back(app, "s1", "newsletter", "prod")
         assert isinstance(said, Done)
         assert (record["status"], record["approvals"]) == ("DECIDED", [])
     assert live("newsletter", "prod") == "b6"
 
 
-def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(example: list[ModuleType]) -> None:
-    deploy, agent = example
-    with opened(deploy.TOOLS) as app:
-        install(app, deploy.PACK)
+def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(agent: ModuleType) -> None:
+    with contextos.open(".") as app:
         waiting, record = agent.roll_back(app, "s2", "checkout", "prod")
         assert isinstance(waiting, Waiting)
         assert record is None
         assert waiting.question["required_role"] == "oncall"
         run_id = app.gate(session="s2", user="ana", token="tok_ana", agent="agt_deploy").run_id
     assert live("checkout", "prod") == "b42"
-    with opened(deploy.TOOLS) as app:
+    with contextos.open(".") as app:
         answer(app, waiting, run_id)
         said, record = agent.roll_back(app, "s2", "checkout", "prod")
         assert isinstance(said, Done)
@@ -66,13 +87,28 @@ def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(e
     assert live("checkout", "prod") == "b41"
 
 
+def test_the_command_line_drives_an_approved_call_and_the_agent_finds_its_answer(
+    agent: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextos.open(".") as app:
+        waiting, _ = agent.roll_back(app, "s5", "checkout", "prod")
+    signed = ["--as", "olga", "--key", "keys/olga.key", "--binding", waiting.question["binding_digest"]]
+    assert run_command_line(["approvals", "approve", "s5", *signed]) == 5, "the session has not ended"
+    assert "waits for its agent" in capsys.readouterr().out
+    assert run_command_line(["runs", "show", "s5"]) == 0
+    assert "waits for its agent" in capsys.readouterr().out
+    assert live("checkout", "prod") == "b41"
+    before = Path("cluster.json").read_bytes()
+    with contextos.open(".") as app:
+        _, record = agent.roll_back(app, "s5", "checkout", "prod")
+    assert (record["status"], Path("cluster.json").read_bytes()) == ("DECIDED", before)
+
+
 @pytest.mark.parametrize(
     ("service", "user", "code"), [("payroll", "ana", "policy_denied"), ("checkout", "ivan", "policy_denied")]
 )
-def test_what_is_denied_changes_nothing(example: list[ModuleType], service: str, user: str, code: str) -> None:
-    deploy, agent = example
-    with opened(deploy.TOOLS) as app:
-        install(app, deploy.PACK)
+def test_what_is_denied_changes_nothing(agent: ModuleType, service: str, user: str, code: str) -> None:
+    with contextos.open(".") as app:
         said, record = agent.roll_back(app, "s3", service, "prod", user)
         assert isinstance(said, Refused)
         assert code in [one.code for one in said.reasons]
@@ -83,10 +119,8 @@ def test_what_is_denied_changes_nothing(example: list[ModuleType], service: str,
     assert live(service, "prod") == untouched
 
 
-def test_a_rollback_without_looking_first_is_refused(example: list[ModuleType]) -> None:
-    deploy, _ = example
-    with opened(deploy.TOOLS) as app:
-        install(app, deploy.PACK)
+def test_a_rollback_without_looking_first_is_refused(agent: ModuleType) -> None:
+    with contextos.open(".") as app:
         gate = app.gate(session="s4", user="ana", token="tok_ana", agent="agt_deploy")
         other = gate.call("deploy.impact", {"service": "newsletter", "env": "staging"}, call_id="other")
         assert isinstance(other, Done)

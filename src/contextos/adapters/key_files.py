@@ -253,7 +253,7 @@ def _list_faults() -> Iterator[None]:
         raise
     except (OSError, InvalidInput, ValueError) as error:
         detail = f"`{RING_FILE}` is not a list of keys: {error}"
-        remedy = "make the keys with `contextos demo --keep DIR`, or bring them back from a backup"
+        remedy = "make the keys with `contextos init DIR`, or bring them back from a backup"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
 
 
@@ -281,9 +281,7 @@ def read_seed(path: Path) -> bytes:
         raw = bytes.fromhex(read_regular_file(path, MAX_KEY_FILE_BYTES).decode("ascii").strip())
     except (OSError, ValueError) as error:
         detail = f"`{path.name}` is not a key file: {error}"
-        raise InvalidSettings(
-            Problem("/keys", "unreadable", detail, "make one with `contextos demo --keep DIR`")
-        ) from None
+        raise InvalidSettings(Problem("/keys", "unreadable", detail, "make one with `contextos init DIR`")) from None
     if len(raw) != KEY_BYTES:
         detail = f"`{path.name}` has {len(raw)} bytes, not {KEY_BYTES}"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, "make a new one"))

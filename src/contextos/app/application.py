@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.application.approvals import ApprovalQuestions
@@ -44,6 +45,7 @@ from contextos.trust.seal import open_sealed, seal
 if TYPE_CHECKING:
     from contextos.engine.shared import SharedEngine
     from contextos.packs.building import DeclaredPack
+    from contextos.packs.expansion import Expansion
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
 
@@ -226,7 +228,7 @@ class App:
         Raises:
             InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack, or its version has other
                 content already.
-            SignatureInvalid: the runtime holds no key for packs.
+            InvalidSettings: the runtime holds no key for packs.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
         tenant = pack.expansion.pack.pack_meta.tenant
@@ -237,8 +239,7 @@ class App:
                 detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
                 remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
                 raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
-        envelope = seal(PACK_TYPE, canonical(pack.expansion.document), self.keys, "pack")
-        return await initialise_tenant(self.deployment, tenant, [envelope], (), by=by)
+        return await initialise_tenant(self.deployment, tenant, [self._signed(pack.expansion)], (), by=by)
 
     def tenant_named(self, envelope: dict[str, Any]) -> str | None:
         """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
@@ -251,22 +252,41 @@ class App:
         """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
         packs.
 
-        Returns what was done, as sentences. What is done already is left out, so a repeated call does nothing. Policies
-        that are in force are never changed here.
+        Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
+        deployment the runtime's own key signs. Returns what was done, as sentences. What is done already is left out,
+        so a repeated call does nothing. Policies that are in force are never changed here.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
-            InvalidSettings: other policies are in force than the settings name.
+            InvalidSettings: other policies are in force than the settings name, or the runtime holds no key to sign a
+                short form.
             SignatureInvalid: no trusted key signed an artifact.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
         settings = self.settings
-        paths = [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob("*.json"))]
-        envelopes = [_read_envelope(path) for path in paths]
+        signed = self._artifact_paths("*.json")
+        envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
+        named += self._declared(tenant_id)
         done = await initialise_tenant(self.deployment, tenant_id, named, settings.policies or (), by=by)
         await self.check_policies()
         return done
+
+    def _artifact_paths(self, pattern: str) -> list[Path]:
+        settings = self.settings
+        return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
+
+    def _declared(self, tenant_id: str) -> list[dict[str, Any]]:
+        """The packs of a tenant whose short forms are in the workspace, expanded and signed."""
+        from contextos.packs.building import expand_file
+
+        adapters = self.deployment.ports.adapters(tenant_id)
+        tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
+        packs = [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
+        return [self._signed(one) for one in packs if one.pack.pack_meta.tenant == tenant_id]
+
+    def _signed(self, expansion: Expansion) -> dict[str, Any]:
+        return seal(PACK_TYPE, canonical(expansion.document), self.keys, "pack")
 
     async def check_policies(self) -> None:
         """Check that every tenant of the directory has exactly the policies in force that the settings name.
@@ -317,13 +337,12 @@ def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, s
     return told + [f"`{ref}` is in force, and the settings do not name it so" for ref in more]
 
 
-def _read_envelope(path: Path) -> Any:
+def _read_artifact(path: Path) -> bytes:
     try:
-        raw = read_regular_file(path, MAX_ARTIFACT_BYTES)
+        return read_regular_file(path, MAX_ARTIFACT_BYTES)
     except OSError as error:
         detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None
-    return loads(raw, max_bytes=MAX_ARTIFACT_BYTES)
 
 
 def local_engine(

@@ -84,7 +84,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         for one in owned:
             on_failure.callback(one.close)
         loaded = adapters_of(settings)
-        for one in (one for each in loaded for one in each.adapters if hasattr(one, "close")):
+        for one in (one for each in loaded if each.made for one in each.adapters if hasattr(one, "close")):
             owned.append(one)
             on_failure.callback(one.close)
         adapters = adapters_by_id(loaded, given.adapters)

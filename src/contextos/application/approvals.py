@@ -23,7 +23,7 @@ from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement
 from contextos.trust.identity.jws import signing_input, unverified_payload
 from contextos.trust.identity.oidc import token_key_id
 from contextos.trust.journal.recorded_time import recorded_now_us
-from contextos.trust.seal import kid_of
+from contextos.trust.seal import listed_key
 
 Verdict = Literal["approved", "denied"]
 
@@ -79,10 +79,7 @@ class ApprovalStatement:
         Raises:
             ValueError: `private_key` has another length.
         """
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        public = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
-        return sign_approval(private_key, kid_of(public), self._statement)
+        return sign_approval(private_key, listed_key(private_key)["kid"], self._statement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,8 @@ def read_file(path: Path) -> bytes:
 
 
 def exit_code_of(view: RunView) -> int:
-    """Return a command's exit code for a run: 0 decided, 1 refused, 5 waiting for a person or an engine, 4 held up."""
+    """Return a command's exit code for a run: 0 decided, 1 refused, 5 waiting for a person, its
+    agent or an engine, 4 held up."""
     if view.state == "completed":
         return 0
     if view.ended:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from contextos.cli.demo import refunds
+from contextos.cli.demo import init, refunds
 from contextos.cli.governance import artifacts, audit, declarations, facts, memory, packs, policies, simulate, verify
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
 from contextos.cli.runs import approvals, escalations, requests, runs, sessions
@@ -19,6 +19,7 @@ _BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
 
 COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Begin": {
+        "init": (init.init_command, "contextos init shop"),
         "demo": (refunds.demo_command, "contextos demo --yes"),
         "apply": (packs.apply_command, f"contextos apply {_BY}"),
     },

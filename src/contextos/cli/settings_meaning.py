@@ -20,7 +20,8 @@ MEANING: Final = {
     "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "
     "(needs `unsafe_local_keys`); or a table, see `[keys]` below",
     "profile": "`embedded` or `service`; recorded in every run",
-    "packs": "directories of signed artifacts, which are published at start",
+    "packs": "directories of what `contextos apply` publishes: signed artifacts (`*.json`), and short forms of packs "
+    "(`*.yaml`), which the runtime signs",
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
     "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
     "and `files`, a table of the helpers that it imports from the workspace, each with its digest",

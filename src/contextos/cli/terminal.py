@@ -30,7 +30,7 @@ EXIT_CODES: Final[dict[int, str]] = {
     USAGE: "usage or invalid input; nothing was stored",
     INTEGRITY: "a ledger, signature, replay, schema or invariant does not verify",
     UNAVAILABLE: "a dependency is unavailable; nothing was lost, try again",
-    WAITING: "the run waits for a person, or for an engine to drive it",
+    WAITING: "the run waits for a person, for its agent, or for an engine to drive it",
     DEFECT: "a defect of contextos; please report it",
     130: "interrupted",
 }

@@ -39,7 +39,7 @@ def find_workspace(named: Path | None) -> Path:
                 _check_own(place, place / SETTINGS_FILE)
                 return place
     detail = f"neither `{here}` nor a directory above it holds `{SETTINGS_FILE}` or `{DEFAULT_NAME}/{SETTINGS_FILE}`"
-    remedy = "make a workspace with `contextos demo --keep DIR`, or name one with -w DIR"
+    remedy = "make a workspace with `contextos init DIR`, or name one with -w DIR"
     raise InvalidSettings(Problem("", "no_workspace", detail, remedy))
 
 

@@ -13,7 +13,7 @@ from contextos.contracts.envelopes.identity import AnswerAssertion
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
-from contextos.trust.seal import kid_of
+from contextos.trust.seal import listed_key
 
 SignStatement = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """statement -> assertion {`kind`, `token`?}: signs an answer, a settlement or an act."""
@@ -51,7 +51,5 @@ def act_signer(private_key: bytes) -> SignStatement:
 
 
 def _signer(private_key: bytes, sign: Callable[[bytes, str, Mapping[str, Any]], str]) -> SignStatement:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    kid = kid_of(Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw())
+    kid = listed_key(private_key)["kid"]
     return lambda statement: {"kind": "jws", "token": sign(private_key, kid, statement)}

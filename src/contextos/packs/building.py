@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
-from contextos.errors import InvalidInput, InvalidTool, Problem
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool, Problem
 from contextos.files import read_regular_file
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import Expansion, expand
@@ -90,3 +91,20 @@ def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) ->
         raise InvalidInput(Problem("", "unreadable", detail, "name a file that is there")) from None
     declaration = read_declaration(raw)
     return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)
+
+
+def expand_file(raw: bytes, name: str, definitions: Iterable[AdapterDefinition]) -> Expansion:
+    """Return the expansion of a pack in the file `name`, whose content is `raw`, for the tools of a whole workspace.
+
+    Raises:
+        InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`; names the file.
+    """
+    try:
+        declaration = read_declaration(raw)
+        if not declaration.tools:
+            detail = "the file names no tools, and a workspace can have some that the pack is not about"
+            raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
+        return expand(declaration, definitions)
+    except InvalidInput as error:
+        problems = [Problem(one.pointer, one.code, f"`{name}`: {one.detail}", one.remedy) for one in error.problems]
+        raise type(error)(*problems) from None

@@ -49,6 +49,18 @@ def kid_of(public_key: bytes) -> str:
     return "kid_" + hashlib.sha256(public_key).hexdigest()[:16]
 
 
+def listed_key(private_key: bytes) -> dict[str, str]:
+    """Return the public half of a person's key (32 raw bytes) as the directory lists it: `kid` and `public_key` (hex).
+
+    Raises:
+        ValueError: `private_key` has another length.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = Ed25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+    return {"kid": kid_of(public), "public_key": public.hex()}
+
+
 class KeyRing:
     """The keys of a runtime: for each purpose at most one signing key and all trusted public keys. Implements `Keys`.
 

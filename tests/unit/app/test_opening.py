@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 import contextos
+from contextos.adapters.function.loading import source_digest
+from contextos.app import read_seed
+from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.settings import Settings
@@ -144,3 +147,42 @@ def test_an_engine_that_does_not_start_leaves_nothing_open(workspace: Path, monk
     monkeypatch.setattr(LocalEngine, "start", broken)
     with pytest.raises(OSError, match="no more threads"), contextos.open(workspace):
         pass
+
+
+TOOLSET = """
+import contextos
+
+@contextos.read(produces="there")
+def ping() -> bool:
+    "Whether it is there."
+    return True
+
+BOX = contextos.toolset("box", [ping])
+"""
+
+
+def test_deployments_of_one_process_share_a_toolset_and_none_closes_it_for_the_others(tmp_path: Path) -> None:
+    copy_template("empty", tmp_path / "w")
+    place = tmp_path / "w"
+    (place / "box.py").write_text(TOOLSET, "utf-8")
+    digest = source_digest("box.py:BOX", root=place)
+    with (place / "contextos.toml").open("a") as settings:
+        settings.write(f'[[adapters]]\npath = "box.py:BOX"\ndigest = "{digest}"\n')
+    pack = "name: box\nversion: 1.0.0\ntenant: tenant_dev\nwho: [developer]\ntools: [box.ping]\n"
+    (place / "packs" / "box.yaml").write_text(pack, "utf-8")
+    dev = contextos.Actor.with_key("dev", read_seed(place / "keys" / "dev.key"))
+    unwitnessed = replace(Settings.read(place), witness="off")
+
+    def ping(app: Any, session: str) -> Any:
+        gate = app.gate(session=session, user="dev", token="tok_dev", agent="agt_dev")
+        return gate.call("box.ping", {}, call_id="1").output
+
+    with contextos.open(unwitnessed) as app:
+        assert app.initialise("tenant_dev", by=dev)[-1] == "pinned box@1.0.0 for box in embedded"
+        with contextos.open(replace(unwitnessed, store="other.db")) as other:
+            other.initialise("tenant_dev", by=dev)
+            assert ping(other, "s1") == {"result": True}
+        assert ping(app, "s1") == {"result": True}
+    with contextos.open(unwitnessed) as app:
+        assert app.initialise("tenant_dev", by=dev) == [], "the expansion is the same bytes"
+        assert ping(app, "s2") == {"result": True}

@@ -56,4 +56,4 @@ def test_the_error_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.Monk
         find_workspace(None)
     (problem,) = raised.value.problems
     assert (problem.code, f"`{tmp_path}`" in problem.detail) == ("no_workspace", True)
-    assert "contextos demo --keep DIR" in problem.remedy
+    assert "contextos init DIR" in problem.remedy

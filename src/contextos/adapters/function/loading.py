@@ -34,11 +34,14 @@ class LoadedAdapters:
     """The adapters of one entry, and the digest of the code that they were loaded from.
 
     The digest covers the bytes of the entry and of its helpers, and the versions of the installed packages that they
-    import. For an installed entry it covers every file of its package.
+    import. For an installed entry it covers every file of its package. `made` says that a function of the entry made
+    the adapters for this deployment. An entry that is an adapter itself is one object for all deployments of the
+    process, so none of them closes it.
     """
 
     adapters: tuple[Adapter, ...]
     code_digest: str
+    made: bool
 
 
 def load_function_adapters(
@@ -63,18 +66,19 @@ def load_function_adapters(
         _refuse(path, "not_an_entry", "an entry names a module and an attribute", "write it like `shop.py:adapters`")
     sources = _read(path, module, digest, files or {}, root)
     adapters: tuple[Any, ...] = ()
+    by_function = False
     with _Loading(path):
         sources.check_imports()
-        made = getattr(sources.load(), attribute, None)
-        if callable(made) and not _is_adapter(made):
-            made = made(workspace or root)
-        adapters = tuple(made) if isinstance(made, Sequence) else (made,)
+        found: Any = getattr(sources.load(), attribute, None)
+        if callable(found) and not _is_adapter(found):
+            found, by_function = found(workspace or root), True
+        adapters = tuple(found) if isinstance(found, Sequence) else (found,)
         if not all(_is_adapter(one) and isinstance(one.describe(), AdapterDefinition) for one in adapters):
             adapters = ()
     if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
         _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
-    return LoadedAdapters(adapters, _code_digest(module, sources))
+    return LoadedAdapters(adapters, _code_digest(module, sources), by_function)
 
 
 def source_digest(path: str, *, root: Path) -> str:

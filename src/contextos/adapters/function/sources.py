@@ -67,9 +67,12 @@ class SourceFiles:
 
     @property
     def package(self) -> str:
-        """Return the name of the package that the files run in. It depends on every byte of them."""
+        """Return the name of the package that the files run in. It depends on every byte of them and on their place:
+        code can find a file beside it by `__file__`.
+        """
         digests = {name: digest_of(source) for name, source in self.code.items()}
-        return PACKAGE_PREFIX + content_address(digests).removeprefix("sha256:")[:16]
+        place = os.fsencode(os.path.realpath(self.directory)).hex()
+        return PACKAGE_PREFIX + content_address({"code": digests, "place": place}).removeprefix("sha256:")[:16]
 
     def holds(self, name: str) -> bool:
         """Return whether a dotted name is one of the files, or a package of some of them."""
@@ -104,7 +107,8 @@ class SourceFiles:
                 self.refuse_unlisted(name)
 
     def load(self) -> ModuleType:
-        """Run the entry, and with it the helpers that it imports; return it. The same bytes run once in a process.
+        """Run the entry, and with it the helpers that it imports; return it. The same bytes at the same place run once
+        in a process.
 
         Raises:
             UnlistedImport: a file of the workspace was imported that is not listed.

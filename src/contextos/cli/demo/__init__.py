@@ -1,4 +1,4 @@
-"""`contextos demo`: make a workspace from the shipped example, and run two refunds in it, from request to replay.
+"""Workspaces from shipped examples: `init` makes one, and `demo` also runs two refunds in it, from request to replay.
 
 Tests: `tests/unit/cli/demo`.
 """

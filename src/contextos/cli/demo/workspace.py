@@ -1,19 +1,25 @@
 """Make a workspace from the shipped example: keys, a signed pack, a directory of people, graph, shop and requests.
 
 It has everything that the other commands need. Its keys and its directory are local files, so each record made in it
-names these development stand-ins. Refuses a directory that is not empty.
+names these development stand-ins.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.errors import InvalidInput, Problem
+from contextos.cli.demo.templates import (
+    DIRECTORY_FILE,
+    KEYS_FOLDER,
+    example_folder,
+    new_workspace,
+    with_new_keys,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -25,7 +31,7 @@ EXAMPLE_AGENT: Final = "email_outreach"
 APPROVER: Final = "user_finance_lead_77"
 EXAMPLE_OPERATOR_ID: Final = "user_operator_5"
 PAYMENTS_MODULE: Final = ("keyed", "lookup", "none")
-COPIED_FILES: Final = ("shop.py", "graph.json", "pack.json", "request.json")
+COPIED_FILES: Final = ("README.md", "shop.py", "graph.json", "pack.json", "request.json")
 DEMO_WITNESS: Final = "witness.jsonl"
 """The witness of a workspace that is not kept; it goes with the workspace."""
 DEMO_UNSAFE: Final = ("unsafe_local_directory", "unsafe_local_keys")
@@ -64,53 +70,38 @@ class Workspace:
     requests: dict[str, dict[str, Any]]
 
 
-def example_folder(name: str = EXAMPLE) -> Path:
-    """Return the directory of a shipped example, in the installed package or in the source tree."""
-    import contextos
-
-    package = Path(contextos.__file__).parent
-    for place in (package / "_examples" / name, package.parents[1] / "examples" / name):
-        if place.is_dir():
-            return place
-    raise InvalidInput(Problem("", "no_example", f"the example `{name}` is not installed", "install contextos again"))
-
-
-def make_workspace(path: Path, payments: str = "keyed", *, witness: str = "") -> Workspace:
-    """Make a workspace in `path`, which is created if it does not exist. `witness` is the setting of this name.
+def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: str = "") -> Workspace:
+    """Make a workspace in `path`, which must be empty or new. `witness` is the setting of this name.
 
     Raises:
-        InvalidInput: the directory is not empty or cannot be written.
+        InvalidInput: as `new_workspace`.
     """
-    from contextos.app import make_keys, write_seed
+    from contextos.app import make_keys
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import digest
     from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 
-    source = example_folder()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise _refused(path, "it is not empty", "name a new directory")
+    source = example_folder(EXAMPLE)
+    with new_workspace(path) as made:
         for name in COPIED_FILES:
-            shutil.copyfile(source / name, path / name)
+            shutil.copyfile(source / name, made / name)
         shutil.copytree(
-            example_folder(EXAMPLE_AGENT), path / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
+            example_folder(EXAMPLE_AGENT), made / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
         )
-        keys = make_keys(path / "keys")
-        people = {name: write_seed(path / "keys" / f"{name}.key") for name in (APPROVER, EXAMPLE_OPERATOR_ID)}
+        keys = make_keys(made / KEYS_FOLDER)
         pack = loads((source / "pack.json").read_bytes())
         tenant_id: str = pack["pack_meta"]["tenant"]
-        directory = loads((source / "directory.json").read_bytes())
-        _write(path / "directory.json", {**directory, tenant_id: _with_keys(directory[tenant_id], people)})
-        _write(path / "packs" / "support.json", _sealed(PACK_TYPE, pack, keys))
-        _write(path / "policies" / "house.json", _sealed(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
-        entry = _payments_entry(path / "shop.py", payments)
-        settings = _settings(entry, digest((path / "shop.py").read_bytes()))
+        directory = loads((source / DIRECTORY_FILE).read_bytes())
+        listed = with_new_keys(directory[tenant_id], made / KEYS_FOLDER, (APPROVER, EXAMPLE_OPERATOR_ID))
+        write_json(made / DIRECTORY_FILE, {**directory, tenant_id: listed})
+        write_json(made / "packs" / "support.json", _sealed(PACK_TYPE, pack, keys))
+        write_json(made / "policies" / "house.json", _sealed(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
+        entry = _payments_entry(made / "shop.py", payments)
+        settings = _settings(entry, digest((made / "shop.py").read_bytes()))
         named = f"witness = {json.dumps(witness)}\n" if witness else ""
-        (path / "contextos.toml").write_text(named + settings, encoding="utf-8")
-        return Workspace(path, tenant_id, _requests(path, loads((source / "request.json").read_bytes())))
-    except OSError as error:
-        raise _refused(path, f"it cannot be used: {error.strerror}", "name a directory that you can write to") from None
+        (made / "contextos.toml").write_text(named + settings, encoding="utf-8")
+        requests = _requests(made, loads((source / "request.json").read_bytes()))
+    return Workspace(path, tenant_id, requests)
 
 
 def example_operator(path: Path) -> Actor:
@@ -129,20 +120,6 @@ async def seed_graph(app: App, workspace: Workspace) -> None:
     facts = loads((workspace.path / "graph.json").read_bytes())
     by = example_operator(workspace.path)
     await write_facts(app.deployment, workspace.tenant_id, facts["nodes"], facts["edges"], by=by)
-
-
-def _with_keys(directory: dict[str, Any], seeds: dict[str, bytes]) -> dict[str, Any]:
-    """A tenant of the example's directory, with the public keys of its finance lead and its operator."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from contextos.trust.seal import kid_of
-
-    held = {}
-    for name, seed_bytes in seeds.items():
-        public = Ed25519PrivateKey.from_private_bytes(seed_bytes).public_key().public_bytes_raw()
-        held[name] = [{"kid": kid_of(public), "public_key": public.hex()}]
-    approvers = [{**one, "keys": held.get(one["approver_id"], one["keys"])} for one in directory["approvers"]]
-    return {**directory, "approvers": approvers}
 
 
 def _sealed(payload_type: str, artifact: dict[str, Any], keys: Any) -> dict[str, Any]:
@@ -177,14 +154,5 @@ def _requests(path: Path, template: dict[str, Any]) -> dict[str, dict[str, Any]]
             "context": {**template["input"]["context"], "order_id": order_id, "refund_amount": amount},
         }
         made[name] = {**template, "request_id": request_id, "input": asked}
-        _write(path / "requests" / f"{name}.json", made[name])
+        write_json(path / "requests" / f"{name}.json", made[name])
     return made
-
-
-def _write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
-
-
-def _refused(path: Path, why: str, remedy: str) -> InvalidInput:
-    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {why}", remedy))

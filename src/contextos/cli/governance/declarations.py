@@ -21,7 +21,7 @@ from contextos.cli.command_context import (
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.errors import InvalidArtifact, InvalidInput, Problem
+from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -146,15 +146,9 @@ def _definitions(workspace: Path | None) -> Mapping[str, AdapterDefinition]:
 
 
 def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinition]) -> Expansion:
-    from contextos.packs.expansion import expand
-    from contextos.packs.reading import read_declaration
+    from contextos.packs.building import expand_file
 
-    with about(path):
-        declaration = read_declaration(raw)
-        if not declaration.tools:
-            detail = "the file names no tools, and a workspace can have some that the pack is not about"
-            raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
-        return expand(declaration, definitions.values())
+    return expand_file(raw, str(path), definitions.values())
 
 
 def _whole(path: Path, workspace: Path | None) -> Any:

@@ -111,6 +111,11 @@ def outcome_lines(view: Any) -> list[str]:
             f"{view.run_id} is {view.state} and waits for an engine to drive it",
             "next: leave it to a `contextos worker` that runs, or contextos runs resume",
         ]
+    if view.waiting and view.waiting["for"] == "agent":
+        return [
+            f"{view.run_id} is {view.state} and waits for its agent",
+            "next: the agent makes its next call, or the same call again; or it finishes the session",
+        ]
     if view.waiting:
         return [
             f"{view.run_id} waits: it is not known whether {displayed(view.waiting['capability_id'])} happened",

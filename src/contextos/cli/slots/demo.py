@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.cli.command_context import CommandContext, JsonOption, with_context
-from contextos.cli.demo.workspace import DEMO_WITNESS, EXAMPLE_AGENT, example_folder, make_workspace
+from contextos.cli.demo.templates import example_folder
+from contextos.cli.demo.workspace import DEMO_WITNESS, EXAMPLE_AGENT, make_workspace
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity

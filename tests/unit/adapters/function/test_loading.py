@@ -186,3 +186,21 @@ def test_a_toolset_of_a_workspace_is_loaded_like_any_adapter(root: Path) -> None
     (root / "code.py").write_text(code, encoding="utf-8")
     [box] = load_function_adapters("code.py:box", source_digest("code.py:box", root=root), root=root).adapters
     assert [one.name for one in box.describe().capabilities] == ["ping"]
+
+
+def test_equal_code_of_two_workspaces_finds_the_files_beside_it(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\nimport contextos\n\n@contextos.read()\ndef where() -> str:\n    'Its place.'\n"
+        "    return str(Path(__file__).parent)\n\nbox = contextos.toolset('box', [where])\n"
+    )
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "code.py").write_text(code, encoding="utf-8")
+    digests, places = set(), []
+    for name in ("a", "b"):
+        loaded = load_function_adapters("code.py:box", None, root=tmp_path / name)
+        said = asyncio.run(loaded.adapters[0].call("where", {}, CallContext("t", "run_1", "tool_1", None, 0, 1000)))
+        places.append(said.output["result"])
+        digests.add(loaded.code_digest)
+    assert places == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert len(digests) == 1, "the place is no part of what a run pins"

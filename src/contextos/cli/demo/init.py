@@ -1,0 +1,50 @@
+"""`init`: a workspace from nothing.
+
+`WORKSPACE_TEMPLATES` is the choice: a new template is a folder in `examples`, which the wheel includes, and a
+line there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from contextos.cli.command_context import JsonOption
+from contextos.cli.demo.templates import copy_template
+from contextos.cli.demo.workspace import make_workspace
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+WORKSPACE_TEMPLATES: Final[Mapping[str, Callable[[Path], object]]] = {
+    "deploy": partial(copy_template, "deploy_rollback"),
+    "refund": make_workspace,
+    "empty": partial(copy_template, "empty"),
+}
+"""By name, the function that makes a workspace in a directory. The first one is the default."""
+
+
+def init_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new workspace: a directory that is new or empty.")],
+    template: Annotated[
+        str, typer.Option("--from", metavar="|".join(WORKSPACE_TEMPLATES), help="What the workspace begins with.")
+    ] = next(iter(WORKSPACE_TEMPLATES)),
+    as_json: JsonOption = False,
+) -> int:
+    """Make a workspace: keys, people, settings, and the tools and pack of an example to change.
+
+    Its keys and its directory are files, which are stand-ins for development.
+    """
+    make = WORKSPACE_TEMPLATES.get(template)
+    if make is None:
+        detail = f"there is no template `{template[:80]}`"
+        raise InvalidInput(Problem("", "usage", detail, f"use one of {', '.join(WORKSPACE_TEMPLATES)}"))
+    make(folder)
+    files = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir())
+    lines = [f"{displayed(str(folder))} is a workspace: {', '.join(files)}", "Its README.md says how to begin."]
+    print_result({"workspace": str(folder), "template": template, "files": files}, lines, as_json=as_json)
+    return 0

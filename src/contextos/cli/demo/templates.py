@@ -1,0 +1,123 @@
+"""New workspaces: each is filled from a template beside its place, and moved there in one step.
+
+The folder of a template is copied as it is. Then the runtime gets keys, and so does everybody whom `directory.json`
+lists among the approvers.
+Refuses a place that is not empty. After a crash there is no workspace there, and the same command works again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.errors import InvalidInput, Problem
+
+KEYS_FOLDER: Final = "keys"
+PACKS_FOLDER: Final = "packs"
+DIRECTORY_FILE: Final = "directory.json"
+GIT_IGNORED: Final = f"""\
+# Private keys, what the runtime stores, and caches belong in no repository.
+{KEYS_FOLDER}/
+*.db
+*.db-*
+*.db.owners/
+__pycache__/
+"""
+
+
+def example_folder(name: str) -> Path:
+    """Return the directory of a shipped example, in the installed package or in the source tree."""
+    import contextos
+
+    package = Path(contextos.__file__).parent
+    for place in (package / "_examples" / name, package.parents[1] / "examples" / name):
+        if place.is_dir():
+            return place
+    raise InvalidInput(Problem("", "no_example", f"the example `{name}` is not installed", "install contextos again"))
+
+
+@contextmanager
+def new_workspace(path: Path) -> Iterator[Path]:
+    """Yield an empty directory beside `path`, with a `.gitignore`, which becomes `path` when the block ends without an
+    error. An error leaves nothing; directories above `path` are made.
+
+    Raises:
+        InvalidInput: `path` is not empty, is the current directory or no directory, or cannot be written.
+    """
+    try:
+        place = path.resolve()
+        _check_place(path, place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{place.name[:64]}-", suffix=".part", dir=place.parent))
+        try:
+            (beside / ".gitignore").write_text(GIT_IGNORED, "utf-8")
+            yield beside
+            # Fails if somebody put something there meanwhile.
+            os.rename(beside, place)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+    except OSError as error:
+        why = f"it cannot be used: {(error.strerror or str(error)).lower()}"
+        raise _refused(path, why, "name a directory that you can write to") from None
+    except ValueError:
+        raise _refused(path, "its name holds a null character", "name another directory") from None
+
+
+def _check_place(path: Path, place: Path) -> None:
+    if not place.name:
+        raise _refused(path, "it is the root of the file system", "name a new directory")
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise _refused(path, "it is no directory", "name a new directory")
+    if any(place.iterdir()):
+        raise _refused(path, "it is not empty", "name a new directory")
+    if place == Path.cwd():
+        raise _refused(path, "the current directory cannot be replaced", "name a new directory in it")
+
+
+def copy_template(name: str, path: Path) -> None:
+    """Make a workspace in `path` from the shipped folder `name`. Raises as `new_workspace`."""
+    from contextos.app import make_keys
+
+    with new_workspace(path) as made:
+        copied = shutil.ignore_patterns("__pycache__", KEYS_FOLDER)
+        shutil.copytree(example_folder(name), made, dirs_exist_ok=True, ignore=copied)
+        (made / PACKS_FOLDER).mkdir(exist_ok=True)
+        make_keys(made / KEYS_FOLDER)
+        directory = json.loads((made / DIRECTORY_FILE).read_text("utf-8"))
+        for tenant_id, listed in directory.items():
+            directory[tenant_id] = with_new_keys(listed, made / KEYS_FOLDER)
+        write_json(made / DIRECTORY_FILE, directory)
+
+
+def with_new_keys(listed: Mapping[str, Any], folder: Path, people: Collection[str] | None = None) -> dict[str, Any]:
+    """Write a key file for each of `people` (None: everybody) among a tenant's approvers. Return the tenant's part of
+    the directory with the public halves.
+    """
+    from contextos.app import write_seed
+    from contextos.trust.seal import listed_key
+
+    def named(one: Mapping[str, Any]) -> dict[str, Any]:
+        if people is not None and one["approver_id"] not in people:
+            return dict(one)
+        return {**one, "keys": [listed_key(write_seed(folder / f"{one['approver_id']}.key"))]}
+
+    return {**listed, "approvers": [named(one) for one in listed["approvers"]]}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file of a new workspace, and the directory that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
+
+
+def _refused(path: Path, why: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {why}", remedy))
